@@ -1,0 +1,11 @@
+// The Python module molgcn._cpu: the CPU side of the fused operators and of the data path.
+#include <nanobind/nanobind.h>
+
+#include <omp.h>
+
+namespace nb = nanobind;
+
+NB_MODULE(_cpu, m) {
+    m.doc() = "C++ operators of molgcn";
+    m.def("max_threads", &omp_get_max_threads, "Threads that OpenMP would use by default.");
+}

@@ -1,0 +1,1 @@
+"""molgcn: the fastest way to train graph networks on molecules."""

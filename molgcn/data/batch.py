@@ -1,0 +1,137 @@
+"""One batch of molecules as tensors, in CSR order."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.segments import pointers, segment_index
+from molgcn.errors import UserError
+
+
+class GraphBatch:
+    """B molecules of N atoms and E directed bonds, what the models take.
+
+    Only real atoms and molecules show, whatever buffer they lie in. Atoms keep their order; bonds are sorted by target, then source.
+
+    Args:
+        x: float [N, F], atom features; may be replaced, for example by a tensor that requires a gradient.
+        ptr: int32 [B + 1], first atom of each molecule.
+        rowptr: int32 [N + 1], first bond that points at each atom.
+        col: int32 [E], source atom of each bond, counted through the batch.
+        targets: float [B, T], NaN where missing.
+        indices: int64 [B], the molecules' places in the packed set; default 0, 1, ...
+    """
+
+    def __init__(self, x: Tensor, ptr: Tensor, rowptr: Tensor, col: Tensor, targets: Tensor, indices: Tensor | None = None) -> None:
+        self.x = x
+        self.ptr = ptr
+        self.rowptr = rowptr
+        self.col = col
+        self.targets = targets
+        self.indices = torch.arange(self.num_graphs) if indices is None else indices
+
+    @classmethod
+    def from_packed(cls, molecules: PackedMolecules, indices: Any) -> GraphBatch:
+        """Gathers the molecules at `indices` (int, slice, bool mask or int array)."""
+        indices = np.atleast_1d(np.arange(len(molecules))[indices])
+        num_nodes = (molecules.node_ptr[1:] - molecules.node_ptr[:-1])[indices]
+        num_edges = (molecules.edge_ptr[1:] - molecules.edge_ptr[:-1])[indices]
+        nodes = segment_index(molecules.node_ptr[indices], num_nodes)
+        ptr = pointers(num_nodes, np.int32)
+        col = molecules.neighbors[segment_index(molecules.edge_ptr[indices], num_edges)] + np.repeat(ptr[:-1], num_edges)
+        return cls(
+            torch.tensor(molecules.node_features(nodes)),
+            torch.from_numpy(ptr),
+            torch.from_numpy(pointers(molecules.degree[nodes], np.int32)),
+            torch.from_numpy(col.astype(np.int32)),
+            torch.tensor(molecules.targets[indices]),
+            torch.from_numpy(indices),
+        )
+
+    @classmethod
+    def from_pyg(cls, batch: Any) -> GraphBatch:
+        """Takes over a `torch_geometric.data.Batch` (or `Data`); `x` keeps its dtype, device and autograd history.
+
+        Raises:
+            UserError: when bonds are not undirected or leave their molecule.
+        """
+        num_nodes, device = batch.x.shape[0], batch.x.device
+        index = getattr(batch, "batch", None)
+        index = torch.zeros(num_nodes, dtype=torch.long, device=device) if index is None else index
+        num_graphs = int(batch.num_graphs) if hasattr(batch, "num_graphs") else 1
+        source, target = batch.edge_index
+        if torch.any(index[1:] < index[:-1]):
+            raise UserError("`batch` is not sorted. Expected the atoms of one molecule next to each other, as PyG's Batch has them.")
+        if torch.any(index[source] != index[target]):
+            raise UserError("A bond connects two molecules of the batch. Expected edge_index to stay inside each molecule.")
+        incoming = torch.sort(target * num_nodes + source).values
+        if not torch.equal(incoming, torch.sort(source * num_nodes + target).values):
+            raise UserError("A bond is present in one direction only. Give both, as torch_geometric.utils.to_undirected does.")
+        targets = getattr(batch, "y", None)
+        return cls(
+            batch.x,
+            _pointers(torch.bincount(index, minlength=num_graphs)),
+            _pointers(torch.bincount(target, minlength=num_nodes)),
+            (incoming % max(num_nodes, 1)).int(),
+            torch.zeros(num_graphs, 0, device=device) if targets is None else targets.reshape(num_graphs, -1),
+            torch.arange(num_graphs, device=device),
+        )
+
+    @property
+    def num_graphs(self) -> int:
+        """B."""
+        return self.ptr.shape[0] - 1
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.rowptr.shape[0] - 1
+
+    @property
+    def num_edges(self) -> int:
+        """E."""
+        return self.col.shape[0]
+
+    @cached_property
+    def edge_index(self) -> Tensor:
+        """int64 [2, E]: source and target of every bond, as PyG has them."""
+        nodes = torch.arange(self.num_nodes, device=self.col.device)
+        target = torch.repeat_interleave(nodes, torch.diff(self.rowptr), output_size=self.num_edges)
+        return torch.stack([self.col.long(), target])
+
+    @cached_property
+    def batch(self) -> Tensor:
+        """int64 [N]: the molecule of every atom."""
+        graphs = torch.arange(self.num_graphs, device=self.ptr.device)
+        return torch.repeat_interleave(graphs, torch.diff(self.ptr), output_size=self.num_nodes)
+
+    def to(self, device: str | torch.device, non_blocking: bool = False) -> GraphBatch:
+        """The batch on another device; itself when it is there already."""
+        if self.x.device == torch.device(device):
+            return self
+        tensors = (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)
+        return GraphBatch(*(tensor.to(device, non_blocking=non_blocking) for tensor in tensors))
+
+    def to_pyg(self) -> Any:
+        """As a `torch_geometric.data.Batch` with x, edge_index, y, batch, ptr and indices."""
+        from torch_geometric.data import Batch
+
+        batch = Batch(x=self.x, edge_index=self.edge_index, y=self.targets, batch=self.batch, ptr=self.ptr.long(), indices=self.indices)
+        batch._num_graphs = self.num_graphs
+        return batch
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(num_graphs={self.num_graphs}, num_nodes={self.num_nodes}, num_edges={self.num_edges}, "
+            f"num_features={self.x.shape[1]}, device='{self.x.device}')"
+        )
+
+
+def _pointers(sizes: Tensor) -> Tensor:
+    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()

@@ -1,0 +1,274 @@
+"""A whole data set as flat arrays: about 100 bytes a QM9 molecule, no Python object per molecule."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from molgcn.data import packing
+from molgcn.data.segments import pointers, segment_index, smallest_uint
+from molgcn.data.strings import PackedStrings
+from molgcn.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from molgcn.data.batch import GraphBatch
+
+
+@dataclass(frozen=True)
+class SkippedRow:
+    """A row of the source that did not become a molecule: its 0-based data row, its SMILES and why."""
+
+    row: int
+    smiles: str
+    reason: str
+
+
+@dataclass(eq=False)
+class PackedMolecules:
+    """M molecules of N atoms and E directed bonds (both directions present; self-loops of the convolution implicit).
+
+    Attributes:
+        node_ptr: int64 [M + 1], first atom of each molecule.
+        edge_ptr: int64 [M + 1], first bond of each molecule.
+        degree: uint8 or uint16 [N], bonds that point at the atom.
+        neighbors: uint8 or uint16 [E], molecule-local source of each bond, sorted by molecule, target, source.
+        x: the atoms' features: codes uint8 or uint16 [N] into `table`, or float32 [N, F] when `table` is None.
+        table: float32 [K, F], the distinct feature rows, or None.
+        targets: float32 [M, T], NaN where missing.
+        rows: int64 [M], 0-based data row of each molecule in its source.
+        smiles: the molecules' SMILES, or None.
+        target_names: T names.
+        target_units: T units ("" = none).
+        features: name of the featuriser, or None.
+        skipped: rows of the source that are not in the set.
+    """
+
+    node_ptr: np.ndarray
+    edge_ptr: np.ndarray
+    degree: np.ndarray
+    neighbors: np.ndarray
+    x: np.ndarray
+    table: np.ndarray | None
+    targets: np.ndarray
+    rows: np.ndarray
+    smiles: PackedStrings | None = None
+    target_names: tuple[str, ...] = ()
+    target_units: tuple[str, ...] = ()
+    features: str | None = None
+    skipped: list[SkippedRow] = field(default_factory=list)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        num_nodes: np.ndarray,
+        num_edges: np.ndarray,
+        edge_index: np.ndarray,
+        *,
+        x: np.ndarray | None = None,
+        codes: np.ndarray | None = None,
+        table: np.ndarray | None = None,
+        targets: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+        smiles: Iterable[str] | None = None,
+        target_names: Sequence[str] = (),
+        target_units: Sequence[str] = (),
+        features: str | None = None,
+        skipped: Sequence[SkippedRow] = (),
+    ) -> PackedMolecules:
+        """Packs molecules given as flat arrays; the one place where molecules are checked.
+
+        Args:
+            num_nodes: int [M], atoms a molecule.
+            num_edges: int [M], directed bonds a molecule.
+            edge_index: int [2, E], molecule-local source and target of every bond, molecule after molecule.
+            x: float [N, F]; or, instead of it,
+            codes: int [N] into
+            table: float [K, F].
+            targets: float [M, T] or [M], NaN where missing.
+            rows: int [M], row of each molecule in its source (default 0, 1, ...).
+            smiles: M strings.
+            target_names: T names (default y0, y1, ...).
+            target_units: T units (default "").
+            features: name of the featuriser.
+            skipped: rows of the source left out.
+
+        Raises:
+            UserError: see :func:`molgcn.data.packing.pack_graphs`; and for features or targets that are not finite, or shapes that
+                disagree.
+        """
+        graphs = packing.pack_graphs(num_nodes, num_edges, edge_index)
+        num_molecules, total = len(graphs["node_ptr"]) - 1, int(graphs["node_ptr"][-1])
+        if (x is None) == (codes is None) or (codes is None) != (table is None):
+            raise ValueError("give either x, or codes and table")
+        if x is not None:
+            x = packing.check_features(x)
+            coded = packing.encode_rows(x)
+            if coded is not None:
+                x, table = coded
+        else:
+            assert codes is not None and table is not None
+            table = packing.check_features(table, "table")
+            if np.any((codes < 0) | (codes >= len(table))):
+                raise UserError(f"An atom's code is outside the table of {len(table)} feature rows.")
+            x = codes.astype(smallest_uint(len(table) - 1))
+        if len(x) != total:
+            raise UserError(f"There are features for {len(x)} atoms, but the molecules have {total}; expected one row an atom.")
+        targets = packing.check_targets(targets, num_molecules)
+        names = tuple(target_names) or tuple(f"y{i}" for i in range(targets.shape[1]))
+        units = tuple(target_units) or ("",) * len(names)
+        if not len(names) == len(units) == targets.shape[1]:
+            raise UserError(
+                f"There are {targets.shape[1]} targets, {len(names)} names and {len(units)} units; expected one of each a target."
+            )
+        packed_smiles = None if smiles is None else PackedStrings.from_strings(smiles)
+        if packed_smiles is not None and len(packed_smiles) != num_molecules:
+            raise UserError(f"There are {len(packed_smiles)} SMILES for {num_molecules} molecules; expected one each.")
+        return cls(
+            **graphs,
+            x=x,
+            table=table,
+            targets=targets,
+            rows=np.arange(num_molecules) if rows is None else np.asarray(rows, np.int64),
+            smiles=packed_smiles,
+            target_names=names,
+            target_units=units,
+            features=features,
+            skipped=list(skipped),
+        )
+
+    @classmethod
+    def from_pyg(cls, data: Sequence[Any], **metadata: Any) -> PackedMolecules:
+        """Packs a list of `torch_geometric.data.Data` with `x` [n, F], `edge_index` [2, m] and, if all have it, `y` [1, T]."""
+        from molgcn.data.pyg import pack_pyg
+
+        return pack_pyg(data, **metadata)
+
+    @classmethod
+    def from_smiles(
+        cls,
+        smiles: Sequence[str],
+        targets: np.ndarray | None = None,
+        features: str = "qm9",
+        on_error: Literal["raise", "skip"] = "raise",
+        num_workers: int | None = None,
+        **metadata: Any,
+    ) -> PackedMolecules:
+        """Featurises SMILES with RDKit and packs them.
+
+        Args:
+            smiles: M strings.
+            targets: float [M, T], NaN where missing.
+            features: "qm9" (11 features, explicit hydrogens), "zinc" (28 atom types) or "general".
+            on_error: "raise" stops at the first SMILES that does not parse, "skip" leaves it out and lists it in `skipped`.
+            num_workers: processes; None chooses by the number of molecules and cores.
+            metadata: `target_names` and `target_units` as in :meth:`from_arrays`.
+        """
+        from molgcn.data.featurize import featurize
+
+        arrays = featurize(smiles, features=features, on_error=on_error, num_workers=num_workers)
+        kept = None if targets is None else packing.check_targets(targets, len(smiles))[arrays["rows"]]
+        return cls.from_arrays(**arrays, targets=kept, smiles=[smiles[i] for i in arrays["rows"]], features=features, **metadata)
+
+    def __len__(self) -> int:
+        return len(self.node_ptr) - 1
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self):,} molecules, {self.num_nodes:,} atoms, {self.num_edges:,} bonds, "
+            f"num_features={self.num_features}, targets={list(self.target_names)})"
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return int(self.node_ptr[-1])
+
+    @property
+    def num_edges(self) -> int:
+        """E."""
+        return int(self.edge_ptr[-1])
+
+    @property
+    def num_features(self) -> int:
+        """F."""
+        return (self.x if self.table is None else self.table).shape[1]
+
+    def __getitem__(self, indices: Any) -> PackedMolecules:
+        """The molecules at `indices` (int, slice, bool mask or int array), in that order."""
+        indices = np.atleast_1d(np.arange(len(self))[indices])
+        if len(indices) == 0:
+            raise UserError("The selection holds no molecules. Expected at least one.")
+        num_nodes, num_edges = np.diff(self.node_ptr)[indices], np.diff(self.edge_ptr)[indices]
+        nodes = segment_index(self.node_ptr[:-1][indices], num_nodes)
+        return replace(
+            self,
+            node_ptr=pointers(num_nodes),
+            edge_ptr=pointers(num_edges),
+            degree=self.degree[nodes],
+            neighbors=self.neighbors[segment_index(self.edge_ptr[:-1][indices], num_edges)],
+            x=self.x[nodes],
+            targets=self.targets[indices],
+            rows=self.rows[indices],
+            smiles=None if self.smiles is None else self.smiles.take(indices),
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[PackedMolecules]) -> PackedMolecules:
+        """One set of all molecules of `parts`, in order. Rows are kept as they are; skipped rows are gathered.
+
+        Raises:
+            UserError: when the parts differ in features, targets or units.
+        """
+        from molgcn.data.concat import concat_packed
+
+        return concat_packed(parts)
+
+    def node_features(self, nodes: Any = slice(None)) -> np.ndarray:
+        """float32 [n, F], the features of the given atoms (default all)."""
+        return self.x[nodes] if self.table is None else self.table[self.x[nodes]]
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the set as npy files and `meta.json`, atomically: `folder` appears complete or not at all."""
+        from molgcn.data.storage import save_packed
+
+        save_packed(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> PackedMolecules:
+        """Opens a saved set by memory map.
+
+        Raises:
+            UserError: when the folder is missing, incomplete or of another format.
+        """
+        from molgcn.data.storage import load_packed
+
+        return load_packed(Path(folder))
+
+    def to_pyg(self) -> list[Any]:
+        """A list of `torch_geometric.data.Data`; edges sorted by target, then source."""
+        from molgcn.data.pyg import unpack_pyg
+
+        return unpack_pyg(self)
+
+    def batch(self, indices: Any, device: str | torch.device = "cpu") -> GraphBatch:
+        """The molecules at `indices` as one :class:`molgcn.data.GraphBatch`."""
+        from molgcn.data.batch import GraphBatch
+
+        return GraphBatch.from_packed(self, indices).to(device)
+
+    def content_hash(self) -> str:
+        """sha256 of everything a model can see: graphs, features and targets."""
+        digest = hashlib.sha256()
+        for name in ("node_ptr", "edge_ptr", "degree", "neighbors", "x", "table", "targets"):
+            array = getattr(self, name)
+            if array is not None:
+                digest.update(f"{name}{array.dtype}{array.shape}".encode())
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()

@@ -1,0 +1,127 @@
+"""From per-molecule arrays to the packed layout: every check on a molecule happens here, once, before training."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from molgcn.data.segments import pointers, smallest_uint
+from molgcn.errors import UserError
+
+MAX_ATOMS = 65_535
+MAX_CODES = 65_536
+
+
+def _first(mask: np.ndarray) -> int:
+    return int(np.flatnonzero(mask)[0])
+
+
+def pack_graphs(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.ndarray) -> dict[str, np.ndarray]:
+    """Sorts the bonds of all molecules into CSR order, after checking them.
+
+    Args:
+        num_nodes: int [M], atoms a molecule.
+        num_edges: int [M], directed bonds a molecule.
+        edge_index: int [2, E], molecule-local source (row 0) and target (row 1) of every bond, molecule after molecule.
+
+    Returns:
+        `node_ptr` and `edge_ptr` int64 [M + 1], `degree` [N] (bonds that point at the atom), `neighbors` [E] (molecule-local
+        sources, sorted by molecule, target, source); the last two uint8, or uint16 where uint8 does not reach.
+
+    Raises:
+        UserError: for a molecule without atoms or with more than 65,535, an index out of range, or a bond without its reverse.
+    """
+    num_nodes, num_edges = np.asarray(num_nodes, np.int64), np.asarray(num_edges, np.int64)
+    edge_index = np.asarray(edge_index, np.int64).reshape(2, -1)
+    if len(num_nodes) == 0:
+        raise UserError("The set has no molecules. Expected at least one; check the input file or the filters applied to it.")
+    if np.any(num_nodes < 1):
+        raise UserError(f"Molecule {_first(num_nodes < 1)} has no atoms. Remove it or use on_error=skip.")
+    if np.any(num_nodes > MAX_ATOMS):
+        bad = _first(num_nodes > MAX_ATOMS)
+        raise UserError(f"Molecule {bad} has {num_nodes[bad]:,} atoms; at most {MAX_ATOMS:,} are supported. Remove it.")
+    if len(num_edges) != len(num_nodes) or num_edges.sum() != edge_index.shape[1]:
+        raise UserError(
+            f"Bond counts do not fit: {len(num_nodes)} molecules, {len(num_edges)} counts that sum to {num_edges.sum()}, "
+            f"edge_index of {edge_index.shape[1]} bonds. Expected one count a molecule and their sum as many columns."
+        )
+    molecule = np.repeat(np.arange(len(num_nodes)), num_edges)
+    outside = np.any((edge_index < 0) | (edge_index >= num_nodes[molecule]), axis=0)
+    if outside.any():
+        bad = _first(outside)
+        raise UserError(
+            f"Bond {edge_index[0, bad]} -> {edge_index[1, bad]} of molecule {molecule[bad]} is out of range: it has "
+            f"{num_nodes[molecule[bad]]} atoms, numbered from 0."
+        )
+    node_ptr = pointers(num_nodes)
+    source, target = edge_index + node_ptr[molecule]
+    total = int(node_ptr[-1])
+    incoming = np.sort(target * total + source)
+    outgoing = np.sort(source * total + target)
+    if not np.array_equal(incoming, outgoing):
+        bad = _first(incoming != outgoing)
+        pair = divmod(int(min(incoming[bad], outgoing[bad])), total)
+        mol = int(np.searchsorted(node_ptr, pair[0], side="right")) - 1
+        i, j = (int(node - node_ptr[mol]) for node in pair)
+        raise UserError(
+            f"Molecule {mol} has a bond between atoms {i} and {j} in one direction only. Bonds are undirected here: give both "
+            "directions, as torch_geometric.utils.to_undirected does."
+        )
+    target, source = np.divmod(incoming, total)
+    degree = np.bincount(target, minlength=total)
+    return {
+        "node_ptr": node_ptr,
+        "edge_ptr": pointers(num_edges),
+        "degree": degree.astype(smallest_uint(int(degree.max(initial=0)))),
+        "neighbors": (source - node_ptr[molecule]).astype(smallest_uint(int(num_nodes.max()) - 1)),
+    }
+
+
+def encode_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Codes into a table of distinct feature rows, or None where coding would not make `x` smaller.
+
+    Args:
+        x: float32 [N, F].
+
+    Returns:
+        `codes` uint8 or uint16 [N] and `table` float32 [K, F] with `x = table[codes]`, or None.
+    """
+    rows = np.ascontiguousarray(x, np.float32) + np.float32(0)  # -0.0 becomes 0.0: equal values, equal bytes
+    keys = rows.view(np.dtype((np.void, rows.shape[1] * 4))).ravel()
+    _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
+    if len(first) > MAX_CODES or 2 * len(first) > len(rows):
+        return None
+    return codes.astype(smallest_uint(len(first) - 1)), rows[first]
+
+
+def check_features(x: np.ndarray, what: str = "x") -> np.ndarray:
+    """`x` as float32 [rows, F].
+
+    Raises:
+        UserError: when it is not a matrix with at least one column of finite numbers.
+    """
+    x = np.asarray(x, np.float32)
+    if x.ndim != 2 or x.shape[1] < 1:
+        raise UserError(f"The features `{what}` have shape {list(x.shape)}; expected [atoms, features] with at least one feature.")
+    finite = np.isfinite(x).all(axis=1)
+    if not finite.all():
+        raise UserError(f"Row {_first(~finite)} of the features `{what}` holds a value that is not finite (float32). Remove or correct it.")
+    return x
+
+
+def check_targets(targets: np.ndarray | None, num_molecules: int) -> np.ndarray:
+    """Targets as float32 [M, T], NaN where missing; [M, 0] for None.
+
+    Raises:
+        UserError: when the shape does not fit or a value is infinite.
+    """
+    if targets is None:
+        return np.zeros((num_molecules, 0), np.float32)
+    with np.errstate(over="ignore"):
+        targets = np.asarray(targets).astype(np.float32)
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim != 2 or len(targets) != num_molecules:
+        raise UserError(f"The targets have shape {list(targets.shape)}; expected [{num_molecules}, number of targets], one row a molecule.")
+    if np.isinf(targets).any():
+        row, column = np.argwhere(np.isinf(targets))[0]
+        raise UserError(f"Target {column} of molecule {row} is infinite (float32). Correct it, or leave it empty (NaN) if it is missing.")
+    return targets

@@ -1,0 +1,63 @@
+"""Exchange with PyTorch Geometric's `Data`, the only place in `data` that imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError
+
+
+def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
+    """See :meth:`PackedMolecules.from_pyg`; `metadata` goes to :meth:`PackedMolecules.from_arrays`."""
+    if len(data) == 0:
+        raise UserError("The list of PyG Data is empty. Expected at least one molecule.")
+    for number, item in enumerate(data):
+        if item.x is None or item.edge_index is None:
+            raise UserError(f"Data {number} has no `{'x' if item.x is None else 'edge_index'}`. Expected x [n, F] and edge_index [2, m].")
+        if item.x.dim() != 2 or item.x.shape[1] != data[0].x.shape[1]:
+            raise UserError(
+                f"Data {number} has x of shape {list(item.x.shape)}; expected [atoms, {data[0].x.shape[1]}], as the first molecule has."
+            )
+    with_targets = [item.y is not None for item in data]
+    if any(with_targets) and not all(with_targets):
+        raise UserError(
+            f"Data {with_targets.index(False)} has no `y`, others have. Give every molecule a y of shape [1, T], with NaN where missing."
+        )
+    targets = None
+    if all(with_targets):
+        widths = [item.y.numel() for item in data]
+        if len(set(widths)) > 1:
+            raise UserError(
+                f"The molecules have between {min(widths)} and {max(widths)} targets in `y`. Expected [1, T] with one T for all."
+            )
+        targets = torch.stack([item.y.reshape(-1) for item in data]).double().numpy()
+    return PackedMolecules.from_arrays(
+        np.array([item.x.shape[0] for item in data]),
+        np.array([item.edge_index.shape[1] for item in data]),
+        torch.cat([item.edge_index for item in data], dim=1).numpy(),
+        x=torch.cat([item.x for item in data]).float().numpy(),
+        targets=targets,
+        **metadata,
+    )
+
+
+def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
+    """See :meth:`PackedMolecules.to_pyg`."""
+    from torch_geometric.data import Data
+
+    result = []
+    for i in range(len(molecules)):
+        nodes = slice(int(molecules.node_ptr[i]), int(molecules.node_ptr[i + 1]))
+        bonds = slice(int(molecules.edge_ptr[i]), int(molecules.edge_ptr[i + 1]))
+        degree = molecules.degree[nodes].astype(np.int64)
+        edge_index = np.stack([molecules.neighbors[bonds].astype(np.int64), np.repeat(np.arange(len(degree)), degree)])
+        item = Data(x=torch.tensor(molecules.node_features(nodes)), edge_index=torch.from_numpy(edge_index))
+        if molecules.targets.shape[1]:
+            item.y = torch.tensor(molecules.targets[i : i + 1])
+        result.append(item)
+    return result

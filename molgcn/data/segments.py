@@ -1,0 +1,32 @@
+"""Index arithmetic on arrays made of consecutive segments (a molecule's atoms, an atom's bonds)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def segment_index(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Positions of all elements of the given segments, one segment after the other.
+
+    Args:
+        starts: int [n], where each segment starts.
+        sizes: int [n], how many elements each has.
+
+    Returns:
+        int64 [sizes.sum()].
+    """
+    sizes = np.asarray(sizes, np.int64)
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(np.asarray(starts, np.int64) - before, sizes) + np.arange(sizes.sum())
+
+
+def pointers(sizes: np.ndarray, dtype: type = np.int64) -> np.ndarray:
+    """Segment sizes [n] as offsets [n + 1], starting with 0."""
+    ptr: np.ndarray = np.zeros(len(sizes) + 1, dtype)
+    np.cumsum(sizes, out=ptr[1:])
+    return ptr
+
+
+def smallest_uint(largest: int) -> type[np.uint8] | type[np.uint16]:
+    """uint8 when it holds `largest`, else uint16."""
+    return np.uint8 if largest <= np.iinfo(np.uint8).max else np.uint16

@@ -1,0 +1,102 @@
+"""The packed set on disk: one npy file an array and `meta.json`, opened by memory map."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.data.packed import PackedMolecules, SkippedRow
+from molgcn.data.strings import PackedStrings
+from molgcn.errors import UserError
+
+FORMAT = "molgcn-packed-1"
+ARRAYS = ("node_ptr", "edge_ptr", "degree", "neighbors", "x", "targets", "rows")
+
+
+def save_packed(molecules: PackedMolecules, folder: Path) -> None:
+    """Writes into a temporary folder beside `folder`, syncs, then renames; an older `folder` is replaced."""
+    arrays = {name: getattr(molecules, name) for name in ARRAYS}
+    if molecules.table is not None:
+        arrays["table"] = molecules.table
+    if molecules.smiles is not None:
+        arrays |= {"smiles": molecules.smiles.data, "smiles_ptr": molecules.smiles.ptr}
+    meta = {
+        "format": FORMAT,
+        "arrays": sorted(arrays),
+        "features": molecules.features,
+        "target_names": list(molecules.target_names),
+        "target_units": list(molecules.target_units),
+        "skipped": [asdict(row) for row in molecules.skipped],
+    }
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        for name, array in arrays.items():
+            with open(temporary / f"{name}.npy", "wb") as file:
+                np.save(file, array, allow_pickle=False)
+                os.fsync(file.fileno())
+        with open(temporary / "meta.json", "w") as file:
+            json.dump(meta, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def load_packed(folder: Path) -> PackedMolecules:
+    """Opens what :func:`save_packed` wrote, checking that the arrays fit each other."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        if meta.get("format") != FORMAT:
+            raise ValueError(f"its format is {meta.get('format')!r}, this version reads {FORMAT!r}")
+        arrays = {name: _open(folder / f"{name}.npy") for name in meta["arrays"]}
+        smiles = PackedStrings(arrays.pop("smiles"), arrays.pop("smiles_ptr")) if "smiles" in arrays else None
+        molecules = PackedMolecules(
+            **{name: arrays[name] for name in ARRAYS},
+            table=arrays.get("table"),
+            smiles=smiles,
+            target_names=tuple(meta["target_names"]),
+            target_units=tuple(meta["target_units"]),
+            features=meta["features"],
+            skipped=[SkippedRow(**row) for row in meta["skipped"]],
+        )
+        _check_lengths(molecules)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError) as error:
+        raise UserError(
+            f"{folder} is not a readable packed set: {error}. Expected a folder written by PackedMolecules.save; delete it and pack again."
+        ) from error
+    return molecules
+
+
+def _open(path: Path) -> np.ndarray:
+    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def _check_lengths(molecules: PackedMolecules) -> None:
+    count = len(molecules)
+    expected = {
+        "edge_ptr": count + 1,
+        "degree": molecules.num_nodes,
+        "neighbors": molecules.num_edges,
+        "x": molecules.num_nodes,
+        "targets": count,
+        "rows": count,
+    }
+    for name, length in expected.items():
+        if len(getattr(molecules, name)) != length:
+            raise ValueError(f"{name}.npy has {len(getattr(molecules, name))} entries where {length} belong")
+    if molecules.smiles is not None and len(molecules.smiles) != count:
+        raise ValueError(f"there are {len(molecules.smiles)} SMILES for {count} molecules")
+    if molecules.table is not None and len(molecules.x) and int(molecules.x.max()) >= len(molecules.table):
+        raise ValueError("x.npy holds a code beyond table.npy")

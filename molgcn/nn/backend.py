@@ -1,0 +1,56 @@
+"""The backends a model can run on: a closed table of names."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor, nn
+
+from molgcn.errors import UserError
+
+if TYPE_CHECKING:
+    from molgcn.nn.gcn import GCN
+
+BACKENDS = ("auto", "fused", "pyg")
+STRATEGIES = ("auto", "stack", "vertex", "edge", "neighbor_group")
+
+
+class Backend(Protocol):
+    """How a :class:`molgcn.nn.GCN` computes: a module with these three names."""
+
+    name: str
+
+    def conv(self, model: GCN, in_channels: int, out_channels: int) -> nn.Module:
+        """One layer's parameters: `lin.weight` [out, in] and `bias` [out]."""
+        ...
+
+    def pooled(self, model: GCN, batch: Any) -> Tensor:
+        """All layers and the pooling: [B, H]."""
+        ...
+
+
+def resolve_backend(name: str) -> Backend:
+    """The backend called `name`; "auto" is the best there is in this version.
+
+    Raises:
+        UserError: for an unknown name, or a backend that this version or machine does not have.
+    """
+    if name not in BACKENDS:
+        raise UserError(f"backend={name} is unknown. Expected one of {', '.join(BACKENDS)}.")
+    if name == "fused":
+        raise UserError("backend=fused is not in this version. Use backend=pyg, or backend=auto, which takes the best there is.")
+    return import_module("molgcn.nn.pyg")
+
+
+def check_strategy(strategy: str, backend: str) -> str:
+    """`strategy` if the backend has it.
+
+    Raises:
+        UserError: for an unknown strategy, or one that PyG does not have.
+    """
+    if strategy not in STRATEGIES:
+        raise UserError(f"backend.strategy={strategy} is unknown. Expected one of {', '.join(STRATEGIES)}.")
+    if backend == "pyg" and strategy != "auto":
+        raise UserError(f"backend.strategy={strategy} belongs to backend=fused; backend=pyg has only auto.")
+    return strategy

@@ -1,0 +1,15 @@
+"""Where the files live that are not Python: configs, kernel sources and built-in molecules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+_INSTALLED = {"conf": "conf", "cuda": "_cuda", "data": "_molecules"}
+
+
+def resource(name: Literal["conf", "cuda", "data"]) -> Path:
+    """The folder of configs, CUDA sources or built-in molecules: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / _INSTALLED[name]
+    return installed if installed.is_dir() else package.parent / name
