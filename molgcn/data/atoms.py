@@ -1,0 +1,179 @@
+"""The three atom featurisers: what is read from an RDKit atom, and the feature row that stands for it.
+
+Reading and encoding are apart because rows repeat (QM9 has a few dozen): an atom is read into a small tuple, its key, and
+each distinct key is encoded once. Only atoms' keys are handled per atom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from molgcn.errors import UserError
+
+
+class UnsupportedAtom(Exception):
+    """An atom that a featuriser has no row for; the text says which and what it takes."""
+
+
+@dataclass(frozen=True)
+class AtomFeaturizer:
+    """One way to turn atoms into feature rows.
+
+    Attributes:
+        name: key in :data:`FEATURIZERS`.
+        version: goes up when rows change, so that cached sets are rebuilt.
+        hydrogens: "explicit" (added, after the heavy atoms) or "implicit".
+        kekulize: read atoms from the Kekulé form.
+        names: one name a feature.
+        key: reads an `rdkit.Chem.Atom` into a tuple.
+        encode: turns such a tuple into float32 [F]; raises UnsupportedAtom.
+    """
+
+    name: str
+    version: int
+    hydrogens: str
+    kekulize: bool
+    names: tuple[str, ...]
+    key: Callable[[Any], Hashable]
+    encode: Callable[[Any], np.ndarray]
+
+    @property
+    def num_features(self) -> int:
+        return len(self.names)
+
+
+def _one_hot(value: object, choices: tuple[Any, ...]) -> list[float]:
+    return [float(value == choice) for choice in choices]
+
+
+# --- "qm9": the 11 features of torch_geometric.datasets.QM9 -----------------------------------------------------------
+QM9_ELEMENTS = {1: "H", 6: "C", 7: "N", 8: "O", 9: "F"}
+QM9_NAMES = (*QM9_ELEMENTS.values(), "atomic_number", "aromatic", "sp", "sp2", "sp3", "num_hs")
+
+
+def _qm9_key(atom: Any) -> Hashable:
+    return atom.GetAtomicNum(), atom.GetIsAromatic(), atom.GetHybridization(), atom.GetTotalNumHs(True)
+
+
+def _qm9_encode(key: tuple[int, bool, Any, int]) -> np.ndarray:
+    number, aromatic, hybridization, hydrogens = key
+    if number not in QM9_ELEMENTS:
+        raise UnsupportedAtom(f"{_symbol(number)} is not one of H C N O F, which features=qm9 takes; use features=general")
+    hybrid = _one_hot(str(hybridization), ("SP", "SP2", "SP3"))
+    return np.array([*_one_hot(number, tuple(QM9_ELEMENTS)), number, aromatic, *hybrid, hydrogens], np.float32)
+
+
+# --- "zinc": the 28 atom types of torch_geometric.datasets.ZINC, in its order: (symbol, bracket hydrogens, charge) -----
+# fmt: off
+ZINC_TYPES = (
+    ("C", 0, 0), ("O", 0, 0), ("N", 0, 0), ("F", 0, 0), ("C", 1, 0), ("S", 0, 0), ("Cl", 0, 0), ("O", 0, -1),
+    ("N", 1, 1), ("Br", 0, 0), ("N", 3, 1), ("N", 2, 1), ("N", 0, 1), ("N", 0, -1), ("S", 0, -1), ("I", 0, 0),
+    ("P", 0, 0), ("O", 1, 1), ("N", 1, -1), ("O", 0, 1), ("S", 0, 1), ("P", 1, 0), ("P", 2, 0), ("C", 2, -1),
+    ("P", 0, 1), ("S", 1, 1), ("C", 1, -1), ("P", 1, 1),
+)
+# fmt: on
+
+
+def atom_type_name(symbol: str, hydrogens: int, charge: int) -> str:
+    """The benchmark's spelling of an atom type, as in "N H2 +"."""
+    return " ".join(filter(None, (symbol, f"H{hydrogens}" if hydrogens else "", "+" * charge or "-" * -charge)))
+
+
+def _zinc_key(atom: Any) -> Hashable:
+    return atom.GetSymbol(), atom.GetNumExplicitHs(), atom.GetFormalCharge()
+
+
+def _zinc_encode(key: tuple[str, int, int]) -> np.ndarray:
+    if key not in ZINC_TYPES:
+        raise UnsupportedAtom(
+            f"atom type '{atom_type_name(*key)}' is not one of the 28 that features=zinc takes; use features=general"
+        )
+    return np.array(_one_hot(key, ZINC_TYPES), np.float32)
+
+
+# --- "general": any organic molecule ----------------------------------------------------------------------------------
+GENERAL_ELEMENTS = (1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53)
+GENERAL_DEGREES = (0, 1, 2, 3, 4, 5)
+GENERAL_CHARGES = (-2, -1, 0, 1, 2)
+GENERAL_HYDROGENS = (0, 1, 2, 3, 4)
+GENERAL_HYBRIDIZATIONS = ("S", "SP", "SP2", "SP3", "SP3D", "SP3D2")
+GENERAL_NAMES = (
+    *("H", "B", "C", "N", "O", "F", "Si", "P", "S", "Cl", "Se", "Br", "I", "other_element"),
+    *(f"degree_{n}" for n in GENERAL_DEGREES),
+    "other_degree",
+    *(f"charge_{n:+d}" for n in GENERAL_CHARGES),
+    "other_charge",
+    *(f"num_hs_{n}" for n in GENERAL_HYDROGENS),
+    "other_num_hs",
+    *(name.lower() for name in GENERAL_HYBRIDIZATIONS),
+    "other_hybridization",
+    *("aromatic", "in_ring", "mass"),
+)
+
+
+def _general_key(atom: Any) -> Hashable:
+    return (
+        atom.GetAtomicNum(),
+        atom.GetDegree(),
+        atom.GetFormalCharge(),
+        atom.GetTotalNumHs(True),
+        atom.GetHybridization(),
+        atom.GetIsAromatic(),
+        atom.IsInRing(),
+    )
+
+
+def _one_hot_or_other(value: object, choices: tuple[Any, ...]) -> list[float]:
+    return [*_one_hot(value, choices), float(value not in choices)]
+
+
+def _general_encode(key: tuple[int, int, int, int, Any, bool, bool]) -> np.ndarray:
+    from rdkit.Chem import GetPeriodicTable
+
+    number, degree, charge, hydrogens, hybridization, aromatic, in_ring = key
+    return np.array(
+        [
+            *_one_hot_or_other(number, GENERAL_ELEMENTS),
+            *_one_hot_or_other(degree, GENERAL_DEGREES),
+            *_one_hot_or_other(charge, GENERAL_CHARGES),
+            *_one_hot_or_other(hydrogens, GENERAL_HYDROGENS),
+            *_one_hot_or_other(str(hybridization), GENERAL_HYBRIDIZATIONS),
+            aromatic,
+            in_ring,
+            GetPeriodicTable().GetAtomicWeight(number) / 100,
+        ],
+        np.float32,
+    )
+
+
+def _symbol(number: int) -> str:
+    from rdkit.Chem import GetPeriodicTable
+
+    return str(GetPeriodicTable().GetElementSymbol(number))
+
+
+FEATURIZERS = {
+    featurizer.name: featurizer
+    for featurizer in (
+        AtomFeaturizer("qm9", 1, "explicit", False, QM9_NAMES, _qm9_key, _qm9_encode),
+        AtomFeaturizer(
+            "zinc", 1, "implicit", True, tuple(atom_type_name(*t) for t in ZINC_TYPES), _zinc_key, _zinc_encode
+        ),
+        AtomFeaturizer("general", 1, "implicit", False, GENERAL_NAMES, _general_key, _general_encode),
+    )
+}
+
+
+def get_featurizer(name: str) -> AtomFeaturizer:
+    """The featuriser of that name.
+
+    Raises:
+        UserError: for another name.
+    """
+    if name not in FEATURIZERS:
+        raise UserError(f"There are no features named '{name}'. Use one of: {', '.join(FEATURIZERS)}.")
+    return FEATURIZERS[name]

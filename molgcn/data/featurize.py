@@ -1,0 +1,271 @@
+"""SMILES, mol blocks or RDKit molecules to flat arrays, in worker processes.
+
+A worker returns NumPy arrays of a whole chunk: one code an atom into the distinct feature rows that the chunk has seen. No
+Python object per atom crosses a process border, and the merged table lists rows in order of first appearance, whatever
+the number of workers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from molgcn.data.atoms import AtomFeaturizer, UnsupportedAtom, get_featurizer
+from molgcn.data.labels import LABELS
+from molgcn.data.molecules import InvalidMolecule, READERS
+from molgcn.data.packed import SkippedRow
+from molgcn.data.packing import MAX_ATOMS
+from molgcn.data.workers import map_chunks
+from molgcn.errors import UserError
+
+log = logging.getLogger(__name__)
+
+OnError = Literal["raise", "skip"]
+Kind = Literal["smiles", "molblock", "mol"]
+
+
+@dataclass
+class Featurized:
+    """M molecules of N atoms and E directed bonds as flat arrays.
+
+    Attributes:
+        num_nodes: int32 [M].
+        num_edges: int32 [M].
+        edge_index: uint16 [2, E], molecule-local source and target; both directions of every bond.
+        codes: int32 [N], the row of `table` that holds the atom's features.
+        table: float32 [K, F].
+        kept: int64 [M], position of each molecule in the input.
+        labels: float32 [M], or None when no label was asked for.
+        failures: position in the input and reason of every item left out.
+    """
+
+    num_nodes: np.ndarray
+    num_edges: np.ndarray
+    edge_index: np.ndarray
+    codes: np.ndarray
+    table: np.ndarray
+    kept: np.ndarray
+    labels: np.ndarray | None = None
+    failures: list[tuple[int, str]] = field(default_factory=list)
+
+    def graphs(self) -> dict[str, np.ndarray]:
+        """The arguments of :meth:`PackedMolecules.from_arrays` that describe the molecules."""
+        return {
+            "num_nodes": self.num_nodes,
+            "num_edges": self.num_edges,
+            "edge_index": self.edge_index,
+            "codes": self.codes,
+            "table": self.table,
+        }
+
+
+def featurize(
+    smiles: Sequence[str],
+    features: str = "qm9",
+    on_error: OnError = "raise",
+    num_workers: int | None = None,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Featurises SMILES: the arguments for :meth:`PackedMolecules.from_arrays`, with `rows` the positions kept.
+
+    Args:
+        smiles: the strings.
+        features: "qm9" (11 features, explicit hydrogens after heavy atoms), "zinc" (28 atom types, heavy atoms only) or
+            "general" (one-hots of element, degree, charge, hydrogens, hybridisation; aromatic, ring, mass).
+        on_error: "raise" stops at the first row that fails, "skip" leaves it out and lists it in `skipped`.
+        num_workers: worker processes; 0 works in this process; None decides by the number of molecules and cores.
+        progress: True shows a progress bar, False hides it, None shows it on a terminal.
+
+    Raises:
+        UserError: for a row that fails with on_error="raise" (row number and text in the message), when no row is left,
+            or for an unknown option.
+    """
+    result = featurize_items(
+        smiles, features=features, on_error=on_error, num_workers=num_workers, progress=progress
+    )
+    skipped = [SkippedRow(i, _text(smiles[i]), reason) for i, reason in result.failures]
+    return {**result.graphs(), "rows": result.kept, "skipped": skipped}
+
+
+def featurize_mols(mols: Sequence[Any], features: str = "qm9", on_error: OnError = "raise") -> dict[str, Any]:
+    """As :func:`featurize`, from `rdkit.Chem.Mol` objects, in this process. Atoms keep their order."""
+    result = featurize_items(mols, features=features, on_error=on_error, kind="mol", num_workers=0)
+    skipped = [SkippedRow(i, "", reason) for i, reason in result.failures]
+    return {**result.graphs(), "rows": result.kept, "skipped": skipped}
+
+
+def featurize_items(
+    items: Sequence[Any],
+    *,
+    features: str,
+    on_error: OnError = "raise",
+    num_workers: int | None = None,
+    progress: bool | None = None,
+    kind: Kind = "smiles",
+    label: str | None = None,
+    rows: np.ndarray | None = None,
+    source: str = "",
+) -> Featurized:
+    """Featurises items of one kind and computes a label in the same pass.
+
+    Args:
+        items: SMILES, mol blocks or `rdkit.Chem.Mol` (the last in this process only).
+        features: see :func:`featurize`; so are `on_error`, `num_workers` and `progress`.
+        kind: what the items are.
+        label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
+        rows: the items' row numbers in the source, for messages.
+        source: name of the source, for messages.
+
+    Raises:
+        UserError: see :func:`featurize`.
+    """
+    featurizer = get_featurizer(features)
+    if on_error not in ("raise", "skip"):
+        raise UserError(f"on_error={on_error} is not an option. Use raise or skip.")
+    if label is not None and label not in LABELS:
+        raise ValueError(f"unknown label {label!r}")
+    if len(items) == 0:
+        raise UserError(f"{source or 'The list of SMILES'} holds no molecules. Expected at least one row.")
+    work = partial(_featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise")
+    parts: list[Featurized] = []
+    position = 0
+    for part in map_chunks(work, items, num_workers=num_workers, progress=progress, description=f"features={features}"):
+        if part.failures and on_error == "raise":
+            local, reason = part.failures[0]
+            index = position + local
+            row = index if rows is None else int(rows[index])
+            raise UserError(_failure_message(source, row, items[index], reason))
+        parts.append(part)
+        position = _shift(part, position)
+    merged = _merge(parts, featurizer)
+    if len(merged.kept) == 0:
+        index, reason = merged.failures[0]
+        raise UserError(
+            f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, "
+            f"'{_text(items[index])}': {reason}."
+        )
+    return merged
+
+
+def _text(item: Any) -> str:
+    return item if isinstance(item, str) else "" if item is None or isinstance(item, float) else type(item).__name__
+
+
+def _failure_message(source: str, row: int, item: Any, reason: str) -> str:
+    text = _text(item).splitlines()[0] if _text(item) else ""
+    return (
+        f"Row {row} of {source or 'the list of SMILES'} (counted from 0, without a header): '{text}' cannot be used: "
+        f"{reason}. Correct the row, or leave such rows out with on_error=skip (dataset.on_error=skip on the command "
+        "line), which counts and lists them."
+    )
+
+
+def _featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: str | None, stop: bool) -> Featurized:
+    from rdkit import rdBase
+
+    featurizer = get_featurizer(features)
+    read = READERS[kind]
+    label_of = None if label is None else LABELS[label].compute
+    table: dict[Any, int] = {}
+    encoded: list[np.ndarray] = []
+    num_nodes: list[int] = []
+    ends: list[int] = []  # begin, end of every bond, flat
+    num_edges: list[int] = []
+    codes: list[int] = []
+    kept: list[int] = []
+    labels: list[float] = []
+    failures: list[tuple[int, str]] = []
+    with rdBase.BlockLogs():
+        for position, item in enumerate(items):
+            try:
+                mol = read(item, featurizer.hydrogens)
+                own = _codes(mol, featurizer, table, encoded)
+                value = None if label_of is None else label_of(mol)
+            except (InvalidMolecule, UnsupportedAtom) as error:
+                failures.append((position, str(error)))
+                if stop:
+                    break
+                continue
+            num_nodes.append(len(own))
+            codes += own
+            bonds = mol.GetBonds()
+            num_edges.append(2 * len(bonds))
+            for bond in bonds:
+                ends.append(bond.GetBeginAtomIdx())
+                ends.append(bond.GetEndAtomIdx())
+            kept.append(position)
+            if value is not None:
+                labels.append(value)
+    one_way = np.array(ends, np.uint16).reshape(-1, 2)
+    both = np.stack([one_way, one_way[:, ::-1]], axis=1).reshape(-1, 2).T
+    return Featurized(
+        num_nodes=np.array(num_nodes, np.int32),
+        num_edges=np.array(num_edges, np.int32),
+        edge_index=np.ascontiguousarray(both),
+        codes=np.array(codes, np.int32),
+        table=np.array(encoded, np.float32).reshape(-1, featurizer.num_features),
+        kept=np.array(kept, np.int64),
+        labels=None if label is None else np.array(labels, np.float32),
+        failures=failures,
+    )
+
+
+def _codes(
+    mol: Any, featurizer: AtomFeaturizer, table: dict[Any, int], encoded: list[np.ndarray]
+) -> list[int]:
+    """The codes of the molecule's atoms; keys not seen before are added to `table` and their rows to `encoded`."""
+    from rdkit import Chem
+
+    if mol.GetNumAtoms() > MAX_ATOMS:
+        raise InvalidMolecule(f"it has {mol.GetNumAtoms():,} atoms, at most {MAX_ATOMS:,} are supported")
+    read_from = mol
+    if featurizer.kekulize:
+        read_from = Chem.Mol(mol)
+        Chem.Kekulize(read_from, clearAromaticFlags=True)
+    keys = [featurizer.key(atom) for atom in read_from.GetAtoms()]
+    try:
+        return [table[key] for key in keys]
+    except KeyError:
+        fresh = {key: featurizer.encode(key) for key in dict.fromkeys(keys) if key not in table}
+    for key, row in fresh.items():
+        table[key] = len(encoded)
+        encoded.append(row)
+    return [table[key] for key in keys]
+
+
+def _shift(part: Featurized, position: int) -> int:
+    """Moves a chunk's positions to positions in the whole input; returns where the next chunk starts."""
+    count = len(part.kept) + len(part.failures)
+    part.kept += position
+    part.failures = [(position + local, reason) for local, reason in part.failures]
+    return position + count
+
+
+def _merge(parts: Sequence[Featurized], featurizer: AtomFeaturizer) -> Featurized:
+    rows: dict[bytes, int] = {}
+    table: list[np.ndarray] = []
+    codes = []
+    for part in parts:
+        to_global = np.zeros(len(part.table), np.int32)
+        for local, row in enumerate(part.table):
+            code = rows.setdefault(row.tobytes(), len(table))
+            if code == len(table):
+                table.append(row)
+            to_global[local] = code
+        codes.append(to_global[part.codes])
+    labelled = parts[0].labels is not None
+    return Featurized(
+        num_nodes=np.concatenate([part.num_nodes for part in parts]),
+        num_edges=np.concatenate([part.num_edges for part in parts]),
+        edge_index=np.concatenate([part.edge_index for part in parts], axis=1),
+        codes=np.concatenate(codes),
+        table=np.array(table, np.float32).reshape(-1, featurizer.num_features),
+        kept=np.concatenate([part.kept for part in parts]),
+        labels=np.concatenate([part.labels for part in parts if part.labels is not None]) if labelled else None,
+        failures=[failure for part in parts for failure in part.failures],
+    )
