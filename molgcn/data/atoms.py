@@ -15,7 +15,7 @@ import numpy as np
 from molgcn.errors import UserError
 
 
-class UnsupportedAtom(Exception):
+class UnsupportedAtomError(Exception):
     """An atom that a featuriser has no row for; the text says which and what it takes."""
 
 
@@ -30,7 +30,7 @@ class AtomFeaturizer:
         kekulize: read atoms from the Kekulé form.
         names: one name a feature.
         key: reads an `rdkit.Chem.Atom` into a tuple.
-        encode: turns such a tuple into float32 [F]; raises UnsupportedAtom.
+        encode: turns such a tuple into float32 [F]; raises UnsupportedAtomError.
     """
 
     name: str
@@ -43,6 +43,7 @@ class AtomFeaturizer:
 
     @property
     def num_features(self) -> int:
+        """Length of a feature row."""
         return len(self.names)
 
 
@@ -62,7 +63,7 @@ def _qm9_key(atom: Any) -> Hashable:
 def _qm9_encode(key: tuple[int, bool, Any, int]) -> np.ndarray:
     number, aromatic, hybridization, hydrogens = key
     if number not in QM9_ELEMENTS:
-        raise UnsupportedAtom(f"{_symbol(number)} is not one of H C N O F, which features=qm9 takes; use features=general")
+        raise UnsupportedAtomError(f"{_symbol(number)} is not one of H C N O F, which features=qm9 takes; use features=general")
     hybrid = _one_hot(str(hybridization), ("SP", "SP2", "SP3"))
     return np.array([*_one_hot(number, tuple(QM9_ELEMENTS)), number, aromatic, *hybrid, hydrogens], np.float32)
 
@@ -89,9 +90,7 @@ def _zinc_key(atom: Any) -> Hashable:
 
 def _zinc_encode(key: tuple[str, int, int]) -> np.ndarray:
     if key not in ZINC_TYPES:
-        raise UnsupportedAtom(
-            f"atom type '{atom_type_name(*key)}' is not one of the 28 that features=zinc takes; use features=general"
-        )
+        raise UnsupportedAtomError(f"atom type '{atom_type_name(*key)}' is not one of the 28 of features=zinc; use features=general")
     return np.array(_one_hot(key, ZINC_TYPES), np.float32)
 
 
@@ -160,9 +159,7 @@ FEATURIZERS = {
     featurizer.name: featurizer
     for featurizer in (
         AtomFeaturizer("qm9", 1, "explicit", False, QM9_NAMES, _qm9_key, _qm9_encode),
-        AtomFeaturizer(
-            "zinc", 1, "implicit", True, tuple(atom_type_name(*t) for t in ZINC_TYPES), _zinc_key, _zinc_encode
-        ),
+        AtomFeaturizer("zinc", 1, "implicit", True, tuple(atom_type_name(*t) for t in ZINC_TYPES), _zinc_key, _zinc_encode),
         AtomFeaturizer("general", 1, "implicit", False, GENERAL_NAMES, _general_key, _general_encode),
     )
 }

@@ -7,7 +7,6 @@ the number of workers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,15 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from molgcn.data.atoms import AtomFeaturizer, UnsupportedAtom, get_featurizer
+from molgcn.data.atoms import AtomFeaturizer, UnsupportedAtomError, get_featurizer
 from molgcn.data.labels import LABELS
-from molgcn.data.molecules import InvalidMolecule, READERS
+from molgcn.data.molecules import READERS, InvalidMoleculeError
 from molgcn.data.packed import SkippedRow
 from molgcn.data.packing import MAX_ATOMS
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError
-
-log = logging.getLogger(__name__)
 
 OnError = Literal["raise", "skip"]
 Kind = Literal["smiles", "molblock", "mol"]
@@ -41,6 +38,7 @@ class Featurized:
         table: float32 [K, F].
         kept: int64 [M], position of each molecule in the input.
         labels: float32 [M], or None when no label was asked for.
+        smiles: M SMILES written by RDKit, or None when the input was SMILES.
         failures: position in the input and reason of every item left out.
     """
 
@@ -51,6 +49,7 @@ class Featurized:
     table: np.ndarray
     kept: np.ndarray
     labels: np.ndarray | None = None
+    smiles: list[str] | None = None
     failures: list[tuple[int, str]] = field(default_factory=list)
 
     def graphs(self) -> dict[str, np.ndarray]:
@@ -85,9 +84,7 @@ def featurize(
         UserError: for a row that fails with on_error="raise" (row number and text in the message), when no row is left,
             or for an unknown option.
     """
-    result = featurize_items(
-        smiles, features=features, on_error=on_error, num_workers=num_workers, progress=progress
-    )
+    result = featurize_items(smiles, features=features, on_error=on_error, num_workers=num_workers, progress=progress)
     skipped = [SkippedRow(i, _text(smiles[i]), reason) for i, reason in result.failures]
     return {**result.graphs(), "rows": result.kept, "skipped": skipped}
 
@@ -96,7 +93,7 @@ def featurize_mols(mols: Sequence[Any], features: str = "qm9", on_error: OnError
     """As :func:`featurize`, from `rdkit.Chem.Mol` objects, in this process. Atoms keep their order."""
     result = featurize_items(mols, features=features, on_error=on_error, kind="mol", num_workers=0)
     skipped = [SkippedRow(i, "", reason) for i, reason in result.failures]
-    return {**result.graphs(), "rows": result.kept, "skipped": skipped}
+    return {**result.graphs(), "rows": result.kept, "skipped": skipped, "smiles": result.smiles}
 
 
 def featurize_items(
@@ -146,8 +143,7 @@ def featurize_items(
     if len(merged.kept) == 0:
         index, reason = merged.failures[0]
         raise UserError(
-            f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, "
-            f"'{_text(items[index])}': {reason}."
+            f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, '{_text(items[index])}': {reason}."
         )
     return merged
 
@@ -166,7 +162,7 @@ def _failure_message(source: str, row: int, item: Any, reason: str) -> str:
 
 
 def _featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: str | None, stop: bool) -> Featurized:
-    from rdkit import rdBase
+    from rdkit import Chem, rdBase
 
     featurizer = get_featurizer(features)
     read = READERS[kind]
@@ -179,6 +175,7 @@ def _featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: 
     codes: list[int] = []
     kept: list[int] = []
     labels: list[float] = []
+    written: list[str] = []
     failures: list[tuple[int, str]] = []
     with rdBase.BlockLogs():
         for position, item in enumerate(items):
@@ -186,7 +183,7 @@ def _featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: 
                 mol = read(item, featurizer.hydrogens)
                 own = _codes(mol, featurizer, table, encoded)
                 value = None if label_of is None else label_of(mol)
-            except (InvalidMolecule, UnsupportedAtom) as error:
+            except (InvalidMoleculeError, UnsupportedAtomError) as error:
                 failures.append((position, str(error)))
                 if stop:
                     break
@@ -201,6 +198,8 @@ def _featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: 
             kept.append(position)
             if value is not None:
                 labels.append(value)
+            if kind != "smiles":
+                written.append(Chem.MolToSmiles(Chem.RemoveHs(mol, sanitize=False)))
     one_way = np.array(ends, np.uint16).reshape(-1, 2)
     both = np.stack([one_way, one_way[:, ::-1]], axis=1).reshape(-1, 2).T
     return Featurized(
@@ -211,18 +210,17 @@ def _featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: 
         table=np.array(encoded, np.float32).reshape(-1, featurizer.num_features),
         kept=np.array(kept, np.int64),
         labels=None if label is None else np.array(labels, np.float32),
+        smiles=None if kind == "smiles" else written,
         failures=failures,
     )
 
 
-def _codes(
-    mol: Any, featurizer: AtomFeaturizer, table: dict[Any, int], encoded: list[np.ndarray]
-) -> list[int]:
+def _codes(mol: Any, featurizer: AtomFeaturizer, table: dict[Any, int], encoded: list[np.ndarray]) -> list[int]:
     """The codes of the molecule's atoms; keys not seen before are added to `table` and their rows to `encoded`."""
     from rdkit import Chem
 
     if mol.GetNumAtoms() > MAX_ATOMS:
-        raise InvalidMolecule(f"it has {mol.GetNumAtoms():,} atoms, at most {MAX_ATOMS:,} are supported")
+        raise InvalidMoleculeError(f"it has {mol.GetNumAtoms():,} atoms, at most {MAX_ATOMS:,} are supported")
     read_from = mol
     if featurizer.kekulize:
         read_from = Chem.Mol(mol)
@@ -267,5 +265,6 @@ def _merge(parts: Sequence[Featurized], featurizer: AtomFeaturizer) -> Featurize
         table=np.array(table, np.float32).reshape(-1, featurizer.num_features),
         kept=np.concatenate([part.kept for part in parts]),
         labels=np.concatenate([part.labels for part in parts if part.labels is not None]) if labelled else None,
+        smiles=None if parts[0].smiles is None else [text for part in parts for text in part.smiles or ()],
         failures=[failure for part in parts for failure in part.failures],
     )

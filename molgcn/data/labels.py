@@ -36,9 +36,9 @@ def penalized_logp(mol: Any) -> float:
     Args:
         mol: heavy atoms only.
     """
-    from rdkit.Chem import Crippen
+    from rdkit.Chem import rdMolDescriptors
 
-    log_p = Crippen.MolLogP(mol)
+    log_p = rdMolDescriptors.CalcCrippenDescriptors(mol)[0]
     accessibility = _sascorer().calculateScore(mol)
     cycle = -max(0, largest_cycle(mol) - 6)
     return float(

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 
-class InvalidMolecule(Exception):
+class InvalidMoleculeError(Exception):
     """An input that is not a molecule; the text says why."""
 
 
@@ -15,7 +15,7 @@ class InvalidMolecule(Exception):
 def _smiles_parameters(sanitize: bool) -> Any:
     from rdkit import Chem
 
-    parameters = Chem.SmilesParserParams()
+    parameters: Any = Chem.SmilesParserParams()
     parameters.parseName = False  # else "CC O" is silently read as "CC" with the name "O"
     parameters.allowCXSMILES = False
     parameters.sanitize = sanitize
@@ -31,15 +31,15 @@ def read_smiles(text: Any, hydrogens: str) -> Any:
         hydrogens: "explicit" adds them after the heavy atoms, "implicit" leaves them out.
 
     Raises:
-        InvalidMolecule: with RDKit's reason.
+        InvalidMoleculeError: with RDKit's reason.
     """
     from rdkit import Chem
 
     if not isinstance(text, str) or not text.strip():
-        raise InvalidMolecule("the SMILES is empty")
+        raise InvalidMoleculeError("the SMILES is empty")
     mol = Chem.MolFromSmiles(text.strip(), _smiles_parameters(True))
     if mol is None:
-        raise InvalidMolecule(_why_not(text.strip()))
+        raise InvalidMoleculeError(_why_not(text.strip()))
     return _with_hydrogens(mol, hydrogens)
 
 
@@ -60,7 +60,7 @@ def _with_hydrogens(mol: Any, hydrogens: str) -> Any:
     from rdkit import Chem
 
     if mol.GetNumAtoms() == 0:
-        raise InvalidMolecule("the molecule has no atoms")
+        raise InvalidMoleculeError("the molecule has no atoms")
     if hydrogens == "implicit":
         return mol
     explicit_before = mol.GetNumAtoms() != mol.GetNumHeavyAtoms()
@@ -85,15 +85,15 @@ def read_mol_block(block: Any, hydrogens: str) -> Any:
         hydrogens: "explicit" keeps the hydrogen atoms, "implicit" removes them.
 
     Raises:
-        InvalidMolecule: when it is not a mol block or has no atoms.
+        InvalidMoleculeError: when it is not a mol block or has no atoms.
     """
     from rdkit import Chem
 
     mol = Chem.MolFromMolBlock(block, sanitize=False, removeHs=False) if isinstance(block, str) else None
     if mol is None:
-        raise InvalidMolecule("it is not a mol block that RDKit reads")
+        raise InvalidMoleculeError("it is not a mol block that RDKit reads")
     if mol.GetNumAtoms() == 0:
-        raise InvalidMolecule("the molecule has no atoms")
+        raise InvalidMoleculeError("the molecule has no atoms")
     for atom in mol.GetAtoms():
         atom.SetNoImplicit(True)
     strict = Chem.Mol(mol)
@@ -110,19 +110,19 @@ def read_mol(mol: Any, hydrogens: str) -> Any:
     """A copy of an `rdkit.Chem.Mol`, sanitised, with missing hydrogens added behind its atoms if they are wanted.
 
     Raises:
-        InvalidMolecule: when it is not a molecule, is empty, or RDKit refuses it.
+        InvalidMoleculeError: when it is not a molecule, is empty, or RDKit refuses it.
     """
     from rdkit import Chem
 
     if not isinstance(mol, Chem.Mol):
-        raise InvalidMolecule(f"a {type(mol).__name__} is not an rdkit.Chem.Mol")
+        raise InvalidMoleculeError(f"a {type(mol).__name__} is not an rdkit.Chem.Mol")
     mol = Chem.Mol(mol)
     try:
         Chem.SanitizeMol(mol)
     except (Chem.MolSanitizeException, ValueError, RuntimeError) as error:
-        raise InvalidMolecule(f"RDKit refuses it: {str(error).strip().rstrip('.')}") from error
+        raise InvalidMoleculeError(f"RDKit refuses it: {str(error).strip().rstrip('.')}") from error
     if mol.GetNumAtoms() == 0:
-        raise InvalidMolecule("the molecule has no atoms")
+        raise InvalidMoleculeError("the molecule has no atoms")
     return Chem.AddHs(mol) if hydrogens == "explicit" else Chem.RemoveHs(mol)
 
 

@@ -1,0 +1,79 @@
+"""Packed sets on disk, under a name made from the content of the source and the options that shaped them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+def cache_folder(cache_dir: str | Path | None = None) -> Path:
+    """`cache_dir`, or `$XDG_CACHE_HOME/molgcn`, by default `~/.cache/molgcn`."""
+    if cache_dir is not None:
+        return Path(cache_dir).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "molgcn"
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file.
+
+    Raises:
+        UserError: when it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}. Give a readable file as dataset.path.") from error
+
+
+def identity_hash(identity: dict[str, Any]) -> str:
+    """sha256 of a JSON-like description, independent of the order of its keys."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def load_or_pack(
+    name: str,
+    identity: dict[str, Any],
+    pack: Callable[[], PackedMolecules],
+    cache_dir: str | Path | None = None,
+) -> PackedMolecules:
+    """The packed set of `identity` by memory map, packed and saved first if it is not there.
+
+    A cache that cannot be read is rebuilt and one that cannot be written is done without, each with one line of warning:
+    neither stops a training run.
+
+    Args:
+        name: start of the folder's name.
+        identity: everything that determines the packed set: content hashes, options, versions.
+        pack: makes the set.
+        cache_dir: see :func:`cache_folder`.
+    """
+    folder = cache_folder(cache_dir) / "packed" / f"{name}-{identity_hash(identity)[:20]}"
+    if folder.exists():
+        try:
+            return PackedMolecules.load(folder)
+        except UserError as error:
+            log.warning("The cached molecules are rebuilt: %s", error)
+    molecules = pack()
+    try:
+        molecules.save(folder)
+    except OSError as error:
+        log.warning(
+            "The packed molecules are not cached in %s (%s); training goes on, and the next run packs them again. Free "
+            "the disk or set dataset.cache_dir=<folder>.",
+            folder.parent,
+            error.strerror or error,
+        )
+        return molecules
+    return PackedMolecules.load(folder)

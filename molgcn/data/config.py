@@ -1,0 +1,115 @@
+"""The `dataset` group of the configuration as a checked dataclass."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from molgcn.data.atoms import get_featurizer
+from molgcn.errors import UserError
+
+NAMES = ("builtin", "qm9", "zinc", "csv")
+SPLITS = ("random", "scaffold", "column", "file", "benchmark")
+
+
+@dataclass
+class DatasetConfig:
+    """What to load and how to split it; the keys are those of conf/dataset/*.yaml.
+
+    Attributes:
+        name: builtin, qm9, zinc or csv.
+        path: file or folder to read instead of the download; required for csv.
+        smiles: column of the SMILES (csv, and qm9 from a CSV).
+        targets: names of the target columns; None takes the source's default.
+        features: qm9, zinc or general; None takes the source's default.
+        on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
+        subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
+        split: random, scaffold, column, file or benchmark.
+        split_fractions: fractions of train, validation and test (sum 1), or three numbers of molecules.
+        split_seed: seed of random and scaffold splits and of the subset.
+        split_column: CSV column that says train, val or test (split=column).
+        split_file: JSON of row numbers, as a run saves it (split=file), or zinc's index file (split=benchmark).
+        num_workers: worker processes of the featurisation; None chooses.
+        cache_dir: folder for packed sets and downloads; None is the user's cache folder.
+        batch_size: molecules a batch; read by the data module.
+        resident: whether the packed set lives on the accelerator; read by the data module.
+    """
+
+    name: str = "builtin"
+    path: str | None = None
+    smiles: str = "smiles"
+    targets: list[str] | None = None
+    features: str | None = None
+    on_error: str = "raise"
+    subset: str | int | None = None
+    split: str = "random"
+    split_fractions: Sequence[float] = (0.8, 0.1, 0.1)
+    split_seed: int = 0
+    split_column: str | None = None
+    split_file: str | None = None
+    num_workers: int | None = None
+    cache_dir: str | None = None
+    batch_size: int = 128
+    resident: str | bool = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks what can be checked without the data.
+
+        Raises:
+            UserError: naming the key, what it accepts and the nearest valid value.
+        """
+        _one_of("name", self.name, NAMES)
+        _one_of("split", self.split, SPLITS)
+        _one_of("on_error", self.on_error, ("raise", "skip"))
+        if self.features is not None:
+            get_featurizer(self.features)
+        if isinstance(self.targets, str):
+            self.targets = [self.targets]
+        if self.targets is not None:
+            self.targets = [str(target) for target in self.targets]
+            if not self.targets:
+                raise UserError("dataset.targets is empty. Name at least one target, as in dataset.targets=[gap].")
+            if len(set(self.targets)) < len(self.targets):
+                raise UserError(f"dataset.targets names a target twice: {self.targets}.")
+        self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
+        self.subset = _check_subset(self.name, self.subset)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> DatasetConfig:
+        """The configuration in a plain mapping.
+
+        Raises:
+            UserError: for an unknown key, with the nearest known one.
+        """
+        known = [field.name for field in fields(cls)]
+        for key in mapping:
+            if key not in known:
+                raise UserError(f"There is no key dataset.{key}.{nearest(str(key), known)}")
+        return cls(**mapping)
+
+
+def nearest(word: str, choices: Sequence[str]) -> str:
+    """A sentence that names the nearest choice and lists all of them."""
+    close = difflib.get_close_matches(word, choices, n=1)
+    suggestion = f" Did you mean '{close[0]}'?" if close else ""
+    return f"{suggestion} There are: {', '.join(choices)}."
+
+
+def _one_of(key: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise UserError(f"dataset.{key}={value} is not an option.{nearest(str(value), choices)}")
+
+
+def _check_subset(name: str, subset: str | int | None) -> str | int | None:
+    if subset is None or subset == "full":
+        return None
+    if isinstance(subset, str) and subset.isdigit():
+        subset = int(subset)
+    if isinstance(subset, int) and not isinstance(subset, bool) and subset > 0:
+        return subset
+    if subset == "12k" and name == "zinc":
+        return subset
+    allowed = "full, a positive number of molecules" + (" or 12k" if name == "zinc" else "")
+    raise UserError(f"dataset.subset={subset} is not an option for dataset={name}. Use {allowed}.")

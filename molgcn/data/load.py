@@ -1,0 +1,153 @@
+"""From a dataset configuration to packed molecules and a split."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from molgcn.data import split as splitting
+from molgcn.data.atoms import get_featurizer
+from molgcn.data.cache import identity_hash, load_or_pack
+from molgcn.data.config import DatasetConfig
+from molgcn.data.featurize import OnError, featurize_items
+from molgcn.data.packed import PackedMolecules, SkippedRow
+from molgcn.data.sources import SOURCES
+from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedDataset:
+    """A packed set with its split.
+
+    Attributes:
+        molecules: all molecules.
+        splits: sorted int64 positions in `molecules` for "train", "val" and "test".
+        title: file, folder or name of the source.
+        data_hash: sha256 of everything that determines `molecules`: content of the source and options.
+    """
+
+    molecules: PackedMolecules
+    splits: dict[str, np.ndarray]
+    title: str
+    data_hash: str
+
+
+def load_dataset(config: DatasetConfig) -> LoadedDataset:
+    """Loads, packs (or takes from the cache) and splits the data set of a configuration.
+
+    Raises:
+        UserError: for every mistake in the configuration or the data, naming the key or the file and row.
+    """
+    source = SOURCES[config.name](config)
+    featurizer = get_featurizer(source.features)
+    identity = {
+        **source.identity,
+        "source": config.name,
+        "features": [featurizer.name, featurizer.version],
+        "targets": [*source.target_names],
+        "on_error": config.on_error,
+    }
+    if isinstance(config.subset, int):
+        identity["subset"] = [config.subset, config.split_seed]
+    molecules = load_or_pack(config.name, identity, lambda: _pack(source, config), config.cache_dir)
+    splits = _split(molecules, source, config)
+    _check_targets(molecules, splits)
+    return LoadedDataset(molecules, splits, source.title, identity_hash(identity))
+
+
+def _pack(source: Source, config: DatasetConfig) -> PackedMolecules:
+    raw = source.read()
+    if isinstance(config.subset, int):
+        raw = _draw(raw, config.subset, config.split_seed, source.title)
+    result = featurize_items(
+        raw.items,
+        features=source.features,
+        on_error=cast(OnError, config.on_error),
+        num_workers=config.num_workers,
+        kind=raw.kind,
+        label=raw.label,
+        rows=raw.rows,
+        source=source.title,
+    )
+    skipped = [
+        *raw.left_out,
+        *(SkippedRow(int(raw.rows[i]), raw.items[i] if raw.kind == "smiles" else "", why) for i, why in result.failures),
+    ]
+    smiles = result.smiles or [raw.items[i].strip() for i in result.kept]
+    _report(source.title, smiles, skipped)
+    targets = raw.targets[result.kept] if raw.targets is not None else result.labels
+    return PackedMolecules.from_arrays(
+        **result.graphs(),
+        targets=targets,
+        smiles=smiles,
+        rows=raw.rows[result.kept],
+        target_names=source.target_names,
+        target_units=source.target_units,
+        features=source.features,
+        skipped=sorted(skipped, key=lambda row: row.row),
+    )
+
+
+def _draw(raw: RawMolecules, count: int, seed: int, title: str) -> RawMolecules:
+    if count > len(raw.items):
+        raise UserError(f"dataset.subset={count} asks for more than the {len(raw.items)} molecules of {title}.")
+    chosen = np.sort(np.random.default_rng(seed).choice(len(raw.items), count, replace=False))
+    targets = None if raw.targets is None else raw.targets[chosen]
+    return RawMolecules([raw.items[i] for i in chosen], raw.rows[chosen], targets, raw.kind, raw.label, raw.left_out)
+
+
+def _report(title: str, smiles: Sequence[str], skipped: Sequence[SkippedRow]) -> None:
+    duplicates = len(smiles) - len(set(smiles))
+    log.info("%s: %s molecules%s", title, f"{len(smiles):,}", f", {duplicates:,} of them repeat a SMILES (kept)" if duplicates else "")
+    if skipped:
+        reasons = Counter(row.reason.split(":")[0] for row in skipped)
+        listed = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(4))
+        log.warning("%s: %s rows are left out (%s); skipped.csv in the run's folder lists them", title, f"{len(skipped):,}", listed)
+
+
+def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> splitting.Split:
+    if config.split == "random":
+        return splitting.random_split(len(molecules), config.split_fractions, config.split_seed)
+    if config.split == "scaffold":
+        assert molecules.smiles is not None
+        return splitting.scaffold_split(molecules.smiles, config.split_fractions, config.split_seed, config.num_workers)
+    if config.split == "column":
+        if source.column is None or config.split_column is None:
+            raise UserError(
+                f"split=column needs a CSV file and dataset.split_column=<column>, but {source.title} "
+                + ("has no columns." if source.column is None else "came without split_column.")
+            )
+        values = source.column(config.split_column)
+        return splitting.column_split([values[row] for row in molecules.rows], config.split_column)
+    if config.split == "file":
+        if config.split_file is None:
+            raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
+        return splitting.rows_to_split(splitting.load_split(config.split_file), molecules.rows, config.split_file)
+    if source.benchmark is None:
+        raise UserError(f"{source.title} has no benchmark split of its own. Use split=random, scaffold, column or file.")
+    return splitting.rows_to_split(source.benchmark(), molecules.rows, f"{source.title}'s benchmark")
+
+
+def _check_targets(molecules: PackedMolecules, splits: splitting.Split) -> None:
+    present = ~np.isnan(molecules.targets[splits["train"]])
+    for name, any_value in zip(molecules.target_names, present.any(axis=0), strict=True):
+        if not any_value:
+            raise UserError(f"Target '{name}' has no value in the training part. Use another split or leave the target out.")
+
+
+def write_skipped(path: str | Path, skipped: Sequence[SkippedRow]) -> None:
+    """Writes the rows that were left out as CSV: row (counted from 0, without the header), SMILES, reason."""
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("row", "smiles", "reason"))
+        writer.writerows((row.row, row.smiles, row.reason) for row in skipped)

@@ -1,0 +1,13 @@
+"""The closed table of sources: name in the configuration to the function that opens it."""
+
+from collections.abc import Callable
+
+from molgcn.data.config import DatasetConfig
+from molgcn.data.sources.base import Source
+from molgcn.data.sources.builtin import open_builtin
+from molgcn.data.sources.csv import open_csv
+
+SOURCES: dict[str, Callable[[DatasetConfig], Source]] = {
+    "builtin": open_builtin,
+    "csv": open_csv,
+}

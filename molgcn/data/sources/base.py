@@ -1,0 +1,58 @@
+"""What a source of molecules hands to the loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from molgcn.data.featurize import Kind
+from molgcn.data.packed import SkippedRow
+
+
+@dataclass
+class RawMolecules:
+    """The rows of a source before featurisation.
+
+    Attributes:
+        items: SMILES, or mol blocks.
+        rows: int64 [M], each item's row number in the source.
+        targets: float64 [M, T], NaN where missing; None when `label` is computed from the molecules.
+        kind: what the items are.
+        label: name in :data:`molgcn.data.labels.LABELS`, or None.
+        left_out: rows that do not belong to the set, with the reason.
+    """
+
+    items: Sequence[str]
+    rows: np.ndarray
+    targets: np.ndarray | None = None
+    kind: Kind = "smiles"
+    label: str | None = None
+    left_out: list[SkippedRow] = field(default_factory=list)
+
+
+@dataclass
+class Source:
+    """An opened source: cheap to make, read only when its packed set is not cached.
+
+    Attributes:
+        title: file, folder or name, for messages.
+        features: the featuriser to use.
+        target_names: T names.
+        target_units: T units ("" = none).
+        identity: content hashes and options that determine the packed set, JSON-like.
+        read: reads all rows.
+        benchmark: row numbers of the source's own train, val and test, or None when it has none.
+        column: reads a column of the source as text, one value a row, or None when it has no columns.
+    """
+
+    title: str
+    features: str
+    target_names: tuple[str, ...]
+    target_units: tuple[str, ...]
+    identity: dict[str, Any]
+    read: Callable[[], RawMolecules]
+    benchmark: Callable[[], dict[str, np.ndarray]] | None = None
+    column: Callable[[str], Sequence[str]] | None = None

@@ -1,0 +1,46 @@
+"""dataset=builtin: small organic molecules enumerated and labelled by this project (data/generate.py)."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from molgcn.data.config import DatasetConfig, nearest
+from molgcn.data.sources.base import Source
+from molgcn.data.sources.csv import open_table
+from molgcn.errors import UserError
+
+UNITS = {"logp": "", "mr": "cm^3/mol", "tpsa": "A^2"}
+
+
+def builtin_path() -> Path:
+    """The CSV of the built-in molecules: molgcn/_molecules in an installed package, data/ in a checkout.
+
+    Raises:
+        UserError: when neither exists.
+    """
+    for folder in (files("molgcn") / "_molecules", files("molgcn") / ".." / "data"):
+        with as_file(folder / "molecules.csv") as path:
+            if path.is_file():
+                return path.resolve()
+    raise UserError("The built-in molecules are missing from this installation. Install molgcn again, or use dataset=csv.")
+
+
+def open_builtin(config: DatasetConfig) -> Source:
+    """The built-in molecules.
+
+    Targets: `logp` (Crippen logP), `mr` (Crippen molar refractivity), `tpsa` (topological polar surface area); default logp.
+
+    Raises:
+        UserError: for another target, or when a path is given.
+    """
+    if config.path is not None:
+        raise UserError("dataset=builtin reads no file. Use dataset=csv with dataset.path, or leave dataset.path out.")
+    targets = tuple(config.targets or ("logp",))
+    for target in targets:
+        if target not in UNITS:
+            raise UserError(f"dataset=builtin has no target '{target}'.{nearest(target, list(UNITS))}")
+    units = tuple(UNITS[target] for target in targets)
+    source = open_table(builtin_path(), "smiles", targets, units, config.features or "qm9")
+    source.title = "the built-in molecules"
+    return source

@@ -1,0 +1,53 @@
+"""dataset=csv: any CSV with a column of SMILES and columns of numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.data.cache import file_hash
+from molgcn.data.config import DatasetConfig
+from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.tables import column_names, numbers, read_columns
+from molgcn.errors import UserError
+
+
+def open_csv(config: DatasetConfig) -> Source:
+    """The CSV file `dataset.path` with SMILES in column `dataset.smiles` and the columns `dataset.targets`.
+
+    Raises:
+        UserError: when path or targets are not set, or the file or a column does not exist.
+    """
+    if config.path is None:
+        raise UserError("dataset=csv needs a file: dataset.path=<file.csv> dataset.smiles=<column> dataset.targets=[<column>].")
+    path = Path(config.path).expanduser()
+    if config.targets is None:
+        others = [name for name in column_names(path) if name != config.smiles]
+        raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {', '.join(others)}.")
+    return open_table(path, config.smiles, tuple(config.targets), ("",) * len(config.targets), config.features or "general")
+
+
+def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str) -> Source:
+    """A CSV of SMILES and numeric columns as a source."""
+
+    def read() -> RawMolecules:
+        frame = read_columns(path, [smiles, *targets])
+        values = np.stack([numbers(frame[name].tolist(), path, name) for name in targets], axis=1)
+        return RawMolecules(frame[smiles].tolist(), np.arange(len(frame)), values)
+
+    def column(name: str) -> list[str]:
+        return [str(value) for value in read_columns(path, [name], key="split_column")[name]]
+
+    for name, key in ((smiles, "smiles"), *((name, "targets") for name in targets)):
+        if name not in column_names(path):
+            read_columns(path, [name], key=key)  # raises, naming the nearest column
+    return Source(
+        title=str(path),
+        features=features,
+        target_names=targets,
+        target_units=units,
+        identity={"file": file_hash(path), "smiles": smiles},
+        read=read,
+        column=column,
+    )

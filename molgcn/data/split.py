@@ -1,0 +1,226 @@
+"""Train, validation and test: random, by scaffold, by a column, from a file, or a benchmark's own; saved with the run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.data.workers import map_chunks
+from molgcn.errors import UserError
+
+PARTS = ("train", "val", "test")
+_SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+Split = dict[str, np.ndarray]
+
+
+def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, int, int]:
+    """Numbers of molecules in train, validation and test.
+
+    Args:
+        num_molecules: how many there are.
+        fractions: three fractions that sum to 1 (rounded; train takes the remainder), or three whole numbers of
+            molecules, which may leave some unused.
+
+    Raises:
+        UserError: when they are neither, ask for more than there is, or leave a part empty.
+    """
+    numbers = tuple(fractions)
+    if len(numbers) != 3 or any(not np.isfinite(number) or number < 0 for number in numbers):
+        raise UserError(
+            f"dataset.split_fractions={list(numbers)}: expected three numbers for train, validation and test, "
+            "as in [0.8,0.1,0.1] or [10000,1000,1000]."
+        )
+    if abs(sum(numbers) - 1) < 1e-6:
+        val, test = (round(number * num_molecules) for number in numbers[1:])
+        sizes = (num_molecules - val - test, val, test)
+    elif all(number == int(number) and number >= 1 for number in numbers):
+        sizes = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
+    else:
+        raise UserError(
+            f"dataset.split_fractions={list(numbers)} sum to {sum(numbers):g}. Give three fractions that sum to 1 or "
+            "three whole numbers of molecules."
+        )
+    if sum(sizes) > num_molecules or min(sizes) < 1:
+        raise UserError(
+            f"A set of {num_molecules} molecules cannot be split into train, validation and test by "
+            f"dataset.split_fractions={list(numbers)} ({sizes[0]}, {sizes[1]} and {sizes[2]} molecules). Every part "
+            "needs at least one; give more molecules or other fractions."
+        )
+    return sizes
+
+
+def random_split(num_molecules: int, fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> Split:
+    """Shuffles with NumPy's PCG64 generator and cuts; the same seed gives the same split on every machine.
+
+    Returns:
+        sorted int64 indices for "train", "val" and "test".
+
+    Raises:
+        UserError: see :func:`split_sizes`.
+    """
+    sizes = split_sizes(num_molecules, fractions)
+    order = np.random.default_rng(seed).permutation(num_molecules)
+    return _cut(order, sizes)
+
+
+def _cut(order: np.ndarray, sizes: Sequence[int]) -> Split:
+    ends = np.cumsum(sizes)
+    return {part: np.sort(order[end - size : end]) for part, end, size in zip(PARTS, ends, sizes, strict=True)}
+
+
+def scaffold_split(
+    smiles: Sequence[str],
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    seed: int = 0,
+    num_workers: int | None = None,
+) -> Split:
+    """Keeps molecules of one Bemis-Murcko scaffold (J. Med. Chem. 39, 2887, 1996) in one part.
+
+    Scaffolds that hold more than half a validation or test part go to train; the others are shuffled by `seed` and fill
+    train, validation and test in that order. Molecules without rings share the empty scaffold. Sizes follow
+    `fractions` as closely as whole scaffolds allow.
+
+    Raises:
+        UserError: see :func:`split_sizes`, or when too few scaffolds leave a part empty.
+    """
+    sizes = split_sizes(len(smiles), fractions)
+    scaffolds = [s for chunk in map_chunks(_scaffolds, smiles, num_workers=num_workers, description="scaffolds") for s in chunk]
+    groups: dict[str, list[int]] = {}
+    for index, scaffold in enumerate(scaffolds):
+        groups.setdefault(scaffold, []).append(index)
+    limit = min(sizes[1:]) / 2
+    names = sorted(groups, key=lambda name: (-len(groups[name]), name))
+    large = [name for name in names if len(groups[name]) > limit]
+    small = [name for name in names if len(groups[name]) <= limit]
+    np.random.default_rng(seed).shuffle(small)
+    parts: dict[str, list[int]] = {part: [] for part in PARTS}
+    for name in large + small:
+        group = groups[name]
+        part = next((p for p, size in zip(PARTS, sizes, strict=True) if len(parts[p]) + len(group) <= size), None)
+        parts[part or "train"] += group
+    split = {part: np.array(sorted(indices), np.int64) for part, indices in parts.items()}
+    empty = [part for part in PARTS if len(split[part]) == 0]
+    if empty:
+        raise UserError(
+            f"The scaffold split leaves {' and '.join(empty)} empty: {len(smiles)} molecules have only {len(groups)} "
+            "different scaffolds. Use split=random, or more molecules."
+        )
+    return split
+
+
+def _scaffolds(smiles: Sequence[str]) -> list[str]:
+    from rdkit import rdBase
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+
+    with rdBase.BlockLogs():
+        return [_scaffold(text, MurckoScaffoldSmiles) for text in smiles]
+
+
+def _scaffold(smiles: str, murcko: Callable[[str], str]) -> str:
+    try:
+        return murcko(smiles)
+    except ValueError:  # a molecule kept from an SDF although RDKit refuses its valences is a scaffold of its own
+        return smiles
+
+
+def column_split(values: Sequence[object], column: str = "split") -> Split:
+    """Splits by a column that says train, val (valid, validation) or test; an empty cell leaves the molecule out.
+
+    Raises:
+        UserError: for another value, or when a part is empty.
+    """
+    names = []
+    for row, value in enumerate(values):
+        text = "" if value is None or value != value else str(value).strip().lower()
+        if text and text not in _SPELLINGS:
+            raise UserError(
+                f"Column '{column}' says '{value}' for molecule {row}; expected train, val (or valid, validation), test or an empty cell."
+            )
+        names.append(_SPELLINGS.get(text, ""))
+    split = {part: np.flatnonzero(np.array(names) == part) for part in PARTS}
+    check_split(split, len(names), f"column '{column}'")
+    return split
+
+
+def rows_to_split(wanted: Mapping[str, np.ndarray], rows: np.ndarray, source: str) -> Split:
+    """Positions in a packed set of the source rows that a split names; rows that were skipped are left out.
+
+    Args:
+        wanted: row numbers of the source for train, val and test.
+        rows: int64 [M], the source row of each molecule.
+        source: name of the split, for messages.
+
+    Raises:
+        UserError: when parts overlap or are empty.
+    """
+    order = np.argsort(rows, kind="stable")
+    split = {}
+    for part in PARTS:
+        asked = np.asarray(wanted[part], np.int64)
+        at = np.searchsorted(rows, asked, sorter=order).clip(max=len(rows) - 1)
+        positions = order[at]
+        split[part] = positions[rows[positions] == asked]
+    check_split(split, len(rows), source)
+    return split
+
+
+def check_split(split: Mapping[str, np.ndarray], num_molecules: int, source: str) -> None:
+    """Raises:
+    UserError: when a part is missing or empty, an index is out of range, or two parts share a molecule.
+    """
+    for part in PARTS:
+        indices = split.get(part)
+        if indices is None or len(indices) == 0:
+            raise UserError(f"The split from {source} has no molecule in {part}. Every part needs at least one.")
+        if indices.min() < 0 or indices.max() >= num_molecules:
+            raise UserError(f"The split from {source} names a molecule beyond the {num_molecules} of the set, in {part}.")
+    together = np.concatenate([split[part] for part in PARTS])
+    values, counts = np.unique(together, return_counts=True)
+    if counts.max() > 1:
+        twice = int(values[counts > 1][0])
+        where = [part for part in PARTS if twice in split[part]]
+        raise UserError(
+            f"The split from {source} has {int((counts > 1).sum())} molecules more than once, the first at position "
+            f"{twice} ({' and '.join(where)}). Parts may not overlap."
+        )
+
+
+def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
+    """Writes a split as JSON of source row numbers, readable by `split=file dataset.split_file=<path>`."""
+    path = Path(path)
+    text = json.dumps({part: rows[split[part]].tolist() for part in PARTS})
+    temporary = path.with_name(f".{path.name}.partial")
+    with open(temporary, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def load_split(path: str | Path) -> Split:
+    """Row numbers of the source for train, val and test, from a JSON file as :func:`save_split` writes it.
+
+    Raises:
+        UserError: when the file is missing or holds something else.
+    """
+    try:
+        content = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise UserError(f"dataset.split_file={path} cannot be read: {error.strerror}. Give a JSON file.") from error
+    except ValueError as error:
+        raise UserError(f"dataset.split_file={path} is not JSON: {error}. {_FORMAT}") from error
+    try:
+        split = {part: np.array(content[part]) for part in PARTS}
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise UserError(f"dataset.split_file={path} does not name train, val and test. {_FORMAT}") from error
+    for part, rows in split.items():
+        if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+            raise UserError(f"dataset.split_file={path}: '{part}' is not a list of whole numbers. {_FORMAT}")
+    return {part: rows.astype(np.int64) for part, rows in split.items()}
+
+
+_FORMAT = 'Expected {"train": [rows], "val": [rows], "test": [rows]}, rows of the data file counted from 0.'
