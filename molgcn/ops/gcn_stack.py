@@ -1,0 +1,274 @@
+r"""`molgcn::gcn_stack`: all layers of a GCN and the pooling as one operator, forward and backward.
+
+The operator is functional: running statistics are outputs, the dropout seed is a tensor argument. Each device registers an implementation
+of `molgcn::gcn_stack` and `molgcn::gcn_stack_backward`, and how many bytes its forward keeps for its backward (:func:`keeps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+POOLS = ("mean", "sum", "max")
+PRECISIONS = ("float32", "tf32", "bf16")
+
+
+class StackInputs(NamedTuple):
+    r"""Arguments of :func:`gcn_stack`, in the order of its schema; N atoms, E bonds, B molecules, L layers, K norms.
+
+    Attributes:
+        x: float [N, F], input of the first layer.
+        ptr: int32 [B + 1], first atom of each molecule.
+        rowptr: int32 [N + 1], first bond that points at each atom.
+        col: int32 [E], source atom of each bond, counted through the batch, sorted by target, then source; both directions of a bond
+            present equally often, so that the adjacency is symmetric.
+        tile_ptr: int32 [tiles + 1], first molecule of each tile, or None; an optional hint for CUDA.
+        weights: L tensors [H, F] (first) and [H, H], as `torch.nn.Linear` stores them.
+        biases: L tensors [H].
+        norm_weights: K tensors [H]; K = L - 1, or L with `last_activation`; empty without norm. Likewise
+        norm_biases: K tensors [H],
+        running_means: K tensors [H] with norm="batch", else empty,
+        running_vars: K tensors [H] with norm="batch", else empty.
+        seed: int64 [1] on x's device, key of the dropout's random numbers; read only when `training` and `dropout` > 0.
+        pool: "mean", "sum" or "max" over each molecule's atoms; of equal largest atoms each takes an equal share of the gradient.
+        norm: "batch", "layer" or None.
+        residual: add a layer's input to its output where the widths agree.
+        add_self_loops: as PyG's GCNConv.
+        last_activation: the last layer has norm, relu and dropout too.
+        dropout: probability of a zero.
+        eps: of the norm.
+        momentum: of the running statistics, as `torch.nn.BatchNorm1d`.
+        training: batch statistics and dropout.
+        precision: "float32", or "tf32" or "bf16" where the caller allows products of less; a device may compute more precisely.
+        strategy: "auto", "stack", "vertex", "edge" or "neighbor_group".
+        save_for_backward: False when no gradient is wanted: nothing is kept.
+    """
+
+    x: Tensor
+    ptr: Tensor
+    rowptr: Tensor
+    col: Tensor
+    tile_ptr: Tensor | None
+    weights: list[Tensor]
+    biases: list[Tensor]
+    norm_weights: list[Tensor]
+    norm_biases: list[Tensor]
+    running_means: list[Tensor]
+    running_vars: list[Tensor]
+    seed: Tensor
+    pool: str = "mean"
+    norm: str | None = None
+    residual: bool = False
+    add_self_loops: bool = True
+    last_activation: bool = False
+    dropout: float = 0.0
+    eps: float = 1e-5
+    momentum: float = 0.1
+    training: bool = False
+    precision: str = "float32"
+    strategy: str = "auto"
+    save_for_backward: bool = True
+
+    @property
+    def num_graphs(self) -> int:
+        """B."""
+        return self.ptr.shape[0] - 1
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+        return len(self.weights)
+
+    @property
+    def num_norms(self) -> int:
+        """K."""
+        return len(self.norm_weights)
+
+    @property
+    def hidden_channels(self) -> int:
+        """H."""
+        return self.weights[0].shape[0]
+
+    @property
+    def batch_statistics(self) -> bool:
+        """Whether a layer needs statistics of the whole batch before it can go on."""
+        return self.norm == "batch" and self.training
+
+    @property
+    def dropout_rate(self) -> float:
+        """`dropout`, 0 in evaluation."""
+        return self.dropout if self.training else 0.0
+
+
+_ARGUMENTS = (
+    "Tensor x, Tensor ptr, Tensor rowptr, Tensor col, Tensor? tile_ptr, Tensor[] weights, Tensor[] biases, Tensor[] norm_weights, "
+    "Tensor[] norm_biases, Tensor[] running_means, Tensor[] running_vars, Tensor seed, str pool, str? norm, bool residual, "
+    "bool add_self_loops, bool last_activation, float dropout, float eps, float momentum, bool training, str precision, str strategy, "
+    "bool save_for_backward"
+)
+
+torch.library.define(
+    "molgcn::gcn_stack",
+    f"({_ARGUMENTS}) -> (Tensor pooled, Tensor new_running_means, Tensor new_running_vars, Tensor saved)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+torch.library.define(
+    "molgcn::gcn_stack_backward",
+    f"(Tensor grad_pooled, Tensor saved, bool needs_grad_x, {_ARGUMENTS}) -> "
+    "(Tensor grad_x, Tensor[] grad_weights, Tensor[] grad_biases, Tensor[] grad_norm_weights, Tensor[] grad_norm_biases)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+_SAVED_BYTES: dict[str, Callable[[StackInputs], int]] = {}
+
+
+def keeps(device_type: str, saved_bytes: Callable[[StackInputs], int]) -> None:
+    """Declares the size of `saved` on a device, a function of shapes and options only; asked with `save_for_backward` True."""
+    _SAVED_BYTES[device_type] = saved_bytes
+
+
+def gcn_stack(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
+    r"""All graph convolutions and the pooling.
+
+    .. math::
+        H_{l+1} = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\hat A H_l W_l^T + b_l))) \; (+ H_l), \qquad
+        \hat A = D^{-1/2} (A + I) D^{-1/2},
+
+    without dropout, relu and norm in the last layer unless `last_activation`; then mean, sum or max over each molecule's atoms.
+    Source: Kipf and Welling, ICLR 2017, equation 2.
+
+    Args:
+        inputs: see :class:`StackInputs`; differentiable in x, weights, biases, norm_weights and norm_biases, once.
+
+    Returns:
+        - pooled: [B, H]
+        - running means: [K, H] after this batch, when norm="batch" and `training`, else [0, H]
+        - running variances: likewise
+
+    Raises:
+        ValueError: for tensors whose shape, dtype or device does not fit, or an option that the device does not have.
+    """
+    pooled, means, variances, _ = torch.ops.molgcn.gcn_stack(*check(inputs))
+    return pooled, means, variances
+
+
+def check(inputs: StackInputs) -> StackInputs:
+    """`inputs`, after a look at shapes, dtypes, devices and names; values are left to the implementations.
+
+    Raises:
+        ValueError: naming the first argument that does not fit.
+    """
+    x, weights = inputs.x, inputs.weights
+    if x.dim() != 2 or not weights:
+        raise ValueError(f"gcn_stack: expected x of shape [N, F] and at least one layer, got x {list(x.shape)} and {len(weights)} layers")
+    hidden, norms = inputs.hidden_channels, 0
+    if inputs.norm is not None:
+        norms = inputs.num_layers - (not inputs.last_activation)
+    statistics = norms if inputs.norm == "batch" else 0
+    for name, count in {
+        "biases": inputs.num_layers,
+        "norm_weights": norms,
+        "norm_biases": norms,
+        "running_means": statistics,
+        "running_vars": statistics,
+    }.items():
+        tensors = getattr(inputs, name)
+        if len(tensors) != count or any(tensor.shape != (hidden,) for tensor in tensors):
+            raise ValueError(f"gcn_stack: expected {count} {name} of shape [{hidden}], got {[list(tensor.shape) for tensor in tensors]}")
+    for layer, weight in enumerate(weights):
+        expected = (hidden, hidden if layer else x.shape[1])
+        if weight.shape != expected:
+            raise ValueError(f"gcn_stack: expected weights[{layer}] of shape {list(expected)}, got {list(weight.shape)}")
+    if inputs.rowptr.shape != (x.shape[0] + 1,):
+        raise ValueError(f"gcn_stack: expected rowptr of shape [{x.shape[0] + 1}], got {list(inputs.rowptr.shape)}")
+    for name, index in {"ptr": inputs.ptr, "rowptr": inputs.rowptr, "col": inputs.col, "tile_ptr": inputs.tile_ptr}.items():
+        if index is not None and (index.dtype != torch.int32 or index.dim() != 1 or index.device != x.device):
+            raise ValueError(f"gcn_stack: expected {name} to be one-dimensional int32 on {x.device}, got {index.dtype} on {index.device}")
+    parameters = (*weights, *inputs.biases, *inputs.norm_weights, *inputs.norm_biases, *inputs.running_means, *inputs.running_vars)
+    for tensor in parameters:
+        if tensor.dtype != x.dtype or tensor.device != x.device:
+            raise ValueError(
+                f"gcn_stack: x is {x.dtype} on {x.device}, but a parameter is {tensor.dtype} on {tensor.device}; give both alike"
+            )
+    if inputs.seed.dtype != torch.int64 or inputs.seed.numel() != 1 or inputs.seed.device != x.device:
+        raise ValueError(f"gcn_stack: expected seed to be one int64 on {x.device}")
+    if inputs.pool not in POOLS or inputs.norm not in (None, "batch", "layer") or inputs.precision not in PRECISIONS:
+        raise ValueError(f"gcn_stack: unknown pool={inputs.pool}, norm={inputs.norm} or precision={inputs.precision}")
+    if not 0.0 <= inputs.dropout < 1.0:
+        raise ValueError(f"gcn_stack: dropout={inputs.dropout}, expected a probability of at least 0 and below 1")
+    return inputs
+
+
+@torch.library.register_fake("molgcn::gcn_stack")
+def _fake(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    inputs = StackInputs(*args)
+    x, hidden = inputs.x, inputs.hidden_channels
+    statistics = inputs.num_norms if inputs.batch_statistics else 0
+    return (
+        x.new_empty(inputs.num_graphs, hidden),
+        x.new_empty(statistics, hidden),
+        x.new_empty(statistics, hidden),
+        empty_saved(inputs),
+    )
+
+
+def empty_saved(inputs: StackInputs) -> Tensor:
+    """Uninitialised uint8 [bytes] for what the backward needs."""
+    saved_bytes = _SAVED_BYTES.get(inputs.x.device.type)
+    size = saved_bytes(inputs) if saved_bytes is not None and inputs.save_for_backward else 0
+    return inputs.x.new_empty(size, dtype=torch.uint8)
+
+
+@torch.library.register_fake("molgcn::gcn_stack_backward")
+def empty_gradients(
+    grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any
+) -> tuple[Tensor, list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
+    """Uninitialised gradients in the shapes of the parameters; x's is empty unless wanted."""
+    inputs = StackInputs(*args)
+    grad_x = inputs.x.new_empty(inputs.x.shape if needs_grad_x else (0, 0))
+    parameters = (inputs.weights, inputs.biases, inputs.norm_weights, inputs.norm_biases)
+    weights, biases, norm_weights, norm_biases = ([tensor.new_empty(tensor.shape) for tensor in tensors] for tensors in parameters)
+    return grad_x, weights, biases, norm_weights, norm_biases
+
+
+_NUM_TENSORS = StackInputs._fields.index("pool")  # the fields before it are tensors or lists of tensors
+
+
+def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    _, means, variances, saved = output
+    ctx.mark_non_differentiable(means, variances, saved)
+    ctx.set_materialize_grads(False)
+    ctx.lengths = [len(value) if isinstance(value, (list, tuple)) else None for value in inputs[:_NUM_TENSORS]]
+    ctx.options = inputs[_NUM_TENSORS:]
+    ctx.save_for_backward(saved, *(tensor for value in inputs[:_NUM_TENSORS] for tensor in _as_list(value)))
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+def _backward(ctx: Any, grad_pooled: Tensor | None, *_: Any) -> tuple:
+    none = StackInputs(*(None,) * len(StackInputs._fields))  # type: ignore[arg-type]
+    if grad_pooled is None:
+        return none
+    saved, *tensors = ctx.saved_tensors
+    remaining = iter(tensors)
+    values = [next(remaining) if length is None else [next(remaining) for _ in range(length)] for length in ctx.lengths]
+    inputs = StackInputs(*values, *ctx.options)
+    if not inputs.save_for_backward:
+        raise RuntimeError("gcn_stack ran with save_for_backward=False; run it with True to take gradients")
+    needs_grad_x = ctx.needs_input_grad[0]
+    grad_x, weights, biases, norm_weights, norm_biases = torch.ops.molgcn.gcn_stack_backward(grad_pooled, saved, needs_grad_x, *inputs)
+    gradients = none._replace(weights=weights, biases=biases, norm_weights=norm_weights, norm_biases=norm_biases)
+    return gradients._replace(x=grad_x) if needs_grad_x else gradients
+
+
+def _no_second_order(ctx: Any, *grads: Any) -> tuple:
+    raise RuntimeError("gcn_stack has no second derivative; use backend=pyg to differentiate twice")
+
+
+torch.library.register_autograd("molgcn::gcn_stack", _backward, setup_context=_setup_context)
+torch.library.register_autograd("molgcn::gcn_stack_backward", _no_second_order)
