@@ -1,0 +1,91 @@
+"""Launching kernels of `cuda/` on PyTorch's current stream, inside graph capture alike."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from functools import cache, cached_property
+from typing import Any
+
+import torch
+
+from molgcn.ops.nvrtc import cubin
+
+
+class Kernel:
+    """One kernel on one device; loaded once a process (see :func:`kernel`).
+
+    Attributes:
+        device: the device's index.
+        shared_limit: bytes of shared memory that one block may have.
+        num_multiprocessors: of the device.
+    """
+
+    def __init__(self, source: str, name: str, defines: Mapping[str, int], device: int) -> None:
+        from cuda.core import Device, ObjectCode
+
+        properties = torch.cuda.get_device_properties(device)
+        self.device = device
+        self.shared_limit: int = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
+        self.num_multiprocessors: int = properties.multi_processor_count
+        torch.cuda.init()
+        with torch.cuda.device(device):
+            Device(device).set_current()
+            self._code = ObjectCode.from_cubin(cubin(source, defines, f"sm_{properties.major}{properties.minor}"))
+            self._kernel = self._code.get_kernel(name)
+            self._handle = int(self._kernel.handle)
+        self._shared = 0
+        self._name = name
+
+    @cached_property
+    def attributes(self) -> Any:
+        """`cuda.core`'s view of registers, local memory and the like on this device."""
+        return self._kernel.attributes[self.device]
+
+    def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, *, cooperative: bool = False) -> None:
+        """Launches on the device's current stream.
+
+        Args:
+            grid: blocks.
+            block: threads in each.
+            shared: bytes of dynamic shared memory in each.
+            parameters: the kernel's one argument, passed by value.
+            cooperative: all blocks run at once, so that a barrier over the grid may be used.
+
+        Raises:
+            RuntimeError: naming the kernel and CUDA's error.
+        """
+        from cuda.bindings import driver
+
+        with torch.cuda.device(self.device):
+            if shared > self._shared:
+                attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                self._check(driver.cuKernelSetAttribute(attribute, shared, driver.CUkernel(self._handle), driver.CUdevice(self.device)))
+                self._shared = shared
+            stream = torch.cuda.current_stream(self.device).cuda_stream
+            arguments = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))
+            shape = (grid, 1, 1, block, 1, 1, shared, driver.CUstream(stream), ctypes.addressof(arguments))
+            function = driver.CUfunction(self._handle)
+            if cooperative:
+                self._check(driver.cuLaunchCooperativeKernel(function, *shape))
+            else:
+                self._check(driver.cuLaunchKernel(function, *shape, 0))
+
+    def _check(self, result: tuple) -> None:
+        if int(result[0]) != 0:
+            raise RuntimeError(f"CUDA kernel {self._name} on cuda:{self.device}: {result[0].name}")
+
+
+@cache
+def _kernel(source: str, name: str, defines: tuple[tuple[str, int], ...], device: int) -> Kernel:
+    return Kernel(source, name, dict(defines), device)
+
+
+def kernel(source: str, name: str, defines: Mapping[str, int], device: torch.device) -> Kernel:
+    """The kernel `name` of `cuda/<source>`, compiled for the device on first use.
+
+    Raises:
+        UserError: when the CUDA tool chain is not installed.
+    """
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    return _kernel(source, name, tuple(sorted(defines.items())), index)

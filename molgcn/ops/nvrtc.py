@@ -1,0 +1,146 @@
+"""CUDA sources to machine code by NVRTC, through NVIDIA's `cuda.core`, cached on disk. Needs no GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from molgcn.errors import UserError
+from molgcn.resources import resource
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_HASH_BYTES = hashlib.sha256().digest_size
+_OPTIONS = ("std=c++17", "no device headers")  # part of the cache key; changes with the ProgramOptions below
+
+
+def cubin(source: str, defines: Mapping[str, int], arch: str) -> bytes:
+    """Machine code of one file of `cuda/`, specialised by macros; from the cache where it is there and whole.
+
+    Args:
+        source: name of the file in `cuda/`.
+        defines: macros, which specialise the kernels in place of template arguments.
+        arch: "sm_90" and the like.
+
+    Raises:
+        UserError: when the CUDA tool chain is not installed.
+        RuntimeError: with the compiler's log, when the source does not compile.
+    """
+    path = _cache_file(source, defines, arch)
+    code = _read(path) if path is not None else None
+    if code is None:
+        code = compile_source(source, defines, arch)
+        if path is not None:
+            _write(path, code)
+    return code
+
+
+def compile_source(source: str, defines: Mapping[str, int], arch: str) -> bytes:
+    """As :func:`cubin`, past the cache."""
+    core = _cuda_core()
+    folder = resource("cuda")
+    options = core.ProgramOptions(
+        name=source,
+        arch=arch,
+        std="c++17",
+        define_macro=[(name, str(value)) for name, value in sorted(defines.items())] or None,
+        include_path=[str(folder)],
+    )
+    try:
+        return bytes(core.Program((folder / source).read_text(), "c++", options).compile("cubin").code)
+    except Exception as error:  # cuda.core raises one class for every reason and puts the compiler's log in the message
+        raise RuntimeError(f"cuda/{source} does not compile for {arch} with {dict(defines)}:\n{error}") from error
+
+
+def _cache_file(source: str, defines: Mapping[str, int], arch: str) -> Path | None:
+    folder = _cache_folder()
+    if folder is None:
+        return None
+    parts = [nvrtc_version(), arch, *_OPTIONS, *(f"{name}={value}" for name, value in sorted(defines.items())), *_texts(source)]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return folder / f"{Path(source).stem}-{arch}-{key[:32]}.cubin"
+
+
+@lru_cache(maxsize=1)
+def nvrtc_version() -> str:
+    """The compiler's version, as "13.0".
+
+    Raises:
+        UserError: when the CUDA tool chain is not installed.
+    """
+    _cuda_core()
+    from cuda.bindings import nvrtc
+
+    error, major, minor = nvrtc.nvrtcVersion()
+    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise RuntimeError(f"NVRTC gives no version: {error}")
+    return f"{major}.{minor}"
+
+
+def _cuda_core():  # type: ignore[no-untyped-def]
+    try:
+        from cuda.bindings import nvrtc
+
+        from cuda import core
+
+        nvrtc.nvrtcVersion()  # loads the library, which the package alone does not prove
+    except (ImportError, RuntimeError, OSError) as error:
+        raise UserError(
+            f"backend=fused on a CUDA device needs the CUDA tool chain, which is not installed completely ({error}). "
+            "Run `pip install molgcn[cuda]` (from a checkout: `pip install -e .[cuda]`), or use backend=pyg."
+        ) from error
+    return core
+
+
+def _texts(source: str) -> list[str]:
+    """The source and every file of `cuda/` that it includes, directly or not."""
+    folder, texts, waiting, seen = resource("cuda"), [], [source], {source}
+    while waiting:
+        text = (folder / waiting.pop()).read_text()
+        texts.append(text)
+        included = [name for name in _INCLUDE.findall(text) if (folder / name).is_file() and name not in seen]
+        waiting += included
+        seen.update(included)
+    return texts
+
+
+def _cache_folder() -> Path | None:
+    """The user's folder of kernels; None where only this user can not be made sure of, since its files are run."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(base) if base else Path.home() / ".cache") / "molgcn" / "kernels"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.stat()
+    except OSError:
+        return None
+    others_write = bool(state.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    foreign = hasattr(os, "getuid") and state.st_uid != os.getuid()
+    return None if foreign or others_write else folder
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    code = content[_HASH_BYTES:]
+    return code if hashlib.sha256(code).digest() == content[:_HASH_BYTES] else None
+
+
+def _write(path: Path, code: bytes) -> None:
+    """In one step, so that a process that reads at the same time sees all of it or nothing. A full disk costs the cache only."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    except OSError:
+        return
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(code).digest() + code)
+        os.replace(name, path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)

@@ -1,0 +1,109 @@
+"""The tool chain, on machines without a GPU too: a small source stands in for the kernels."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from molgcn.errors import UserError
+from molgcn.ops import nvrtc
+
+SOURCE = '#include "part.cuh"\nextern "C" __global__ void fill(float* out) { out[threadIdx.x] = VALUE + part(); }\n'
+ELF = b"\x7fELF"
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    folder = tmp_path / "cuda"
+    folder.mkdir()
+    (folder / "fill.cu").write_text(SOURCE)
+    (folder / "part.cuh").write_text("__device__ inline float part() { return 1.0f; }\n")
+    monkeypatch.setattr(nvrtc, "resource", lambda name: folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+def cached(tmp_path):
+    return sorted((tmp_path / "cache" / "molgcn" / "kernels").iterdir())
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_compiles_for_every_architecture_without_a_gpu(sources, arch):
+    assert nvrtc.cubin("fill.cu", {"VALUE": 2}, arch).startswith(ELF)
+
+
+def test_second_use_reads_the_cache(sources, tmp_path, monkeypatch):
+    first = nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    monkeypatch.setattr(nvrtc, "compile_source", lambda *args: pytest.fail("compiled again"))
+    assert nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80") == first
+    assert len(cached(tmp_path)) == 1
+
+
+def test_source_include_macro_and_architecture_are_in_the_key(sources, tmp_path):
+    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    nvrtc.cubin("fill.cu", {"VALUE": 3}, "sm_80")
+    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_90")
+    (sources / "part.cuh").write_text("__device__ inline float part() { return 2.0f; }\n")
+    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    (sources / "fill.cu").write_text(SOURCE + "// changed\n")
+    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    assert len(cached(tmp_path)) == 5
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[:40] + b"x" + content[41:], lambda content: b""])
+def test_damaged_file_is_rebuilt(sources, tmp_path, damage):
+    code = nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    (path,) = cached(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80") == code
+    assert path.read_bytes() == whole
+
+
+def test_folder_is_the_users_alone(sources, tmp_path):
+    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    folder = tmp_path / "cache" / "molgcn" / "kernels"
+    assert folder.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in cached(tmp_path))
+
+
+def test_folder_that_others_can_write_is_not_trusted(sources, tmp_path):
+    folder = tmp_path / "cache" / "molgcn" / "kernels"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    assert nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80").startswith(ELF)
+    assert cached(tmp_path) == []
+
+
+def test_processes_that_compile_at_once_leave_one_whole_file(sources, tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from molgcn.ops import nvrtc; "
+        "nvrtc.resource = lambda name: Path(sys.argv[1]); nvrtc.cubin('fill.cu', {'VALUE': 2}, 'sm_80')"
+    )
+    root = Path(__file__).parents[2]
+    processes = [subprocess.Popen([sys.executable, "-c", program, str(sources)], cwd=root) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    (path,) = cached(tmp_path)
+    assert nvrtc._read(path).startswith(ELF)
+
+
+def test_error_in_the_source_shows_the_compilers_log(sources):
+    (sources / "fill.cu").write_text('extern "C" __global__ void fill(float* out) { out = undefined_name; }\n')
+    with pytest.raises(RuntimeError, match=r"fill.cu does not compile for sm_80(.|\n)*undefined_name"):
+        nvrtc.cubin("fill.cu", {}, "sm_80")
+
+
+def test_missing_tool_chain_names_the_extra(sources, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda", None)
+    with pytest.raises(UserError, match=r"pip install molgcn\[cuda\]"):
+        nvrtc.compile_source("fill.cu", {"VALUE": 2}, "sm_80")
+
+
+def test_importing_the_operators_needs_no_tool_chain():
+    program = "import sys; sys.modules['cuda'] = None; import molgcn.ops, molgcn.ops.launch, molgcn.nn"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_nvidias_package_is_not_hidden_by_the_folder_of_sources():
+    subprocess.run([sys.executable, "-c", "import cuda.core"], check=True, cwd=Path(__file__).parents[2])
