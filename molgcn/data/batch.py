@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.segments import pointers, segment_index
+from molgcn.data.tiles import TILE_SIZES, next_fit, tile_size
 from molgcn.errors import UserError
 
 
@@ -26,19 +28,36 @@ class GraphBatch:
         col: int32 [E], source atom of each bond, counted through the batch.
         targets: float [B, T], NaN where missing.
         indices: int64 [B], the molecules' places in the packed set; default 0, 1, ...
+        tile_nodes: T, node places a tile; default 64, or 128 where a molecule needs it.
+        tile_ptr: int32 [tiles + 1], first molecule of each tile; default as many molecules a tile as fit, in their order.
     """
 
-    def __init__(self, x: Tensor, ptr: Tensor, rowptr: Tensor, col: Tensor, targets: Tensor, indices: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        ptr: Tensor,
+        rowptr: Tensor,
+        col: Tensor,
+        targets: Tensor,
+        indices: Tensor | None = None,
+        *,
+        tile_nodes: int | None = None,
+        tile_ptr: Tensor | None = None,
+    ) -> None:
         self.x = x
         self.ptr = ptr
         self.rowptr = rowptr
         self.col = col
         self.targets = targets
-        self.indices = torch.arange(self.num_graphs) if indices is None else indices
+        self.indices = torch.arange(self.num_graphs, device=ptr.device) if indices is None else indices
+        if tile_nodes is not None:
+            self.tile_nodes = tile_nodes
+        if tile_ptr is not None:
+            self.tile_ptr = tile_ptr
 
     @classmethod
-    def from_packed(cls, molecules: PackedMolecules, indices: Any) -> GraphBatch:
-        """Gathers the molecules at `indices` (int, slice, bool mask or int array)."""
+    def from_packed(cls, molecules: PackedMolecules, indices: Any, tile_ptr: np.ndarray | None = None) -> GraphBatch:
+        """Gathers the molecules at `indices` (int, slice, bool mask or int array); `tile_ptr` as in the class, if planned."""
         indices = np.atleast_1d(np.arange(len(molecules))[indices])
         num_nodes = (molecules.node_ptr[1:] - molecules.node_ptr[:-1])[indices]
         num_edges = (molecules.edge_ptr[1:] - molecules.edge_ptr[:-1])[indices]
@@ -52,6 +71,8 @@ class GraphBatch:
             torch.from_numpy(col.astype(np.int32)),
             torch.tensor(molecules.targets[indices]),
             torch.from_numpy(indices),
+            tile_nodes=molecules.tile_nodes,
+            tile_ptr=None if tile_ptr is None else torch.from_numpy(tile_ptr),
         )
 
     @classmethod
@@ -99,6 +120,16 @@ class GraphBatch:
         return self.col.shape[0]
 
     @cached_property
+    def tile_nodes(self) -> int:
+        """T, node places a tile."""
+        return tile_size(int(torch.diff(self.ptr).max())) if self.num_graphs else TILE_SIZES[0]
+
+    @cached_property
+    def tile_ptr(self) -> Tensor:
+        """int32 [tiles + 1]: first molecule of each tile, a run of molecules of at most T atoms together, or one larger molecule."""
+        return torch.from_numpy(next_fit(self.ptr.cpu().numpy(), self.tile_nodes)).to(self.ptr.device)
+
+    @cached_property
     def edge_index(self) -> Tensor:
         """int64 [2, E]: source and target of every bond, as PyG has them."""
         nodes = torch.arange(self.num_nodes, device=self.col.device)
@@ -113,10 +144,20 @@ class GraphBatch:
 
     def to(self, device: str | torch.device, non_blocking: bool = False) -> GraphBatch:
         """The batch on another device; itself when it is there already."""
-        if self.x.device == torch.device(device):
+        device = torch.device(device)
+        if self.x.device.type == device.type and device.index in (None, self.x.device.index):
             return self
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def clone(self) -> GraphBatch:
+        """A copy in memory of its own, to keep when the batch is a view of a loader's slot."""
+        return self._map(Tensor.clone)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
         tensors = (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)
-        return GraphBatch(*(tensor.to(device, non_blocking=non_blocking) for tensor in tensors))
+        planned = vars(self).get("tile_ptr")
+        tile_ptr = None if planned is None else function(planned)
+        return GraphBatch(*map(function, tensors), tile_nodes=vars(self).get("tile_nodes"), tile_ptr=tile_ptr)
 
     def to_pyg(self) -> Any:
         """As a `torch_geometric.data.Batch` with x, edge_index, y, batch, ptr and indices."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ import numpy as np
 from molgcn.data import packing
 from molgcn.data.segments import pointers, segment_index, smallest_uint
 from molgcn.data.strings import PackedStrings
+from molgcn.data.tiles import tile_size
 from molgcn.errors import UserError
 
 if TYPE_CHECKING:
@@ -199,6 +201,16 @@ class PackedMolecules:
     def num_features(self) -> int:
         """F."""
         return (self.x if self.table is None else self.table).shape[1]
+
+    @cached_property
+    def num_nodes_per_graph(self) -> np.ndarray:
+        """int64 [M], atoms a molecule."""
+        return np.diff(self.node_ptr)
+
+    @property
+    def tile_nodes(self) -> int:
+        """T, the node places of a tile that suits this set's largest molecule: 64 or 128."""
+        return tile_size(int(self.num_nodes_per_graph.max()))
 
     def __getitem__(self, indices: Any) -> PackedMolecules:
         """The molecules at `indices` (int, slice, bool mask or int array), in that order."""
