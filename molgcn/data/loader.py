@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.packed import PackedMolecules
@@ -91,3 +92,47 @@ class PackedLoader(MoleculeLoader):
         for number in range(start, len(plan)):
             indices, tile_ptr = plan.batch(number)
             yield GraphBatch.from_packed(self.molecules, indices, tile_ptr).to(self.device, non_blocking=True)
+
+
+class PyGLoader(MoleculeLoader):
+    """The batches of :class:`PackedLoader`, collated by `torch_geometric.loader.DataLoader`: to tell loader from kernels.
+
+    Args:
+        molecules: the set; all its `Data` objects are made at once, as PyG's in-memory data sets do.
+        batch_size: molecules a batch, B.
+        num_workers: processes that collate; 0 collates in this one.
+        options: as :class:`MoleculeLoader`.
+    """
+
+    def __init__(self, molecules: PackedMolecules, batch_size: int, *args: Any, num_workers: int = 0, **options: Any) -> None:
+        super().__init__(molecules, batch_size, *args, **options)
+        self.num_workers = num_workers
+        self._data = molecules.to_pyg()
+        for number, item in enumerate(self._data):
+            item.indices = torch.tensor([number])
+
+    def read(self, epoch: int, start: int) -> Iterator[GraphBatch]:
+        """The batches of `epoch` from number `start` on."""
+        from torch_geometric.loader import DataLoader
+
+        plan = self.sampler.plan(epoch)
+        order = [plan.batch(number)[0].tolist() for number in range(start, len(plan))]
+        loader = DataLoader(self._data, batch_sampler=order, num_workers=self.num_workers, pin_memory=self.device.type == "cuda")
+        for number, batch in enumerate(loader, start):
+            yield self._graph_batch(batch.to(self.device, non_blocking=True), torch.from_numpy(plan.batch(number)[1]))
+
+    def _graph_batch(self, batch: Any, tile_ptr: Tensor) -> GraphBatch:
+        """Takes PyG's tensors as they are: its edges are in CSR order already, since the `Data` came from the packed set."""
+        targets = torch.zeros(batch.num_graphs, 0, device=self.device) if batch.y is None else batch.y
+        graphs = GraphBatch(
+            batch.x,
+            batch.ptr.int(),
+            torch.searchsorted(batch.edge_index[1], torch.arange(batch.num_nodes + 1, device=self.device), out_int32=True),
+            batch.edge_index[0].int(),
+            targets,
+            batch.indices,
+            tile_nodes=self.sampler.tile_nodes,
+            tile_ptr=tile_ptr.to(self.device),
+        )
+        graphs.edge_index, graphs.batch = batch.edge_index, batch.batch
+        return graphs
