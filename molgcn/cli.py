@@ -1,0 +1,89 @@
+"""`python train.py`: checks what was typed, enters Hydra, and turns a user's mistake into one paragraph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from molgcn.errors import UserError
+from molgcn.overrides import check_overrides, quote_paths
+from molgcn.resources import resource
+
+MISTAKE = 2
+
+
+def main() -> None:
+    """Entry point of `train.py` and of the command `molgcn`."""
+    run_app("train", _train_job, prepare=_prepare_resume)
+
+
+def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list[str]], list[str]] | None = None) -> None:
+    """Runs a Hydra application whose UserErrors end the job with a paragraph and the process with exit code 2.
+
+    Args:
+        config_name: file under conf/, without its ending.
+        job: takes the composed configuration.
+        prepare: may rewrite the command line first.
+    """
+    failures: list[str] = []
+
+    def guarded(config: DictConfig) -> Any:
+        try:
+            return job(config)
+        except UserError as error:
+            _print_mistake(error)
+            failures.append(str(error))
+            return None
+
+    conf = resource("conf")
+    arguments = sys.argv[1:]
+    try:
+        arguments = quote_paths(arguments)
+        if not {"--help", "-h", "--hydra-help", "--version"} & set(arguments):
+            check_overrides(arguments, conf, config_name)
+        if prepare is not None:
+            arguments = prepare(arguments)
+        sys.argv[1:] = arguments
+        hydra.main(version_base="1.3", config_path=str(conf), config_name=config_name)(guarded)()
+    except UserError as error:
+        _print_mistake(error)
+        sys.exit(MISTAKE)
+    except OmegaConfBaseException as error:
+        _print_mistake(UserError(f"The configuration cannot be read: {' '.join(str(error).split())}"))
+        sys.exit(MISTAKE)
+    if failures:
+        sys.exit(MISTAKE)
+
+
+def _print_mistake(error: UserError) -> None:
+    print(f"\nError: {error}", file=sys.stderr, flush=True)
+
+
+def _prepare_resume(arguments: list[str]) -> list[str]:
+    from molgcn.training.resume import prepare_resume
+
+    return prepare_resume(arguments)
+
+
+def _train_job(config: DictConfig) -> float | None:
+    from molgcn.config import Config, parse
+    from molgcn.training.resume import saved_config
+    from molgcn.training.train import train
+
+    context = HydraConfig.get()
+    overrides = list(context.overrides.task)
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    values = {key: value for key, value in values.items() if key != "paths"}
+    if config.resume is not None:
+        values = saved_config(Path(config.resume), overrides)
+    result = train(parse(Config, values), Path(context.runtime.output_dir))
+    result.save(overrides)
+    result.print()
+    return result.best_loss

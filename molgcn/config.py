@@ -1,0 +1,202 @@
+"""The typed form of the configuration: one dataclass a group, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any, Literal, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from molgcn.data.config import DatasetConfig
+from molgcn.errors import UserError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LoaderConfig:
+    """conf/loader: who makes the batches. "auto" is the loader that belongs to the backend."""
+
+    name: Literal["auto", "packed", "pyg"] = "auto"
+    num_workers: int = 0
+
+
+@dataclass(frozen=True)
+class BackendConfig:
+    """conf/backend: who computes the layers."""
+
+    name: Literal["auto", "fused", "pyg"] = "auto"
+    strategy: Literal["auto", "stack", "vertex", "edge", "neighbor_group"] = "auto"
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """conf/model: see :class:`molgcn.nn.GCN`."""
+
+    name: Literal["gcn"] = "gcn"
+    hidden_channels: int = 64
+    num_layers: int = 4
+    residual: bool = True
+    norm: Literal["batch", "layer"] | None = "batch"
+    dropout: float = 0.0
+    pool: Literal["mean", "sum", "max"] = "mean"
+    add_self_loops: bool = True
+    embed: bool = False
+    last_activation: bool = False
+    head_layers: int = 0
+    init: Literal["glorot", "kaiming"] = "glorot"
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """conf/optimizer."""
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        _require(self.lr > 0, "optimizer.lr", self.lr, "a number above 0")
+        _require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
+        _require(not self.nesterov or self.momentum > 0, "optimizer.nesterov", self.nesterov, "optimizer.momentum above 0 with it")
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """conf/scheduler. constant and cosine start with `warmup_epochs` of a linear rise from zero."""
+
+    name: Literal["constant", "cosine", "plateau", "onecycle"] = "cosine"
+    warmup_epochs: float = 0.0
+    min_lr: float = 0.0
+    factor: float = 0.5
+    patience: int = 10
+    pct_start: float = 0.3
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        _require(self.warmup_epochs >= 0, "scheduler.warmup_epochs", self.warmup_epochs, "a number of at least 0")
+        _require(0 < self.factor < 1, "scheduler.factor", self.factor, "a number between 0 and 1")
+        _require(0 < self.pct_start < 1, "scheduler.pct_start", self.pct_start, "a number between 0 and 1")
+        if self.warmup_epochs and self.name in ("onecycle", "plateau"):
+            raise UserError(
+                f"scheduler.warmup_epochs does not go with scheduler={self.name}. Use scheduler=cosine or scheduler=warmup; "
+                "onecycle warms up by itself over scheduler.pct_start of the run."
+            )
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """conf/training: loss, step and what a run writes."""
+
+    captured: Literal["auto"] | bool = "auto"
+    loss: Literal["mse", "l1", "huber"] = "l1"
+    huber_delta: float = 1.0
+    gradient_clip_norm: float | None = None
+    accumulate_batches: int = 1
+    ema_decay: float | None = None
+    checkpoint_seconds: float = 60.0
+    report: bool = True
+
+    def __post_init__(self) -> None:
+        """Checks the ranges, and what this version has."""
+        if self.captured is True:
+            raise UserError("training.captured=true is not in this version. Use training.captured=auto, which takes the best there is.")
+        _require(self.huber_delta > 0, "training.huber_delta", self.huber_delta, "a number above 0")
+        clip = self.gradient_clip_norm
+        _require(clip is None or clip > 0, "training.gradient_clip_norm", clip, "a number above 0, or null for no clipping")
+        _require(self.accumulate_batches >= 1, "training.accumulate_batches", self.accumulate_batches, "at least 1")
+        ema = self.ema_decay
+        _require(ema is None or 0 < ema < 1, "training.ema_decay", ema, "a number between 0 and 1, or null for no averaging")
+        _require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
+
+
+@dataclass(frozen=True)
+class CallbacksConfig:
+    """conf/callbacks: when to stop early. `stop_below_lr` ends training once the schedule has taken the rate below it."""
+
+    early_stopping_patience: int | None = None
+    early_stopping_min_delta: float = 0.0
+    stop_below_lr: float | None = None
+
+
+@dataclass(frozen=True)
+class LoggerConfig:
+    """conf/logger: metrics.csv is always written; `name` is what comes beside it."""
+
+    name: Literal["csv", "wandb", "tensorboard"] = "wandb"
+    project: str = "molgcn"
+    run_name: str | None = None
+    group: str | None = None
+    tags: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything a training run is made from. `trainer` goes to Lightning's Trainer as it is."""
+
+    dataset: DatasetConfig
+    loader: LoaderConfig = field(default_factory=LoaderConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    backend: BackendConfig = field(default_factory=BackendConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    callbacks: CallbacksConfig = field(default_factory=CallbacksConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+    trainer: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    resume: str | None = None
+    ckpt_path: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists and scalars, as a checkpoint or a YAML file takes them."""
+        return asdict(self)
+
+
+def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+    """Builds a config dataclass from plain values.
+
+    Args:
+        cls: the dataclass.
+        values: its keys; unknown ones are refused.
+        prefix: what to put before a key in a message, for example "dataset".
+
+    Raises:
+        UserError: naming the key, the value and what was expected.
+    """
+    _refuse_unknown(cls, values, prefix)
+    try:
+        return TypeAdapter(cls).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        # a Union's branches appear in the location after the key itself
+        keys = [str(part) for part in first["loc"] if isinstance(part, str) and part.isidentifier() and part.islower()]
+        key = ".".join(([prefix] if prefix else []) + keys[: 1 if prefix else 2])
+        expected = " or ".join(
+            dict.fromkeys(one["msg"][0].lower() + one["msg"][1:] for one in error.errors() if one["loc"][0] == first["loc"][0])
+        )
+        raise UserError(
+            f"{key}={first['input']!r} is not valid: {expected}. Correct the value or leave the key out for its default."
+        ) from None
+
+
+def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str) -> None:
+    known = {one.name: one for one in fields(cls)}
+    for key, value in values.items():
+        name = f"{prefix}.{key}" if prefix else key
+        if key not in known:
+            raise UserError(f"{name} is not a known key. Expected one of {', '.join(known)}.")
+        default = known[key].default_factory
+        if isinstance(value, Mapping) and isinstance(default, type) and is_dataclass(default):
+            _refuse_unknown(default, value, name)
+
+
+def _require(condition: bool, key: str, value: object, expected: str) -> None:
+    if not condition:
+        raise UserError(f"{key}={value} is not valid: expected {expected}.")

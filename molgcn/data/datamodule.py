@@ -1,0 +1,88 @@
+"""The LightningDataModule: a loaded data set, its split and one loader a part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+import torch
+from lightning import LightningDataModule
+from torch import Tensor
+
+from molgcn.config import LoaderConfig
+from molgcn.data.config import DatasetConfig
+from molgcn.data.load import LoadedDataset, load_dataset
+from molgcn.data.loader import MoleculeLoader, PackedLoader
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.pyg_loader import PyGLoader
+from molgcn.data.timing import TimedLoader
+
+_LOADED: dict[str, LoadedDataset] = {}
+
+
+def load_once(config: DatasetConfig) -> LoadedDataset:
+    """The data set of a configuration, kept for the next job of the process; one at a time, so that a sweep over sets does not pile up."""
+    key = repr({name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")})
+    if key not in _LOADED:
+        _LOADED.clear()
+        _LOADED[key] = load_dataset(config)
+    return _LOADED[key]
+
+
+class MoleculeDataModule(LightningDataModule):
+    """Loaders over train, validation and test of a data set.
+
+    Args:
+        config: the data set.
+        loader: who makes the batches; "auto" is PyG's loader for backend "pyg" and the packed one for "fused".
+        backend: the resolved backend's name.
+        seed: of the training permutations.
+    """
+
+    def __init__(self, config: DatasetConfig, loader: LoaderConfig, backend: str, seed: int) -> None:
+        super().__init__()
+        self.config = config
+        self.dataset = load_once(config)
+        self.seed = seed
+        default = "pyg" if backend == "pyg" else "packed"
+        self.loader_name = default if loader.name == "auto" else loader.name
+        self.make_loader: Callable[..., MoleculeLoader] = PackedLoader
+        if self.loader_name == "pyg":
+            self.make_loader = partial(PyGLoader, num_workers=loader.num_workers, as_graph_batch=backend != "pyg")
+        self.timed_train_loader: TimedLoader | None = None
+
+    def part(self, name: str) -> PackedMolecules:
+        """The molecules of "train", "val" or "test"."""
+        return self.dataset.molecules[self.dataset.splits[name]]
+
+    def target_statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation [T] of the training part's known targets; a target that does not vary gets 1."""
+        targets = self.dataset.molecules.targets[self.dataset.splits["train"]].astype(np.float64)
+        std = np.nanstd(targets, axis=0)
+        return torch.from_numpy(np.nanmean(targets, axis=0)), torch.from_numpy(np.where(std > 0, std, 1.0))
+
+    def _loader(self, part: str, shuffle: bool) -> TimedLoader:
+        loader = self.make_loader(
+            self.part(part),
+            self.config.batch_size,
+            shuffle=shuffle,
+            seed=self.seed,
+            rank=self.trainer.global_rank if self.trainer else 0,
+            world_size=self.trainer.world_size if self.trainer else 1,
+        )
+        return TimedLoader(loader)
+
+    def train_dataloader(self) -> TimedLoader:
+        """Shuffled by the seed and the epoch."""
+        self.timed_train_loader = self._loader("train", shuffle=True)
+        return self.timed_train_loader
+
+    def val_dataloader(self) -> TimedLoader:
+        """The validation part, in order."""
+        return self.evaluation_loader("val")
+
+    def evaluation_loader(self, part: str) -> TimedLoader:
+        """The molecules of "train", "val" or "test", in order."""
+        return self._loader(part, shuffle=False)

@@ -1,0 +1,43 @@
+"""How long training waits for its batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from molgcn.data.loader import MoleculeLoader
+
+
+class TimedLoader:
+    """A loader that knows how long its consumer has waited for batches.
+
+    Args:
+        loader: the loader to time; resuming and epochs go through to it.
+    """
+
+    batch_sampler = None  # Lightning looks at both to set the epoch
+
+    def __init__(self, loader: MoleculeLoader) -> None:
+        self.loader = loader
+        self.sampler = loader.sampler
+        self.batch_size = loader.batch_size
+        self.waited = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        start = time.perf_counter()
+        for batch in self.loader:
+            self.waited += time.perf_counter() - start
+            yield batch
+            start = time.perf_counter()
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the reading stands."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where :meth:`state_dict` was taken."""
+        self.loader.load_state_dict(state)

@@ -1,0 +1,128 @@
+"""Checks of what was typed on the command line, before Hydra sees it: nearest valid key, quoting of paths."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from molgcn.errors import UserError
+
+_PATH_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "resume", "dir", "runs", "sweeps", "output")
+_PLAIN = re.compile(r"[\w./:@%+*~-]*")
+_OPEN_SECTIONS = ("trainer", "hydra")
+
+
+def quote_paths(arguments: Sequence[str]) -> list[str]:
+    """Quotes the values of keys that hold paths where Hydra's grammar would stumble over spaces, commas, parentheses or `=`.
+
+    A comma is left alone where the value as a whole is no existing file and --multirun could mean several paths.
+    """
+    multirun = any(argument in ("--multirun", "-m") for argument in arguments)
+    return [_quote(argument, multirun) for argument in arguments]
+
+
+def _quote(argument: str, multirun: bool) -> str:
+    key, separator, value = argument.partition("=")
+    if argument.startswith("-") or not separator or key.rsplit(".", 1)[-1] not in _PATH_KEYS:
+        return argument
+    quoted = value[:1] in ("'", '"') and value[-1:] == value[:1]
+    several = multirun and "," in value and not Path(value).exists()
+    if quoted or several or "${" in value or _PLAIN.fullmatch(value):
+        return argument
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{escaped}'"
+
+
+def check_overrides(arguments: Sequence[str], conf: Path, config_name: str) -> None:
+    """Parses the overrides and compares their keys with the configuration they are for.
+
+    Args:
+        arguments: the command line, flags included (they are passed over).
+        conf: folder of the configuration.
+        config_name: primary file, without its ending.
+
+    Raises:
+        UserError: for an override that cannot be parsed (with the way to quote it), a key or group option that does not exist (with the
+            nearest one that does).
+    """
+    overrides = [_parse(argument) for argument in arguments if not argument.startswith("-") and argument]
+    groups = {path.relative_to(conf).as_posix() for path in conf.rglob("*") if path.is_dir()}
+    chosen = [override for override in overrides if override.key_or_group in groups]
+    for override in chosen:
+        _check_options(override, conf)
+    config = _compose([one for override in chosen for one in _first_choice(override)], conf, config_name)
+    known = sorted({*_keys(config), *groups})
+    for override in overrides:
+        key = override.key_or_group
+        if key in groups or key in known or key.split(".")[0] == "hydra":
+            continue
+        if key.split(".")[0] in _OPEN_SECTIONS and (override.is_add() or override.is_force_add() or override.is_delete()):
+            continue
+        raise UserError(f"{key} is not a key of the configuration.{_nearest(key, known)} `--help` shows all keys.")
+
+
+def _parse(argument: str) -> Override:
+    try:
+        return OverridesParser.create().parse_override(argument)
+    except HydraException:
+        key, separator, value = argument.partition("=")
+        if not separator:
+            raise UserError(f"'{argument}' is not understood. Expected key=value, for example dataset=qm9 or optimizer.lr=0.001.") from None
+        raise UserError(
+            f"The value of {key} is not understood: {value}. Quote it for both the shell and Hydra, as in \"{key}='{value}'\", when it "
+            "holds spaces, commas, parentheses, brackets, quotes or '='."
+        ) from None
+
+
+def _first_choice(override: Override) -> Iterator[str]:
+    value = override.value()
+    if override.is_sweep_override():
+        value = next(iter(override.sweep_string_iterator()), None)
+    if value is not None:
+        yield f"{override.key_or_group}={value}"
+
+
+def _check_options(override: Override, conf: Path) -> None:
+    group = override.key_or_group
+    options = sorted(path.stem for path in (conf / group).glob("*.yaml"))
+    values = list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.value()]
+    for value in values:
+        if value is not None and str(value) not in [*options, "null"]:
+            raise UserError(f"{group}={value} does not exist.{_nearest(str(value), options)} There are: {', '.join(options)}.")
+
+
+def _compose(overrides: list[str], conf: Path, config_name: str) -> DictConfig:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(conf), version_base="1.3"):
+        try:
+            return compose(config_name, overrides=overrides)
+        except HydraException as error:
+            raise UserError(f"The configuration does not fit together: {' '.join(str(error).split())}") from error
+
+
+def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    container: Any = OmegaConf.to_container(config, resolve=False)
+    stack = [(prefix, container)]
+    while stack:
+        path, node = stack.pop()
+        for key, value in node.items():
+            name = f"{path}.{key}" if path else str(key)
+            yield name
+            if isinstance(value, dict):
+                stack.append((name, value))
+
+
+def _nearest(word: str, choices: Sequence[str]) -> str:
+    leaf = word.rsplit(".", 1)[-1]
+    close = difflib.get_close_matches(word, choices, n=1) or [one for one in choices if one.rsplit(".", 1)[-1] == leaf][:1]
+    return f" Did you mean {close[0]}?" if close else ""

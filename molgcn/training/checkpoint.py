@@ -1,0 +1,149 @@
+"""Checkpoints from which a run continues bit for bit, written so that a kill at any moment loses no earlier one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.plugins import TorchCheckpointIO
+
+from molgcn.errors import UserError
+from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.rng import rng_state, set_rng_state
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes to a temporary name, syncs, renames; reads plain tensors and values only."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Replaces `path` by the new checkpoint, or leaves the old one as it is."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with open(temporary, "wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            raise UserError(
+                f"The checkpoint {path} could not be written: {error.strerror}. Free disk space or choose another folder with "
+                "hydra.run.dir=; the earlier checkpoint is untouched, so that resume= continues from it."
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
+        """See :func:`load_checkpoint`."""
+        return load_checkpoint(Path(path))
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Reads a checkpoint onto the CPU, without executing anything in it.
+
+    Raises:
+        UserError: when the file is missing, damaged or was not written by molgcn.
+    """
+    if not path.is_file():
+        raise UserError(f"There is no checkpoint {path}. Expected a .ckpt file of a run, for example <run folder>/checkpoints/best.ckpt.")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, BadZipFile, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path} is not a readable checkpoint ({reason}). Expected a .ckpt file that molgcn wrote.") from error
+    if not isinstance(checkpoint, dict) or "molgcn" not in checkpoint:
+        raise UserError(
+            f"{path} was not written by molgcn. Expected a .ckpt file of a run, for example <run folder>/checkpoints/best.ckpt."
+        )
+    return checkpoint
+
+
+class RunCheckpoint(Checkpoint):
+    """Keeps `last.ckpt`, from which the run continues exactly, and `best.ckpt`, the lowest validation loss.
+
+    `last.ckpt` is written at each epoch's end and, within an epoch, after `seconds`: always at a moment from which Lightning's loops
+    restart exactly (no optimiser step half accumulated, no validation due).
+
+    Args:
+        folder: where the files go.
+        seconds: time between two writes within an epoch; 0 is every batch.
+    """
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder = folder
+        self.seconds = seconds
+        self.best_loss = float("inf")
+        self.best_epoch: int | None = None
+        self._written = time.monotonic()
+        self._rng_to_restore: dict[str, Any] | None = None
+
+    @property
+    def last_path(self) -> Path:
+        """The checkpoint to resume from."""
+        return self.folder / "last.ckpt"
+
+    @property
+    def best_path(self) -> Path:
+        """The checkpoint with the lowest validation loss."""
+        return self.folder / "best.ckpt"
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Takes the generators back just before the first batch, after everything that draws from them at start-up."""
+        if self._rng_to_restore is not None:
+            set_rng_state(self._rng_to_restore)
+            self._rng_to_restore = None
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Writes `last.ckpt` when it is time and the moment is a safe one."""
+        due = time.monotonic() - self._written >= self.seconds
+        if trainer.world_size > 1:
+            due = bool(trainer.strategy.broadcast(due))
+        validates = trainer.val_check_batch is not None and (batch_idx + 1) % trainer.val_check_batch == 0
+        if due and pl_module.steps_after(batch_idx) and not trainer.is_last_batch and not validates:
+            self._save(trainer, self.last_path)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Writes `best.ckpt` when the validation loss is the lowest so far."""
+        loss = trainer.callback_metrics.get("val/loss")
+        if trainer.sanity_checking or not trainer.fit_loop.epoch_progress.current.ready or loss is None:
+            return
+        if float(loss) < self.best_loss:
+            self.best_loss, self.best_epoch = float(loss), trainer.current_epoch
+            self._save(trainer, self.best_path)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Writes `last.ckpt`; Lightning runs checkpoint callbacks after all others."""
+        self._save(trainer, self.last_path)
+
+    def _save(self, trainer: Trainer, path: Path) -> None:
+        trainer.save_checkpoint(path)
+        if path == self.last_path:
+            self._written = time.monotonic()
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Adds the state of all random number generators, which Lightning leaves out, and how far metrics.csv was written."""
+        checkpoint["rng"] = rng_state()
+        checkpoint["metrics_csv_size"] = next(logger.size for logger in trainer.loggers if isinstance(logger, MetricsCSV))
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Keeps the generators' state for the first batch."""
+        self._rng_to_restore = checkpoint["rng"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was best so far."""
+        return {"best_loss": self.best_loss, "best_epoch": self.best_epoch}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continues from :meth:`state_dict`."""
+        self.best_loss, self.best_epoch = state_dict["best_loss"], state_dict["best_epoch"]

@@ -1,0 +1,34 @@
+"""The loggers that `logger=` names; metrics.csv is always among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lightning.pytorch.loggers import Logger
+
+from molgcn.config import Config
+from molgcn.errors import UserError
+from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.wandb_logger import Wandb
+
+
+def build_loggers(config: Config, folder: Path, targets: list[str]) -> list[Logger]:
+    """metrics.csv, and W&B or TensorBoard beside it.
+
+    Raises:
+        UserError: when TensorBoard is asked for and not installed.
+    """
+    loggers: list[Logger] = [MetricsCSV(folder / "metrics.csv", targets)]
+    if config.logger.name == "wandb":
+        loggers.append(Wandb(folder, config.logger, config.to_dict()))
+    if config.logger.name == "tensorboard":
+        try:
+            import tensorboard  # noqa: F401
+        except ImportError:
+            raise UserError(
+                "logger=tensorboard needs the package tensorboard: pip install molgcn[tensorboard], or use logger=csv."
+            ) from None
+        from lightning.pytorch.loggers import TensorBoardLogger
+
+        loggers.append(TensorBoardLogger(folder, name="tensorboard", version=""))
+    return loggers

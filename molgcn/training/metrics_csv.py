@@ -1,0 +1,83 @@
+"""metrics.csv: every logged value, appended as it comes, cut back when a run resumes from an earlier point."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+COLUMNS = (
+    "epoch",
+    "step",
+    "train/loss",
+    "val/loss",
+    "lr",
+    "throughput/molecules_per_second",
+    "throughput/atoms_per_second",
+    "throughput/step_ms",
+    "throughput/data_wait",
+    "throughput/memory_mb",
+)
+
+
+class MetricsCSV(Logger):
+    """Writes one row a call to :meth:`log_metrics`; cells that a call does not set are empty.
+
+    Args:
+        path: the file; an existing one is continued.
+        targets: names of the targets, for the columns `val/mae/<target>`, `val/rmse/<target>`, `val/r2/<target>`.
+    """
+
+    def __init__(self, path: Path, targets: Sequence[str]) -> None:
+        super().__init__()
+        self.path = path
+        self.columns = [*COLUMNS, *(f"val/{metric}/{target}" for metric in ("mae", "rmse", "r2") for target in targets)]
+        self._start()
+
+    @rank_zero_only
+    def _start(self) -> None:
+        if not self.path.exists():
+            with open(self.path, "w", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerow(self.columns)
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    @property
+    def version(self) -> str:
+        """There is one file a run."""
+        return ""
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far: where :meth:`truncate` can return to."""
+        return self.path.stat().st_size
+
+    @rank_zero_only
+    def truncate(self, size: int) -> None:
+        """Forgets the rows that a killed run wrote after its last checkpoint."""
+        if self.size > size:
+            os.truncate(self.path, size)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Appends a row."""
+        row = {"step": step, **metrics}
+        with open(self.path, "a", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerow([_cell(row.get(column)) for column in self.columns])
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """The run's folder holds config.yaml; nothing to do here."""
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else f"{value:.7g}"

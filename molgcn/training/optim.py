@@ -1,0 +1,76 @@
+"""Optimisers and schedules: closed tables of names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
+
+from molgcn.config import OptimizerConfig, SchedulerConfig
+
+
+def build_optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Optimizer:
+    """Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in PyTorch's fused form."""
+    adam: dict[str, Any] = {"betas": config.betas, "eps": config.eps}
+    classes: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
+        "adam": (Adam, adam),
+        "adamw": (AdamW, adam),
+        "sgd": (SGD, {"momentum": config.momentum, "nesterov": config.nesterov}),
+    }
+    cls, options = classes[config.name]
+    return cls(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True, **options)  # type: ignore[call-arg]
+
+
+def build_scheduler(
+    optimizer: Optimizer, config: SchedulerConfig, lr: float, steps_per_epoch: int, total_steps: int
+) -> LRScheduler | ReduceLROnPlateau:
+    """The schedule that `config.name` names.
+
+    Args:
+        optimizer: whose rate it sets.
+        config: see conf/scheduler.
+        lr: the highest rate.
+        steps_per_epoch: optimiser steps an epoch.
+        total_steps: optimiser steps of the run; the schedule stays at its end beyond them.
+    """
+    warmup = round(config.warmup_epochs * steps_per_epoch)
+    floor = config.min_lr / lr
+    if config.name == "plateau":
+        return ReduceLROnPlateau(optimizer, factor=config.factor, patience=config.patience, min_lr=config.min_lr)
+    if config.name == "onecycle":
+        return OneCycleLR(optimizer, max_lr=lr, total_steps=max(total_steps, 2), pct_start=config.pct_start)
+    shape = cosine(max(total_steps - warmup, 1), floor) if config.name == "cosine" else _constant
+    return LambdaLR(optimizer, lambda step: warmup_factor(step, warmup) * shape(max(step - warmup, 0)))
+
+
+def warmup_factor(step: int, warmup: int) -> float:
+    """A linear rise over `warmup` steps, never quite zero."""
+    return min((step + 1) / (warmup + 1), 1.0)
+
+
+def cosine(steps: int, floor: float) -> Callable[[int], float]:
+    """Half a cosine from 1 to `floor` in `steps` (Loshchilov and Hutter, ICLR 2017, equation 5, without restarts)."""
+    return lambda step: floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * min(step / steps, 1.0)))
+
+
+def _constant(step: int) -> float:
+    return 1.0
+
+
+def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau) -> None:
+    """Advances a schedule by one optimiser step; plateau waits for :func:`step_plateau`."""
+    if isinstance(scheduler, ReduceLROnPlateau):
+        return
+    if isinstance(scheduler, OneCycleLR) and scheduler.last_epoch + 1 >= scheduler.total_steps:
+        return
+    scheduler.step()
+
+
+def step_plateau(scheduler: LRScheduler | ReduceLROnPlateau, loss: float) -> None:
+    """Shows the validation loss of an epoch to a plateau schedule; others do not look at it."""
+    if isinstance(scheduler, ReduceLROnPlateau) and math.isfinite(loss):
+        scheduler.step(loss)

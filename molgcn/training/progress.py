@@ -1,0 +1,29 @@
+"""One line an epoch, on a terminal and in a log file alike."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from lightning import Callback, Trainer
+
+
+class EpochLine(Callback):
+    """Prints epoch, validation loss and MAE with units, rate and time after every epoch."""
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Starts the epoch's clock."""
+        self.start = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Prints the line on the first process."""
+        if not trainer.is_global_zero:
+            return
+        values = trainer.callback_metrics
+        parts = [f"epoch {trainer.current_epoch}"]
+        if "val/loss" in values:
+            parts.append(f"val/loss {float(values['val/loss']):.4f}")
+            for name, unit in list(zip(pl_module.target_names, pl_module.target_units, strict=True))[:4]:
+                parts.append(f"val MAE {name} {float(values[f'val/mae/{name}']):.4g} {unit}".rstrip())
+        parts.append(f"{time.perf_counter() - getattr(self, 'start', time.perf_counter()):.1f} s")
+        trainer.print("  ".join(parts), flush=True)

@@ -1,0 +1,51 @@
+"""What a run was made with: versions, commit, data, device and seed."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PACKAGES = ("molgcn", "torch", "torch-geometric", "rdkit", "lightning", "hydra-core", "torchmetrics", "numpy", "wandb")
+
+
+def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any]:
+    """Plain values for `provenance.json` in the run's folder."""
+    return {
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "git_commit": _git_commit(),
+        "data_hash": data_hash,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.processor() or platform.machine()} CPU",
+        "threads": torch.get_num_threads(),
+        "platform": platform.platform(),
+        "seed": seed,
+        "command": sys.argv,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The checkout's commit, with "+changes" when files differ from it; None outside a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        return commit + ("+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,82 @@
+"""resume=<run folder>|last: finding the run and its own configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from molgcn.errors import UserError
+
+_LAST = Path("checkpoints") / "last.ckpt"
+
+
+def prepare_resume(arguments: list[str]) -> list[str]:
+    """Turns `resume=` into the run's folder and makes Hydra write there; leaves other command lines alone.
+
+    Raises:
+        UserError: when there is no such run, it has no checkpoint yet, or the command line would change what cannot change.
+    """
+    wanted = [argument.partition("=")[2].strip("'\"") for argument in arguments if argument.startswith("resume=")]
+    if not wanted or wanted[-1] in ("null", ""):
+        return arguments
+    if {"-m", "--multirun"} & set(arguments):
+        raise UserError("resume= continues one run and does not go with --multirun. Resume the runs of a sweep one by one.")
+    rest = [argument for argument in arguments if not argument.startswith("resume=")]
+    for argument in rest:
+        key = argument.lstrip("+~").partition("=")[0]
+        if not argument.startswith("-") and "." not in key:
+            raise UserError(
+                f"{argument} does not go with resume=, which continues with the run's own configuration; single keys such as "
+                "trainer.max_epochs=100 may change. To start anew from its weights use ckpt_path=."
+            )
+    folder = last_run(_runs_folders(rest)) if wanted[-1] == "last" else Path(wanted[-1])
+    check_resumable(folder)
+    quoted = "'" + str(folder.resolve()).replace("'", "\\'") + "'"
+    return [*rest, f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
+
+
+def _runs_folders(arguments: Sequence[str]) -> list[Path]:
+    given = [argument.partition("=")[2].strip("'\"") for argument in arguments if argument.startswith("paths.runs=")]
+    return [Path(given[-1] if given else "runs"), Path("multirun")]
+
+
+def last_run(folders: Sequence[Path]) -> Path:
+    """The run below `folders` whose last checkpoint is the newest.
+
+    Raises:
+        UserError: when there is none.
+    """
+    found = [path for folder in folders for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/{_LAST}")]
+    if not found:
+        raise UserError(
+            f"resume=last finds no run with a checkpoint below {' or '.join(str(folder) for folder in folders)}. Give the folder, as in "
+            "resume=runs/<run>, or start a run first."
+        )
+    return max(found, key=lambda path: path.stat().st_mtime).parents[1]
+
+
+def check_resumable(folder: Path) -> None:
+    """Raises UserError unless `folder` holds a run with a checkpoint."""
+    if not folder.is_dir():
+        raise UserError(f"resume={folder}: there is no such folder. Expected a run's folder, for example runs/<run>, or resume=last.")
+    for name in (_LAST, Path("config.yaml")):
+        if not (folder / name).is_file():
+            raise UserError(
+                f"resume={folder}: the folder has no {name}, so there is nothing to continue from. Expected a run that reached its first "
+                "checkpoint; start this one again."
+            )
+
+
+def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """The run's own configuration with the single keys changed that the command line names."""
+    try:
+        config = OmegaConf.load(folder / "config.yaml")
+        changes = [override.lstrip("+") for override in overrides if not override.startswith(("resume=", "hydra.", "paths.", "~"))]
+        merged: Any = OmegaConf.to_container(OmegaConf.merge(config, OmegaConf.from_dotlist(changes)), resolve=True)
+    except (OSError, ValueError, OmegaConfBaseException) as error:
+        raise UserError(f"{folder / 'config.yaml'} cannot be read: {error}. Expected the file that the run wrote.") from error
+    return {**merged, "resume": str(folder)}

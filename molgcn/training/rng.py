@@ -1,0 +1,32 @@
+"""The state of every random number generator, in values that need no pickle."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def rng_state() -> dict[str, Any]:
+    """States of Python's, NumPy's, torch's CPU and all CUDA generators."""
+    version, internal, gauss = random.getstate()
+    _, key, position, has_gauss, cached = np.random.get_state(legacy=True)
+    return {
+        "python": (version, list(internal), gauss),
+        "numpy": (torch.from_numpy(np.asarray(key).astype(np.int64)), int(position), int(has_gauss), float(cached)),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """Restores :func:`rng_state`; CUDA generators only where the number of devices is the same."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    key, position, has_gauss, cached = state["numpy"]
+    np.random.set_state(("MT19937", key.numpy().astype(np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,0 +1,76 @@
+"""Loss and throughput, logged at intervals without a device sync a step."""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import Any
+
+import torch
+from lightning import Callback, Trainer
+
+from molgcn.data.timing import TimedLoader
+from molgcn.training.regressor import MoleculeRegressor
+
+
+class Throughput(Callback):
+    """Every `trainer.log_every_n_steps` batches and at each epoch's end: training loss, rate and what the time went into.
+
+    Logged since the last time: `train/loss`, `throughput/molecules_per_second`, `throughput/atoms_per_second`, `throughput/step_ms`,
+    `throughput/data_wait` (share of the time spent waiting for batches), `throughput/memory_mb` (peak: the GPU's allocated memory, else the
+    process's resident set), `lr`.
+
+    """
+
+    def __init__(self) -> None:
+        self.loader: TimedLoader | None = None
+        self.rates: list[float] = []
+        self._reset()
+
+    def _reset(self) -> None:
+        self.start, self.batches, self.molecules, self.atoms = time.perf_counter(), 0, 0, 0
+        self.waited = self.loader.waited if self.loader else 0.0
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Leaves validation and checkpoints out of the training rate."""
+        self._reset()
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Starts the clock of a run, or of an epoch that a resumed run is in the middle of."""
+        self.loader = trainer.datamodule.timed_train_loader  # type: ignore[attr-defined]
+        self._reset()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Counts the batch; logs at the interval."""
+        self.batches += 1
+        self.molecules += batch.num_graphs
+        self.atoms += batch.num_nodes
+        interval = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if trainer.is_last_batch or (interval and (batch_idx + 1) % interval == 0):
+            self._log(trainer, pl_module)
+
+    def _log(self, trainer: Trainer, module: MoleculeRegressor) -> None:
+        loss = module.train_loss.compute_and_reset(trainer.strategy)  # reads the device, so that the clock below is honest
+        seconds = time.perf_counter() - self.start
+        waited = (self.loader.waited if self.loader else 0.0) - self.waited
+        rate = self.molecules * trainer.world_size / seconds
+        self.rates.append(rate)
+        module.log_now(
+            {
+                "train/loss": loss,
+                "lr": trainer.optimizers[0].param_groups[0]["lr"],
+                "throughput/molecules_per_second": rate,
+                "throughput/atoms_per_second": self.atoms * trainer.world_size / seconds,
+                "throughput/step_ms": 1e3 * seconds / self.batches,
+                "throughput/data_wait": waited / seconds,
+                "throughput/memory_mb": peak_memory_mb(module.device),
+            }
+        )
+        self._reset()
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Peak memory in MB (1e6 bytes): allocated on a GPU, else the process's resident set."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6

@@ -1,0 +1,196 @@
+"""One training run, from a configuration to a folder of results."""
+
+from __future__ import annotations
+
+import json
+import logging
+import statistics
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning import Callback, Trainer, seed_everything
+from lightning.pytorch.loggers import Logger
+from omegaconf import OmegaConf
+
+from molgcn.config import Config
+from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data.load import write_skipped
+from molgcn.data.split import save_split
+from molgcn.errors import UserError
+from molgcn.nn.backend import resolve_backend
+from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
+from molgcn.training.loggers import build_loggers
+from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.plots import plot_learning_curve, plot_parity
+from molgcn.training.progress import EpochLine
+from molgcn.training.provenance import provenance
+from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.result import RunResult, write_predictions
+from molgcn.training.stopping import stopping_callbacks
+from molgcn.training.throughput import Throughput
+from molgcn.training.trainer import build_trainer
+from molgcn.training.wandb_logger import Wandb
+
+log = logging.getLogger(__name__)
+
+
+def train(config: Config, folder: Path) -> RunResult:
+    """Trains, tests the best weights and writes the results into `folder`.
+
+    The folder gets `config.yaml`, `provenance.json`, `splits.json`, `skipped.csv` (if rows were left out), `checkpoints/best.ckpt` and
+    `last.ckpt`, `metrics.csv`, and with `training.report` also `predictions_test.csv`, `learning_curve.png` and `parity.png`. A folder with
+    `checkpoints/last.ckpt` is resumed.
+
+    Raises:
+        UserError: for every mistake in the configuration or its data.
+    """
+    _quieten()
+    seed_everything(config.seed, workers=True, verbose=False)
+    data = MoleculeDataModule(config.dataset, config.loader, resolve_backend(config.backend.name).name, config.seed)
+    module = _module(config, data)
+    checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)
+    resumed = load_checkpoint(checkpoint.last_path) if checkpoint.last_path.exists() else None
+    if config.ckpt_path is not None and resumed is None:
+        _start_from(module, Path(config.ckpt_path))
+    _write_inputs(config, folder, data, module, resumed)
+
+    throughput = Throughput()
+    loggers = build_loggers(config, folder, module.target_names)
+    failed = True
+    try:
+        callbacks: list[Callback] = [throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint]
+        trainer = build_trainer(_trainer_options(config), callbacks, loggers, folder)
+        if resumed is not None:
+            _check_same_network(module, resumed, checkpoint.last_path)
+            metrics_csv = loggers[0]
+            assert isinstance(metrics_csv, MetricsCSV)
+            metrics_csv.truncate(resumed["metrics_csv_size"])
+        trainer.fit(module, datamodule=data, ckpt_path=str(checkpoint.last_path) if resumed else None, weights_only=True)
+        result = _evaluate(trainer, module, data, checkpoint, throughput, folder)
+        if config.training.report and trainer.is_global_zero:
+            _report(result, module, data, trainer, loggers, folder, config)
+        failed = False
+    finally:
+        for logger in loggers:
+            if isinstance(logger, Wandb):
+                logger.finish(failed)
+    return result
+
+
+def _quieten() -> None:
+    """Leaves out what Lightning says about itself; its warnings stay, but for those about choices that are made here."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
+    warnings.filterwarnings("ignore", ".*module.s. in eval mode at the start of training.*")
+    warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated.*")
+
+
+def _module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
+    molecules = data.dataset.molecules
+    mean, std = data.target_statistics()
+    torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
+    return MoleculeRegressor(
+        config,
+        in_channels=molecules.num_features,
+        target_names=molecules.target_names,
+        target_units=molecules.target_units,
+        target_mean=mean,
+        target_std=std,
+        features=molecules.features,
+    )
+
+
+def _trainer_options(config: Config) -> dict[str, Any]:
+    options = dict(config.trainer)
+    if not sys.stdout.isatty():
+        options["enable_progress_bar"] = False  # one line an epoch is printed either way
+    return options
+
+
+def _start_from(module: MoleculeRegressor, path: Path) -> None:
+    checkpoint = load_checkpoint(path)
+    _check_same_network(module, checkpoint, path)
+    own = module.state_dict()
+    keep = {key: own[key] for key in ("target_mean", "target_std")}
+    weights = {key: value for key, value in checkpoint["state_dict"].items() if key in own}
+    module.load_state_dict({**own, **weights, **keep})
+
+
+def _check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], path: Path) -> None:
+    saved = {key: tuple(value.shape) for key, value in checkpoint["state_dict"].items() if key.startswith("model.")}
+    mine = {key: tuple(value.shape) for key, value in module.state_dict().items() if key.startswith("model.")}
+    if saved != mine:
+        key = next(key for key in sorted(saved.keys() | mine.keys()) if saved.get(key) != mine.get(key))
+        model = checkpoint["molgcn"]["config"]["model"]
+        changed = {name: value for name, value in model.items() if getattr(module.config.model, name) != value}
+        hint = " ".join(f"model.{name}={'null' if value is None else value}" for name, value in changed.items())
+        raise UserError(
+            f"The checkpoint {path} is of another architecture: {key[6:]} has shape {saved.get(key, 'none')} there and "
+            f"{mine.get(key, 'none')} here. " + (f"Give {hint}." if hint else "Use the features and targets that it was trained with.")
+        )
+
+
+def _write_inputs(
+    config: Config, folder: Path, data: MoleculeDataModule, module: MoleculeRegressor, resumed: dict[str, Any] | None
+) -> None:
+    """Config, split, skipped rows and provenance; a resumed run keeps its own and checks that the data is what it was."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "provenance.json"
+    if resumed is not None and path.exists():
+        before = json.loads(path.read_text())["data_hash"]
+        if before != data.dataset.data_hash:
+            raise UserError(
+                f"The data of {folder} has changed since the run was interrupted (hash {before[:12]}, now {data.dataset.data_hash[:12]}). "
+                f"Restore it, or start a new run from the weights with ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
+            )
+    OmegaConf.save(OmegaConf.create(config.to_dict()), folder / "config.yaml")
+    save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
+    if data.dataset.molecules.skipped:
+        write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped)
+    if resumed is None:
+        device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
+        path.write_text(json.dumps(provenance(data.dataset.data_hash, device, config.seed), indent=2) + "\n")
+
+
+def _evaluate(
+    trainer: Trainer, module: MoleculeRegressor, data: MoleculeDataModule, checkpoint: RunCheckpoint, throughput: Throughput, folder: Path
+) -> RunResult:
+    if checkpoint.best_path.exists():
+        module.load_state_dict(load_checkpoint(checkpoint.best_path)["state_dict"])
+    metrics: dict[str, float] = {}
+    for part in ("train", "val", "test"):
+        trainer.test(module, data.evaluation_loader(part), verbose=False)
+        metrics |= {f"{part}/{key}": value for key, value in module.test_results.items()}
+    rate = statistics.median(throughput.rates) if throughput.rates else float("nan")
+    names, units = tuple(module.target_names), tuple(module.target_units)
+    loss = None if checkpoint.best_epoch is None else checkpoint.best_loss
+    return RunResult(folder, loss, checkpoint.best_epoch, trainer.current_epoch, metrics, names, units, rate)
+
+
+def _report(
+    result: RunResult,
+    module: MoleculeRegressor,
+    data: MoleculeDataModule,
+    trainer: Trainer,
+    loggers: list[Logger],
+    folder: Path,
+    config: Config,
+) -> None:
+    molecules = data.part("test")
+    batches: Any = trainer.predict(module, data.evaluation_loader("test"))
+    predictions = np.empty((len(molecules), len(result.names)), np.float32)
+    for indices, values in batches:
+        predictions[indices.cpu().numpy()] = values.float().cpu().numpy()
+    write_predictions(folder / "predictions_test.csv", molecules, predictions, result.names, result.units)
+    plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", config.training.loss)
+    plot_parity(molecules.targets, predictions, result.names, result.units, folder / "parity.png")
+    for logger in loggers:
+        if isinstance(logger, Wandb):
+            logger.log_images({"parity": folder / "parity.png", "learning_curve": folder / "learning_curve.png"})
+            logger.log_summary(result.metrics)

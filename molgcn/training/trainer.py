@@ -1,0 +1,66 @@
+"""Lightning's Trainer from `trainer.*`, with what manual optimisation refuses named in our terms."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import Callback, Trainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.loggers import Logger
+
+from molgcn.errors import UserError
+from molgcn.training.checkpoint import AtomicCheckpointIO
+
+_OURS = {
+    "gradient_clip_val": "training.gradient_clip_norm",
+    "gradient_clip_algorithm": "training.gradient_clip_norm",
+    "accumulate_grad_batches": "training.accumulate_batches",
+    "logger": "logger=csv|wandb|tensorboard",
+    "callbacks": "callbacks.early_stopping_patience and its neighbours",
+    "default_root_dir": "hydra.run.dir",
+    "plugins": "trainer.precision or trainer.strategy",
+    "enable_checkpointing": "training.checkpoint_seconds",
+    "use_distributed_sampler": "loader=packed|pyg, whose loaders share the molecules among the devices",
+    "reload_dataloaders_every_n_epochs": "seed, which with the epoch decides each permutation",
+}
+_PRECISIONS = ("32-true", "32", 32, "bf16-mixed", "64-true", "64", 64)
+
+
+def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
+    """A Trainer that writes to `folder`.
+
+    Raises:
+        UserError: for an option that Lightning does not have, or that has another name here.
+    """
+    known = [name for name in inspect.signature(Trainer.__init__).parameters if name != "self" and name not in _OURS]
+    for name in options:
+        if name in _OURS:
+            raise UserError(f"trainer.{name} does not go with this program's own training step. Use {_OURS[name]} instead.")
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            raise UserError(
+                f"trainer.{name} is not an option of Lightning's Trainer. {f'Did you mean trainer.{close[0]}?' if close else ''}"
+            )
+    precision = options.get("precision") or "32-true"
+    if precision not in _PRECISIONS:
+        raise UserError(
+            f"trainer.precision={precision} is not supported. Use 32-true, bf16-mixed (float16 would need loss scaling) or 64-true."
+        )
+    if options.get("accelerator") in ("cuda", "gpu") and not torch.cuda.is_available():
+        raise UserError("trainer.accelerator=gpu, but torch sees no CUDA GPU. Use trainer.accelerator=auto or cpu.")
+    try:
+        return Trainer(
+            **options,
+            callbacks=callbacks,
+            logger=loggers,
+            default_root_dir=str(folder),
+            plugins=[AtomicCheckpointIO()],
+            enable_checkpointing=True,
+            use_distributed_sampler=False,
+        )
+    except (MisconfigurationException, ValueError, TypeError) as error:
+        raise UserError(f"Lightning's Trainer refuses an option under trainer.*: {error}") from error

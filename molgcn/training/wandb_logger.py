@@ -1,0 +1,132 @@
+"""Weights & Biases: curves, throughput, config and plots; it never asks and never stops a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+from molgcn.config import LoggerConfig
+
+log = logging.getLogger(__name__)
+_STEP = "trainer/global_step"
+
+
+def wandb_mode() -> Literal["online", "offline", "disabled"]:
+    """`WANDB_MODE` if it is set, else online where an API key is configured, else offline."""
+    import wandb
+
+    mode = os.environ.get("WANDB_MODE", "")
+    if mode in ("online", "offline", "disabled"):
+        return mode  # type: ignore[return-value]
+    if mode == "dryrun":
+        return "offline"
+    return "online" if wandb.login(prompt=False, verify=False) else "offline"
+
+
+class Wandb(Logger):
+    """One W&B run a training run.
+
+    A resumed run continues the same W&B run (its id is kept in `wandb_id.txt`). Whatever the service does, training goes on: after the
+    first failure one warning is printed and nothing more is sent.
+
+    Args:
+        folder: the run's folder; W&B writes to `folder/wandb`.
+        config: project, run name, group and tags.
+        settings: the run's configuration as plain values.
+    """
+
+    def __init__(self, folder: Path, config: LoggerConfig, settings: dict[str, Any]) -> None:
+        super().__init__()
+        self.folder = folder
+        self.config = config
+        self.run: Any = None
+        self._start(settings)
+
+    @rank_zero_only
+    def _start(self, settings: dict[str, Any]) -> None:
+        import wandb
+
+        self.mode = wandb_mode()
+        if self.mode == "disabled":
+            return
+        path = self.folder / "wandb_id.txt"
+        run_id = path.read_text().strip() if path.exists() else secrets.token_hex(4)
+        path.write_text(run_id)
+        options: dict[str, Any] = {
+            "project": self.config.project,
+            "name": self.config.run_name or self.folder.name,
+            "group": self.config.group,
+            "tags": self.config.tags or None,
+            "config": settings,
+            "dir": str(self.folder),
+            "id": run_id,
+            "reinit": "finish_previous",
+        }
+        modes: list[Any] = [self.mode, "offline"]
+        for mode in dict.fromkeys(modes):
+            try:
+                silent = wandb.Settings(silent=True, console="off", init_timeout=30)
+                self.run = wandb.init(**options, mode=mode, resume="allow" if mode == "online" else None, settings=silent)
+                self.mode = mode
+                break
+            except Exception as error:
+                log.warning("W&B could not start in mode %s: %s", mode, error)
+        if self.run is not None:
+            self.run.define_metric("*", step_metric=_STEP)
+
+    @property
+    def name(self) -> str:
+        """The project."""
+        return self.config.project
+
+    @property
+    def version(self) -> str | None:
+        """The run's id."""
+        return self.run.id if self.run is not None else None
+
+    def _send(self, action: Callable[[], Any]) -> None:
+        if self.run is None:
+            return
+        try:
+            action()
+        except Exception as error:
+            log.warning("W&B failed and is left out from here on, training continues: %s", error)
+            self.run = None
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Sends values with the optimiser step as x axis."""
+        self._send(lambda: self.run.log({**metrics, _STEP: step}))
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """The configuration went in at the start; nothing to do here."""
+
+    @rank_zero_only
+    def log_images(self, images: dict[str, Path]) -> None:
+        """Sends picture files."""
+        import wandb
+
+        self._send(lambda: self.run.log({name: wandb.Image(str(path)) for name, path in images.items() if path.exists()}))
+
+    @rank_zero_only
+    def log_summary(self, values: dict[str, float]) -> None:
+        """Sets the run's final results."""
+        self._send(lambda: self.run.summary.update(values))
+
+    @rank_zero_only
+    def finish(self, failed: bool) -> None:
+        """Closes the run; an offline one gets its `wandb sync` line."""
+        if self.run is None:
+            return
+        folder = self.run.settings.sync_dir
+        self._send(lambda: self.run.finish(exit_code=int(failed)))
+        self.run = None
+        if self.mode == "offline":
+            log.info("W&B was offline. To upload this run: wandb sync %s", folder)
