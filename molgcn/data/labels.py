@@ -49,12 +49,16 @@ def penalized_logp(mol: Any) -> float:
 
 
 def largest_cycle(mol: Any) -> int:
-    """Size of the largest ring of a cycle basis (0 without rings), which in bridged systems may exceed the smallest set."""
-    import networkx
-    from rdkit.Chem import rdmolops
+    """Size of the largest ring of `networkx.cycle_basis`, 0 without rings.
 
-    basis = networkx.cycle_basis(networkx.Graph(rdmolops.GetAdjacencyMatrix(mol)))
-    return max((len(cycle) for cycle in basis), default=0)
+    In fused and bridged systems it may exceed RDKit's smallest rings and depends on the order of the bonds, which is RDKit's.
+    """
+    import networkx
+
+    graph = networkx.Graph()
+    graph.add_nodes_from(range(mol.GetNumAtoms()))
+    graph.add_edges_from((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds())
+    return max((len(cycle) for cycle in networkx.cycle_basis(graph)), default=0)
 
 
 @cache

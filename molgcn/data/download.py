@@ -1,0 +1,248 @@
+"""Downloads that resume, check what arrives, and try the next mirror."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from molgcn.data.archive import WrongContentError, unpack
+from molgcn.errors import UserError
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 3  # a mirror; a broken connection resumes where it stopped
+TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two pieces of the answer
+PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file to download.
+
+    Attributes:
+        name: its name on disk.
+        urls: mirrors, tried in turn.
+        size: published size in bytes, or None.
+        git_blob: published git object id of the content (sha1 of "blob <size>\\0" and the content), or None.
+        check: raises WrongContentError when the content is not what it should be.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    size: int | None = None
+    git_blob: str | None = None
+    check: Callable[[Path], None] | None = None
+
+
+def download(remote: RemoteFile, folder: Path) -> Path:
+    """The file in `folder`, downloaded on the first call.
+
+    Its sha256 is recorded beside it as `<name>.sha256.json`. On later calls a file whose size or time has changed is compared
+    with the record, and so is a file that is downloaded again.
+
+    Raises:
+        UserError: when no mirror gives the right file, the file on disk is no longer what was downloaded, or the folder cannot
+            be written.
+    """
+    path = folder / remote.name
+    if path.exists():
+        recorded_hash(path)
+        return path
+
+    def accept(partial: Path) -> None:
+        _record(partial, path)
+        partial.replace(path)
+
+    _from_mirrors(remote, folder, accept)
+    return path
+
+
+def download_archive(remote: RemoteFile, members: dict[str, Callable[[Path], None]], folder: Path) -> list[Path]:
+    """The named members of an archive in `folder`, downloaded and unpacked on the first call; the archive is not kept.
+
+    Args:
+        remote: the archive, zip or tar.
+        members: file names with a check of each, which raises WrongContentError.
+        folder: where the members go, each with its sha256 as in :func:`download`.
+
+    Raises:
+        UserError: as :func:`download`.
+    """
+    paths = [folder / name for name in members]
+    if all(path.exists() for path in paths):
+        for path in paths:
+            recorded_hash(path)
+        return paths
+
+    def accept(partial: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as scratch:
+            fresh = unpack(partial, list(members), Path(scratch))
+            for content, check in zip(fresh, members.values(), strict=True):
+                check(content)
+            for content, path in zip(fresh, paths, strict=True):
+                _record(content, path)
+                content.replace(path)
+        partial.unlink()
+
+    _from_mirrors(remote, folder, accept)
+    return paths
+
+
+def _from_mirrors(remote: RemoteFile, folder: Path, accept: Callable[[Path], None]) -> None:
+    """Hands the first right file to `accept`, which may refuse it too."""
+    path = folder / remote.name
+    failures = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for url in remote.urls:
+            try:
+                partial = _fetch(url, path)
+                _check(partial, remote)
+                accept(partial)
+            except WrongContentError as error:
+                path.with_name(f"{path.name}.partial").unlink(missing_ok=True)
+                failures.append(f"{url}: {error}")
+            except _ConnectionFailedError as error:
+                failures.append(f"{url}: {error}")
+            else:
+                log.info("Downloaded %s from %s", remote.name, url)
+                return
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror or error}. Free the disk, set dataset.cache_dir=<folder>, or give the file "
+            "itself as dataset.path."
+        ) from error
+    raise UserError(
+        f"{remote.name} could not be downloaded. Tried {'; '.join(failures)}. Without a network, give the data as dataset.path=<file>; "
+        "data/README.md says where to get it."
+    )
+
+
+class _ConnectionFailedError(Exception):
+    """No answer, an error status or a connection that breaks again and again."""
+
+
+def _fetch(url: str, path: Path) -> Path:
+    """Downloads `url` to `<path>.partial`, going on where an earlier attempt at the same address stopped."""
+    import requests
+
+    partial, note = path.with_name(f"{path.name}.partial"), path.with_name(f"{path.name}.partial.json")
+    state = _read_json(note)
+    if state.get("url") != url:
+        partial.unlink(missing_ok=True)
+        state = {"url": url}
+    reason = ""
+    for _ in range(ATTEMPTS):
+        start = partial.stat().st_size if partial.exists() and state.get("validator") else 0
+        headers = {"Accept-Encoding": "identity"}
+        if start:
+            headers |= {"Range": f"bytes={start}-", "If-Range": state["validator"]}
+        try:
+            with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as answer:
+                if answer.status_code == 416:  # the partial file is longer than what the server has
+                    partial.unlink(missing_ok=True)
+                    continue
+                if answer.status_code not in (200, 206):
+                    raise _ConnectionFailedError(f"status {answer.status_code} {answer.reason}")
+                if "text/html" in answer.headers.get("Content-Type", ""):
+                    raise WrongContentError("it is a web page, not the file")
+                resumed = answer.status_code == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+                state["validator"] = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+                note.write_text(json.dumps(state))
+                expected = (start if resumed else 0) + int(answer.headers.get("Content-Length", -1))
+                _write(answer, partial, "ab" if resumed else "wb", expected)
+        except requests.RequestException as error:
+            reason = f"{type(error).__name__}"
+            continue
+        size = partial.stat().st_size
+        if "Content-Length" not in answer.headers or size == expected:
+            note.unlink()
+            return partial
+        reason = f"the connection ended after {size:,} of {expected:,} bytes"
+    raise _ConnectionFailedError(reason or "the server refuses to go on where the download stopped")
+
+
+def _write(answer: Any, partial: Path, mode: str, expected: int) -> None:
+    from tqdm import tqdm
+
+    with (
+        open(partial, mode) as file,
+        tqdm(total=max(expected, 0) or None, initial=file.tell(), unit="B", unit_scale=True, disable=None, desc=partial.stem) as bar,
+    ):
+        for piece in answer.iter_content(PIECE):
+            file.write(piece)
+            bar.update(len(piece))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _check(path: Path, remote: RemoteFile) -> None:
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        head = file.read(512).lstrip().lower()
+        if head.startswith((b"<!doctype html", b"<html")):
+            raise WrongContentError("it is a web page, not the file")
+        if remote.size is not None and size != remote.size:
+            raise WrongContentError(f"it has {size:,} bytes where {remote.size:,} are published")
+        if remote.git_blob is not None:
+            file.seek(0)
+            digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+            while piece := file.read(PIECE):
+                digest.update(piece)
+            if digest.hexdigest() != remote.git_blob:
+                raise WrongContentError(f"its git object id is {digest.hexdigest()} where {remote.git_blob} is published")
+    if remote.check is not None:
+        remote.check(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _record_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256.json")
+
+
+def _record(content: Path, path: Path) -> None:
+    """Writes the sha256 of `content`, which is or becomes `path`; a record of other content refuses it."""
+    with open(content, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    known = _read_json(_record_path(path)).get("sha256", digest)
+    if digest != known:
+        raise WrongContentError(
+            f"{path.name} has sha256 {digest[:16]}..., but {known[:16]}... at its first download ({_record_path(path)})"
+        )
+    stat = content.stat()
+    _record_path(path).write_text(json.dumps({"sha256": digest, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}))
+
+
+def recorded_hash(path: Path) -> str:
+    """sha256 of a downloaded file: the recorded one while size and time are those of the download, else computed and compared.
+
+    Raises:
+        UserError: when the content has changed since the download.
+    """
+    record = _read_json(_record_path(path))
+    stat = path.stat()
+    if "sha256" not in record:
+        _record(path, path)
+        return str(_read_json(_record_path(path))["sha256"])
+    if (stat.st_size, stat.st_mtime_ns) != (record.get("size"), record.get("mtime_ns")):
+        try:
+            _record(path, path)
+        except WrongContentError as error:
+            raise UserError(
+                f"{path} has changed since it was downloaded: {error}. Delete it to fetch it again, or give your own file as dataset.path."
+            ) from error
+    return str(record["sha256"])
