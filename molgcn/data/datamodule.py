@@ -14,9 +14,8 @@ from torch import Tensor
 from molgcn.config import LoaderConfig
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import LoadedDataset, load_dataset
-from molgcn.data.loader import MoleculeLoader, PackedLoader
+from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.pyg_loader import PyGLoader
 from molgcn.data.timing import TimedLoader
 
 _LOADED: dict[str, LoadedDataset] = {}
@@ -50,7 +49,7 @@ class MoleculeDataModule(LightningDataModule):
         self.loader_name = default if loader.name == "auto" else loader.name
         self.make_loader: Callable[..., MoleculeLoader] = PackedLoader
         if self.loader_name == "pyg":
-            self.make_loader = partial(PyGLoader, num_workers=loader.num_workers, as_graph_batch=backend != "pyg")
+            self.make_loader = partial(PyGLoader, num_workers=loader.num_workers)
         self.timed_train_loader: TimedLoader | None = None
 
     def part(self, name: str) -> PackedMolecules:

@@ -117,7 +117,13 @@ class PyGLoader(MoleculeLoader):
 
         plan = self.sampler.plan(epoch)
         order = [plan.batch(number)[0].tolist() for number in range(start, len(plan))]
-        loader = DataLoader(self._data, batch_sampler=order, num_workers=self.num_workers, pin_memory=self.device.type == "cuda")
+        loader = DataLoader(
+            self._data,
+            batch_sampler=order,
+            num_workers=self.num_workers,
+            pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),  # a DataLoader draws a seed when it starts: not from the generator that a checkpoint keeps
+        )
         for number, batch in enumerate(loader, start):
             yield self._graph_batch(batch.to(self.device, non_blocking=True), torch.from_numpy(plan.batch(number)[1]))
 
