@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from molgcn.data.batch import GraphBatch
-from molgcn.nn.backend import check_strategy, resolve_backend
+from molgcn.nn.backend import Backend, check_strategy, resolve_backend
 from molgcn.nn.init import INITIALISERS
 from molgcn.nn.options import check_options
 
@@ -90,7 +90,7 @@ class GCN(nn.Module):
         self.head_layers = head_layers
         self.init = init
         self.strategy = check_strategy(strategy, backend)
-        self.backend = resolve_backend(backend)
+        self._backend = resolve_backend(backend).name
 
         with torch.random.fork_rng(devices=[]):  # the layers' constructors draw numbers too, differently on each backend
             self.embed = nn.Linear(in_channels, hidden_channels, bias=False) if embed else None
@@ -100,6 +100,11 @@ class GCN(nn.Module):
             self.norms = nn.ModuleList(_NORMS[norm](hidden_channels) for _ in range(num_norms)) if norm else nn.ModuleList()
             self.head = _head(hidden_channels, out_channels, head_layers)
         self.reset_parameters()
+
+    @property
+    def backend(self) -> Backend:
+        """What computes the layers; looked up by name, so that the model can be copied and saved."""
+        return resolve_backend(self._backend)
 
     def reset_parameters(self) -> None:
         """Draws weights by `init`, in the order of the state dict, and zeroes biases: one seed, one set of weights on every backend."""
