@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 3  # a mirror; a broken connection resumes where it stopped
 TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two pieces of the answer
-PIECE = 1 << 20
+PIECE = 1 << 16  # bytes; what a broken connection loses at most
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,8 @@ def _fetch(url: str, path: Path) -> Path:
                 expected = (start if resumed else 0) + int(answer.headers.get("Content-Length", -1))
                 _write(answer, partial, "ab" if resumed else "wb", expected)
         except requests.RequestException as error:
-            reason = f"{type(error).__name__}"
+            arrived = f" after {partial.stat().st_size:,} bytes" if partial.exists() else ""
+            reason = f"{type(error).__name__}{arrived}"
             continue
         size = partial.stat().st_size
         if "Content-Length" not in answer.headers or size == expected:

@@ -60,6 +60,7 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     if isinstance(config.subset, int):
         identity["subset"] = [config.subset, config.split_seed]
     molecules = load_or_pack(config.name, identity, lambda: _pack(source, config), config.cache_dir)
+    _report_skipped(source.title, molecules.skipped)
     splits = _split(molecules, source, config)
     _check_targets(molecules, splits)
     return LoadedDataset(molecules, splits, source.title, identity_hash(identity))
@@ -84,7 +85,8 @@ def _pack(source: Source, config: DatasetConfig) -> PackedMolecules:
         *(SkippedRow(int(raw.rows[i]), raw.items[i] if raw.kind == "smiles" else "", why) for i, why in result.failures),
     ]
     smiles = result.smiles or [raw.items[i].strip() for i in result.kept]
-    _report(source.title, smiles, skipped)
+    duplicates = len(smiles) - len(set(smiles))
+    log.info("%s: %s molecules packed, %s of them repeat a SMILES and are kept", source.title, f"{len(smiles):,}", f"{duplicates:,}")
     targets = raw.targets[result.kept] if raw.targets is not None else result.labels
     return PackedMolecules.from_arrays(
         **result.graphs(),
@@ -106,9 +108,7 @@ def _draw(raw: RawMolecules, count: int, seed: int, title: str) -> RawMolecules:
     return RawMolecules([raw.items[i] for i in chosen], raw.rows[chosen], targets, raw.kind, raw.label, raw.left_out)
 
 
-def _report(title: str, smiles: Sequence[str], skipped: Sequence[SkippedRow]) -> None:
-    duplicates = len(smiles) - len(set(smiles))
-    log.info("%s: %s molecules%s", title, f"{len(smiles):,}", f", {duplicates:,} of them repeat a SMILES (kept)" if duplicates else "")
+def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:
     if skipped:
         reasons = Counter(row.reason.split(":")[0] for row in skipped)
         listed = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(4))

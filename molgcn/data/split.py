@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError
+
+log = logging.getLogger(__name__)
 
 PARTS = ("train", "val", "test")
 _SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -164,6 +167,9 @@ def rows_to_split(wanted: Mapping[str, np.ndarray], rows: np.ndarray, source: st
         at = np.searchsorted(rows, asked, sorter=order).clip(max=len(rows) - 1)
         positions = order[at]
         split[part] = positions[rows[positions] == asked]
+    absent = sum(len(wanted[part]) - len(split[part]) for part in PARTS)
+    if absent:
+        log.warning("The split from %s names %s rows that are not in the set (left out, or outside its subset)", source, f"{absent:,}")
     check_split(split, len(rows), source)
     return split
 

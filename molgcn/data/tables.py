@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from molgcn.data.config import nearest
 from molgcn.errors import UserError
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 
 
-def _read(path: Path, **options: Any) -> pd.DataFrame:
-    import pandas as pd
-
-    separator = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+@contextmanager
+def _reader(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
+    """The header and an iterator over the rows; what goes wrong in the block is reported as a mistake in the file."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder. Give the CSV file itself as dataset.path.")
+    opener = gzip.open if path.suffix == ".gz" else open
+    delimiter = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+    lines = 0
     try:
-        frame: pd.DataFrame = pd.read_csv(
-            path, sep=separator, dtype=str, keep_default_na=False, na_filter=False, encoding="utf-8-sig", **options
-        )
-    except pd.errors.EmptyDataError as error:
-        raise UserError(f"{path} is empty. Expected a header line and one row a molecule.") from error
-    except (pd.errors.ParserError, UnicodeDecodeError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is not a readable CSV file: {str(error).strip()}. Correct or fetch it again.") from error
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            header = next(reader, [])
+            if not any(header):
+                raise UserError(f"{path} is empty. Expected a header line and one row a molecule.")
+
+            def rows() -> Iterator[list[str]]:
+                nonlocal lines
+                for row in reader:
+                    lines = reader.line_num
+                    if row and len(row) != len(header):
+                        raise UserError(
+                            f"{path}, line {lines}: {len(row)} cells where the header has {len(header)}. Correct the line; a cell that "
+                            "holds the separator needs quotation marks around it."
+                        )
+                    if row:
+                        yield row
+
+            yield header, rows()
+    except (csv.Error, UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path} is not a readable CSV file (after line {lines}): {error}. Correct it or fetch it again.") from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"{path} cannot be read: {reason}. Give an existing CSV file as dataset.path.") from error
-    return frame
 
 
 def column_names(path: Path) -> list[str]:
@@ -42,13 +58,12 @@ def column_names(path: Path) -> list[str]:
     Raises:
         UserError: when the file is missing, empty or not CSV.
     """
-    if path.is_dir():
-        raise UserError(f"{path} is a folder. Give the CSV file itself as dataset.path.")
-    return [str(name) for name in _read(path, nrows=0, index_col=False).columns]
+    with _reader(path) as (header, _):
+        return header
 
 
-def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> pd.DataFrame:
-    """The named columns as text, one row a molecule.
+def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> dict[str, list[str]]:
+    """The named columns as text, one entry a row; blank lines are no rows.
 
     Args:
         path: the file.
@@ -56,17 +71,19 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> pd
         key: configuration key that named the columns, for messages.
 
     Raises:
-        UserError: when a column is missing (the nearest is named), there are no rows, or the file is not CSV.
+        UserError: when a column is missing (the nearest is named) or there twice, there are no rows, or the file is not CSV.
     """
-    known = column_names(path)
-    for column in columns:
-        if column not in known:
-            raise UserError(f"{path} has no column '{column}' (dataset.{key}).{nearest(column, known)}")
-    # A row with more cells than the header is an error; index_col=False would silently drop them.
-    frame = _read(path, usecols=lambda name: name in set(columns))
-    if len(frame) == 0:
+    with _reader(path) as (header, rows):
+        for column in columns:
+            if column not in header:
+                raise UserError(f"{path} has no column '{column}' (dataset.{key}).{nearest(column, header)}")
+            if header.count(column) > 1:
+                raise UserError(f"{path} has {header.count(column)} columns named '{column}' (dataset.{key}). Rename all but one.")
+        places = [header.index(column) for column in columns]
+        picked = [[row[place] for place in places] for row in rows]
+    if not picked:
         raise UserError(f"{path} has a header but no rows. Expected one row a molecule.")
-    return frame
+    return {column: [row[i] for row in picked] for i, column in enumerate(columns)}
 
 
 def numbers(values: Sequence[str], path: Path, column: str) -> np.ndarray:

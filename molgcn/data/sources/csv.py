@@ -32,12 +32,12 @@ def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[s
     """A CSV of SMILES and numeric columns as a source."""
 
     def read() -> RawMolecules:
-        frame = read_columns(path, [smiles, *targets])
-        values = np.stack([numbers(frame[name].tolist(), path, name) for name in targets], axis=1)
-        return RawMolecules(frame[smiles].tolist(), np.arange(len(frame)), values)
+        columns = read_columns(path, [smiles, *targets])
+        values = np.stack([numbers(columns[name], path, name) for name in targets], axis=1)
+        return RawMolecules(columns[smiles], np.arange(len(columns[targets[0]])), values)
 
     def column(name: str) -> list[str]:
-        return [str(value) for value in read_columns(path, [name], key="split_column")[name]]
+        return read_columns(path, [name], key="split_column")[name]
 
     for name, key in ((smiles, "smiles"), *((name, "targets") for name in targets)):
         if name not in column_names(path):

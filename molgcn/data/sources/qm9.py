@@ -141,7 +141,7 @@ def open_qm9(config: DatasetConfig) -> Source:
         target_units=tuple(TARGETS[name][0] for name in targets),
         identity={"files": hashes, "smiles": smiles},
         read=partial(_read, files, config.smiles, targets),
-        column=lambda name: [str(value) for value in read_columns(files.table, [name], key="split_column")[name]],
+        column=lambda name: read_columns(files.table, [name], key="split_column")[name],
     )
 
 
@@ -173,23 +173,23 @@ def read_uncharacterized(path: Path) -> set[int]:
 
 def _read(files: Files, smiles: str, targets: tuple[str, ...]) -> RawMolecules:
     has_ids = "mol_id" in column_names(files.table)
-    frame = read_columns(files.table, [*targets, *([] if files.sdf else [smiles]), *(["mol_id"] if has_ids else [])])
-    values = [numbers(frame[name].tolist(), files.table, name) * TARGETS[name][1] for name in targets]
+    columns = read_columns(files.table, [*targets, *([] if files.sdf else [smiles]), *(["mol_id"] if has_ids else [])])
+    count = len(columns[targets[0]])
     raw = RawMolecules(
-        items=frame[smiles].tolist() if files.sdf is None else _mol_blocks(files.sdf, len(frame)),
-        rows=np.arange(len(frame)),
-        targets=np.stack(values, axis=1),
+        items=columns[smiles] if files.sdf is None else _mol_blocks(files.sdf, count),
+        rows=np.arange(count),
+        targets=np.stack([numbers(columns[name], files.table, name) * TARGETS[name][1] for name in targets], axis=1),
         kind="smiles" if files.sdf is None else "molblock",
     )
-    numbered = _molecule_numbers(frame["mol_id"].tolist(), files.table) if has_ids else np.arange(1, len(frame) + 1)
-    if files.uncharacterized is None or not (has_ids or len(frame) == ROWS):
+    if files.uncharacterized is None or not (has_ids or count == ROWS):
         log.warning(
             "%s: QM9's list of uncharacterised molecules is not applied, because %s. All %s rows are used.",
             files.table,
             f"there is no {UNCHARACTERIZED_LIST} beside the file" if files.uncharacterized is None else "the file has no column mol_id",
-            f"{len(frame):,}",
+            f"{count:,}",
         )
         return raw
+    numbered = _molecule_numbers(columns["mol_id"], files.table) if has_ids else np.arange(1, count + 1)
     return _leave_out(raw, np.isin(numbered, list(read_uncharacterized(files.uncharacterized))))
 
 

@@ -1,0 +1,96 @@
+import os
+import time
+
+import numpy as np
+import pytest
+
+from molgcn.data import cache, storage
+from molgcn.data.packed import PackedMolecules, SkippedRow
+from molgcn.errors import UserError
+
+
+def pack():
+    molecules = PackedMolecules.from_smiles(["C", "CCO", "c1ccccc1"], targets=np.array([[1.0], [np.nan], [3.0]]))
+    molecules.skipped.append(SkippedRow(3, "C(", "syntax"))
+    return molecules
+
+
+def never():
+    raise AssertionError("packed again")
+
+
+def test_the_second_time_comes_from_disk_by_memory_map(tmp_path):
+    first = cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)
+    second = cache.load_or_pack("csv", {"a": 1}, never, tmp_path)
+    assert isinstance(second.neighbors, np.memmap)
+    assert second.content_hash() == first.content_hash() == pack().content_hash()
+    assert second.skipped == [SkippedRow(3, "C(", "syntax")]
+    assert list(second.smiles) == ["C", "CCO", "c1ccccc1"]
+
+
+def test_other_content_or_options_are_other_caches(tmp_path):
+    cache.load_or_pack("csv", {"file": "x", "features": ["qm9", 1]}, pack, tmp_path)
+    for identity in ({"file": "y", "features": ["qm9", 1]}, {"file": "x", "features": ["qm9", 2]}):
+        with pytest.raises(AssertionError, match="packed again"):
+            cache.load_or_pack("csv", identity, never, tmp_path)
+    assert cache.identity_hash({"a": 1, "b": 2}) == cache.identity_hash({"b": 2, "a": 1})
+
+
+@pytest.mark.parametrize("damage", ["meta.json", "neighbors.npy", "x.npy"])
+def test_an_unreadable_cache_is_rebuilt_with_one_line(tmp_path, caplog, damage):
+    cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)
+    (folder,) = (tmp_path / "packed").iterdir()
+    content = (folder / damage).read_bytes()
+    (folder / damage).write_bytes(content[: len(content) // 2])
+    rebuilt = cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)
+    assert rebuilt.content_hash() == pack().content_hash()
+    assert len(caplog.records) == 1
+    assert "rebuilt" in caplog.text
+    cache.load_or_pack("csv", {"a": 1}, never, tmp_path)
+
+
+def test_a_full_disk_does_not_stop_training(tmp_path, caplog, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage.os, "fsync", full)
+    molecules = cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)
+    assert len(molecules) == 3
+    assert "No space left on device" in caplog.text
+    assert "dataset.cache_dir" in caplog.text
+    assert list((tmp_path / "packed").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_does_not_stop_training(tmp_path, caplog):
+    (tmp_path / "file").write_text("in the way")
+    assert len(cache.load_or_pack("csv", {"a": 1}, pack, tmp_path / "file")) == 3
+    assert "not cached" in caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_no_write_permission_does_not_stop_training(tmp_path, caplog):
+    tmp_path.chmod(0o500)
+    assert len(cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)) == 3
+    assert "Permission denied" in caplog.text
+
+
+def test_default_folder_follows_the_platform(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache.cache_folder() == tmp_path / "molgcn"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.cache_folder() == tmp_path / ".cache" / "molgcn"
+    assert cache.cache_folder("~/x") == tmp_path / "x"
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        cache.file_hash(tmp_path / "none")
+
+
+def test_identity_ignores_time(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("content")
+    before = cache.file_hash(path)
+    os.utime(path, (time.time() + 5, time.time() + 5))
+    assert cache.file_hash(path) == before

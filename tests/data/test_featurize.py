@@ -1,0 +1,179 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rdkit import Chem
+
+from molgcn.data.atoms import FEATURIZERS, GENERAL_NAMES, ZINC_TYPES
+from molgcn.data.featurize import featurize, featurize_items, featurize_mols
+from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError
+
+SMILES = ["C", "CCO", "c1ccccc1", "C#N", "[NH4+]", "CC(=O)[O-]", "FC(F)F", "O=c1cc[nH]cc1", "C1CC1", "[2H]OC", "[H][H]", "C.O"]
+
+
+def features_of(arrays, molecule=0):
+    start = int(arrays["num_nodes"][:molecule].sum())
+    return arrays["table"][arrays["codes"][start : start + arrays["num_nodes"][molecule]]]
+
+
+def test_qm9_features_of_methane_and_ethene():
+    x = features_of(featurize(["C"]))
+    carbon = [0, 1, 0, 0, 0, 6, 0, 0, 0, 1, 4]
+    hydrogen = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
+    np.testing.assert_array_equal(x, np.array([carbon] + [hydrogen] * 4, np.float32))
+    x = features_of(featurize(["C=C"]))
+    np.testing.assert_array_equal(x[:2], [[0, 1, 0, 0, 0, 6, 0, 0, 1, 0, 2]] * 2)
+
+
+def test_qm9_features_of_aromatic_and_triple_bonds():
+    x = features_of(featurize(["c1ccncc1"]))
+    np.testing.assert_array_equal(x[3], [0, 0, 1, 0, 0, 7, 1, 0, 1, 0, 0])
+    x = features_of(featurize(["C#N"]))
+    np.testing.assert_array_equal(x[0], [0, 1, 0, 0, 0, 6, 0, 1, 0, 0, 1])
+
+
+@pytest.mark.parametrize("smiles", SMILES)
+def test_hydrogens_come_after_heavy_atoms(smiles):
+    numbers = features_of(featurize([smiles]))[:, 5]
+    hydrogens = numbers == 1
+    assert not np.any(hydrogens[:-1] & ~hydrogens[1:])
+    mol = Chem.AddHs(Chem.MolFromSmiles(smiles))
+    assert len(numbers) == mol.GetNumAtoms()
+
+
+def test_num_hs_counts_written_hydrogens():
+    x = features_of(featurize(["[2H]OC"]))
+    np.testing.assert_array_equal(x[:, 5], [8, 6, 1, 1, 1, 1])
+    np.testing.assert_array_equal(x[:2, 10], [1, 3])
+    np.testing.assert_array_equal(features_of(featurize(["[H][H]"]))[:, 10], [1, 1])
+
+
+def test_edges_are_rdkit_bonds_in_both_directions():
+    arrays = featurize(["CC(C)O", "C1CC1"], features="general")
+    np.testing.assert_array_equal(arrays["num_edges"], [6, 6])
+    first = {tuple(edge) for edge in arrays["edge_index"][:, :6].T}
+    assert first == {(0, 1), (1, 0), (1, 2), (2, 1), (1, 3), (3, 1)}
+
+
+def test_zinc_types_and_the_kekule_form():
+    x = features_of(featurize(["C[NH+](C)[C@H](C)c1c[nH]cc1"], features="zinc"))
+    types = [ZINC_TYPES[i] for i in x.argmax(axis=1)]
+    assert x.sum() == len(types)
+    assert types[:4] == [("C", 0, 0), ("N", 1, 1), ("C", 0, 0), ("C", 1, 0)]
+    assert types[7] == ("N", 0, 0)  # [nH] is N in the Kekulé form, as in the benchmark's list, which has no "N H1"
+
+
+def test_zinc_agrees_with_pyg_order_of_types():
+    expected = (
+        "C, O, N, F, C H1, S, Cl, O -, N H1 +, Br, N H3 +, N H2 +, N +, N -, S -, I, P, O H1 +, N H1 -, O +, S +, P H1, P H2, C H2 -, "
+        "P +, S H1 +, C H1 -, P H1 +"
+    )
+    assert ", ".join(FEATURIZERS["zinc"].names) == expected
+
+
+@pytest.mark.parametrize(
+    ("smiles", "features", "what"), [("CS", "qm9", "S is not one of"), ("C[SiH3]", "zinc", "Si H3"), ("*C", "qm9", "not one of")]
+)
+def test_atoms_outside_a_featuriser_are_never_silent(smiles, features, what):
+    with pytest.raises(UserError, match=what):
+        featurize(["C", smiles], features=features)
+    arrays = featurize(["C", smiles], features=features, on_error="skip")
+    assert [(row.row, row.smiles) for row in arrays["skipped"]] == [(1, smiles)]
+
+
+def test_general_rows_are_one_hot_in_every_group():
+    arrays = featurize(["C[N+](=O)[O-]", "OS(=O)(=O)c1ccccc1", "[Na+].[Cl-]", "[Pt]", "*C", "F[P-](F)(F)(F)(F)F"], features="general")
+    for block in (slice(0, 14), slice(14, 21), slice(21, 27), slice(27, 33), slice(33, 40)):
+        np.testing.assert_array_equal(arrays["table"][:, block].sum(axis=1), 1)
+    assert arrays["table"].shape[1] == len(GENERAL_NAMES) == 43
+    platinum = features_of(arrays, 3)[0]
+    assert platinum[GENERAL_NAMES.index("other_element")] == 1
+    assert platinum[-1] == pytest.approx(1.95078, abs=1e-4)
+
+
+BAD = [("CC(", "syntax"), ("", "empty"), ("   ", "empty"), (None, "empty"), (float("nan"), "empty"), ("CN(C)(C)C", "valence"),
+       ("CC O", "syntax"), ("c1cccc1", "kekulize")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bad", "reason"), BAD)
+def test_bad_smiles_raise_with_row_and_text_or_are_listed(bad, reason):
+    with pytest.raises(UserError, match=r"Row 2 ") as error:
+        featurize(["C", "CC", bad, "CCC"])
+    assert reason in str(error.value)
+    assert str(bad if isinstance(bad, str) else "") in str(error.value)
+    assert "on_error=skip" in str(error.value)
+    arrays = featurize(["C", "CC", bad, "CCC"], on_error="skip")
+    np.testing.assert_array_equal(arrays["rows"], [0, 1, 3])
+    assert [row.row for row in arrays["skipped"]] == [2]
+    assert reason in arrays["skipped"][0].reason
+    assert len(arrays["num_nodes"]) == 3
+    assert arrays["num_nodes"].min() > 0
+
+
+def test_nothing_left_and_nothing_given_are_errors():
+    with pytest.raises(UserError, match="None of the 2"):
+        featurize(["(", ")"], on_error="skip")
+    with pytest.raises(UserError, match="no molecules"):
+        featurize([])
+
+
+def test_unknown_options_name_the_known_ones():
+    with pytest.raises(UserError, match="qm9, zinc, general"):
+        featurize(["C"], features="qm8")
+    with pytest.raises(UserError, match="raise or skip"):
+        featurize(["C"], on_error="ignore")
+
+
+def test_large_and_tiny_molecules():
+    arrays = featurize(["C" * 200, "C", "[He]"], features="general")
+    np.testing.assert_array_equal(arrays["num_nodes"], [200, 1, 1])
+    np.testing.assert_array_equal(arrays["num_edges"], [398, 0, 0])
+    packed = PackedMolecules.from_smiles(["C" * 200, "C"], features="qm9")
+    assert packed.num_nodes == 602 + 5
+    assert packed.neighbors.dtype == np.uint16
+
+
+def test_workers_give_the_same_arrays_as_this_process():
+    smiles = [SMILES[i % len(SMILES)] + "C" * (i % 7) for i in range(3000)]
+    smiles[1500] = "C("
+    here = featurize(smiles, features="general", on_error="skip", num_workers=0)
+    there = featurize(smiles, features="general", on_error="skip", num_workers=2)
+    assert here.keys() == there.keys()
+    for name in here:
+        np.testing.assert_array_equal(here[name], there[name], err_msg=name)
+    assert [row.row for row in there["skipped"]].count(1500) == 1
+
+
+def test_row_numbers_come_from_the_source():
+    with pytest.raises(UserError, match=r"Row 90 of some\.csv"):
+        featurize_items(["C", "?"], features="qm9", rows=np.array([7, 90]), source="some.csv")
+
+
+def test_mols_are_taken_as_they_are():
+    mols = [Chem.MolFromSmiles("CCO"), Chem.AddHs(Chem.MolFromSmiles("C=O"))]
+    arrays = featurize_mols(mols)
+    expected = featurize(["CCO", "C=O"])
+    for name in ("num_nodes", "num_edges", "edge_index"):
+        np.testing.assert_array_equal(arrays[name], expected[name])
+    np.testing.assert_array_equal(features_of(arrays, 1), features_of(expected, 1))
+    assert arrays["smiles"] == ["CCO", "C=O"]
+    with pytest.raises(UserError, match=r"rdkit\.Chem\.Mol"):
+        featurize_mols(["CCO"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(alphabet="CNOFcno()=#123[]+-H@. ", max_size=12), min_size=1, max_size=20))
+def test_any_text_becomes_a_whole_molecule_or_a_named_reason(texts):
+    try:
+        arrays = featurize(texts, features="general", on_error="skip")
+    except UserError as error:
+        assert "None of the" in str(error)  # noqa: PT017
+        return
+    assert sorted([*arrays["rows"].tolist(), *(row.row for row in arrays["skipped"])]) == list(range(len(texts)))
+    assert arrays["num_nodes"].min() >= 1
+    packed = PackedMolecules.from_arrays(**arrays, features="general")
+    for molecule, row in enumerate(arrays["rows"]):
+        mol = Chem.MolFromSmiles(texts[row].strip())
+        assert packed.node_ptr[molecule + 1] - packed.node_ptr[molecule] == mol.GetNumAtoms()
+        assert packed.edge_ptr[molecule + 1] - packed.edge_ptr[molecule] == 2 * mol.GetNumBonds()

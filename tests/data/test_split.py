@@ -1,0 +1,144 @@
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from molgcn.data.split import (
+    PARTS,
+    check_split,
+    column_split,
+    load_split,
+    random_split,
+    rows_to_split,
+    save_split,
+    scaffold_split,
+    split_sizes,
+)
+from molgcn.errors import UserError
+
+
+def as_sets(split):
+    return {part: set(split[part].tolist()) for part in PARTS}
+
+
+@given(n=st.integers(10, 500), seed=st.integers(0, 2**31), val=st.floats(0.1, 0.4), test=st.floats(0.1, 0.4))
+def test_random_split_covers_everything_once(n, seed, val, test):
+    split = random_split(n, (1 - val - test, val, test), seed)
+    assert sorted(np.concatenate([split[part] for part in PARTS]).tolist()) == list(range(n))
+    assert [len(split[part]) for part in PARTS] == list(split_sizes(n, (1 - val - test, val, test)))
+    assert all(np.all(np.diff(split[part]) > 0) for part in PARTS)
+
+
+def test_random_split_is_the_seeds():
+    first, again, other = random_split(100, seed=1), random_split(100, seed=1), random_split(100, seed=2)
+    assert as_sets(first) == as_sets(again) != as_sets(other)
+    assert random_split(20, seed=0)["test"].tolist() == [1, 15]  # the same on every machine
+
+
+def test_counts_may_leave_molecules_out():
+    split = random_split(100, (50, 10, 5))
+    assert [len(split[part]) for part in PARTS] == [50, 10, 5]
+
+
+@pytest.mark.parametrize(
+    ("n", "fractions", "what"),
+    [
+        (1, (0.8, 0.1, 0.1), "1 molecules cannot be split"),
+        (4, (0.8, 0.1, 0.1), "cannot be split"),
+        (100, (0.9, 0.1, 0.0), "Every part"),
+        (100, (90, 10, 10), "cannot be split"),
+        (100, (0.8, 0.1), "three numbers"),
+        (100, (0.8, 0.1, 0.2), "sum to 1.1"),
+        (100, (-0.1, 0.6, 0.5), "three numbers"),
+        (100, (float("nan"), 0.6, 0.5), "three numbers"),
+    ],
+)
+def test_impossible_sizes_are_errors(n, fractions, what):
+    with pytest.raises(UserError, match=what):
+        random_split(n, fractions)
+
+
+def ring_molecules():
+    rings = ["c1ccccc1", "C1CCCCC1", "C1CCCC1", "c1ccncc1", "c1ccoc1", "C1CCOC1", "C1CCNC1", "C1CC1", "C1CCC1", "c1cc[nH]c1"]
+    return [ring + "C" * tail for ring in rings for tail in range(1 + 4 * (ring == "c1ccccc1"))] + ["C" * n for n in range(1, 7)]
+
+
+def test_scaffolds_stay_together():
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+
+    smiles = ring_molecules()
+    split = scaffold_split(smiles, (0.6, 0.2, 0.2), seed=3)
+    assert sorted(np.concatenate([split[part] for part in PARTS]).tolist()) == list(range(len(smiles)))
+    of_part = {part: {MurckoScaffoldSmiles(smiles[i]) for i in split[part]} for part in PARTS}
+    assert not of_part["train"] & of_part["val"]
+    assert not of_part["train"] & of_part["test"]
+    assert not of_part["val"] & of_part["test"]
+    assert as_sets(split) == as_sets(scaffold_split(smiles, (0.6, 0.2, 0.2), seed=3))
+    assert as_sets(split) != as_sets(scaffold_split(smiles, (0.6, 0.2, 0.2), seed=4))
+
+
+def test_too_few_scaffolds_are_an_error():
+    with pytest.raises(UserError, match="different scaffolds"):
+        scaffold_split(["C" * n for n in range(1, 20)])
+
+
+def test_column_split_understands_the_usual_words():
+    split = column_split(["train", "Valid", "test", "", "TRAIN ", "validation", None, float("nan"), "val", "training"])
+    assert {part: split[part].tolist() for part in PARTS} == {"train": [0, 4, 9], "val": [1, 5, 8], "test": [2]}
+    with pytest.raises(UserError, match="'holdout' for molecule 1"):
+        column_split(["train", "holdout", "test"])
+    with pytest.raises(UserError, match="no molecule in test"):
+        column_split(["train", "val"])
+
+
+def test_a_saved_split_is_found_again_by_rows(tmp_path):
+    rows = np.array([2, 3, 5, 8, 13, 21, 34, 55, 89, 144])
+    split = random_split(10)
+    save_split(tmp_path / "splits.json", split, rows)
+    assert as_sets(rows_to_split(load_split(tmp_path / "splits.json"), rows, "x")) == as_sets(split)
+    assert os.listdir(tmp_path) == ["splits.json"]
+    shuffled = np.random.default_rng(0).permutation(10)
+    found = rows_to_split(load_split(tmp_path / "splits.json"), rows[shuffled], "x")
+    assert {part: set(rows[shuffled][found[part]].tolist()) for part in PARTS} == {part: set(rows[split[part]].tolist()) for part in PARTS}
+
+
+def test_rows_that_were_skipped_are_left_out_and_counted(caplog):
+    wanted = {"train": np.array([0, 1, 2]), "val": np.array([3]), "test": np.array([4])}
+    split = rows_to_split(wanted, np.array([0, 2, 3, 4]), "a file")
+    assert split["train"].tolist() == [0, 1]
+    assert "1 rows that are not in the set" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [("{", "not JSON"), ("[]", "does not name"), ('{"train": [1], "val": [2]}', "does not name"),
+     ('{"train": ["a"], "val": [2], "test": [3]}', "whole numbers"), ('{"train": [1.5], "val": [2], "test": [3]}', "whole numbers"),
+     ('{"train": 1, "val": [2], "test": [3]}', "whole numbers")],
+)  # fmt: skip
+def test_bad_split_files_are_named(tmp_path, content, what):
+    path = tmp_path / "split.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=what) as error:
+        load_split(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_missing_split_file_is_named(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        load_split(tmp_path / "none.json")
+
+
+def test_overlap_emptiness_and_range_are_errors(tmp_path):
+    with pytest.raises(UserError, match=r"more than once.*train and test"):
+        check_split({"train": np.array([0, 1]), "val": np.array([2]), "test": np.array([1])}, 5, "x")
+    with pytest.raises(UserError, match="no molecule in val"):
+        check_split({"train": np.array([0, 1]), "val": np.array([], int), "test": np.array([3])}, 5, "x")
+    with pytest.raises(UserError, match="beyond the 3"):
+        check_split({"train": np.array([0, 1]), "val": np.array([2]), "test": np.array([3])}, 3, "x")
+    path = tmp_path / "overlap.json"
+    path.write_text(json.dumps({"train": [0, 1], "val": [1], "test": [2]}))
+    with pytest.raises(UserError, match="more than once"):
+        rows_to_split(load_split(path), np.arange(4), "x")

@@ -1,0 +1,81 @@
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from molgcn.data.tables import column_names, numbers, read_columns
+from molgcn.errors import UserError
+
+
+def write(path, text, encoding="utf-8"):
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def test_columns_come_as_written(tmp_path):
+    path = write(tmp_path / "a b, (c)=d.csv", "smiles,y,note\nC,1.50,NA\nCC,,'x'\n")
+    frame = read_columns(path, ["y", "smiles"])
+    assert frame["smiles"] == ["C", "CC"]
+    assert frame["y"] == ["1.50", ""]
+
+
+def test_gz_tsv_and_byte_order_mark(tmp_path):
+    with gzip.open(tmp_path / "x.csv.gz", "wt") as file:
+        file.write("smiles,y\nC,1\n")
+    assert read_columns(tmp_path / "x.csv.gz", ["smiles"])["smiles"] == ["C"]
+    assert column_names(write(tmp_path / "x.tsv", "smiles\ty\nC\t1\n")) == ["smiles", "y"]
+    assert column_names(write(tmp_path / "bom.csv", "smiles,y\nC,1\n", "utf-8-sig")) == ["smiles", "y"]
+
+
+def test_wrong_column_names_the_nearest(tmp_path):
+    path = write(tmp_path / "x.csv", "SMILES,logP\nC,1\n")
+    with pytest.raises(UserError, match=r"no column 'logp' \(dataset.targets\).*Did you mean 'logP'"):
+        read_columns(path, ["logp"])
+
+
+@pytest.mark.parametrize(
+    ("text", "what"), [("", "is empty"), ("smiles,y\n", "no rows"), ("smiles,y\nC,1\nCC,1,2,3\n", "line 3: 4 cells where the header has 2")]
+)
+def test_broken_files_are_named(tmp_path, text, what):
+    path = write(tmp_path / "x.csv", text)
+    with pytest.raises(UserError, match=what) as error:
+        read_columns(path, ["smiles"])
+    assert str(path) in str(error.value)
+
+
+def test_missing_folder_binary_and_truncated_files(tmp_path):
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        column_names(tmp_path / "none.csv")
+    with pytest.raises(UserError, match="is a folder"):
+        column_names(tmp_path)
+    (tmp_path / "x.csv").write_bytes(b"smiles,y\n\xff\xfe\x00,1\n")
+    with pytest.raises(UserError, match="not a readable CSV"):
+        read_columns(tmp_path / "x.csv", ["smiles"])
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"smiles,y\n" + b"C,1\n" * 1000)[:-20])
+    with pytest.raises(UserError, match="not a readable CSV"):
+        read_columns(tmp_path / "x.csv.gz", ["smiles"])
+    (tmp_path / "y.csv.gz").write_bytes(b"smiles,y\nC,1\n")
+    with pytest.raises(UserError, match=r"y\.csv\.gz"):
+        read_columns(tmp_path / "y.csv.gz", ["smiles"])
+
+
+def test_numbers_and_missing_cells(tmp_path):
+    values = numbers(["1", " -2.5e3 ", "", "NA", "nan", "None"], tmp_path, "y")
+    np.testing.assert_array_equal(values, [1, -2500, np.nan, np.nan, np.nan, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("cells", "what"), [(["1", "high"], "row 1 .*'high' is not a number"), (["1", "inf"], "infinite"), (["", "NA"], "all 2 values")]
+)
+def test_bad_numbers_are_named(tmp_path, cells, what):
+    with pytest.raises(UserError, match=what) as error:
+        numbers(cells, tmp_path / "x.csv", "y")
+    assert "x.csv" in str(error.value)
+    assert "'y'" in str(error.value)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_numbers_reads_what_python_writes(values):
+    assert numbers([repr(value) for value in values], None, "y").tolist() == values

@@ -1,0 +1,43 @@
+from functools import partial
+
+import pytest
+
+from molgcn.data import workers
+from molgcn.errors import UserError
+
+
+def scale(chunk, factor):
+    return [factor * item for item in chunk]
+
+
+def fail(chunk):
+    raise ValueError("broken chunk")
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_results_come_in_order_with_and_without_processes(num_workers):
+    items = list(range(5000))
+    parts = list(workers.map_chunks(partial(scale, factor=3), items, num_workers=num_workers, progress=False))
+    assert [value for part in parts for value in part] == [3 * item for item in items]
+    assert len(parts) == 5
+
+
+def test_an_exception_of_the_function_reaches_the_caller():
+    with pytest.raises(ValueError, match="broken chunk"):
+        list(workers.map_chunks(fail, list(range(3000)), num_workers=2, progress=False))
+
+
+def test_short_lists_start_no_processes():
+    assert workers.choose_workers(workers.POOL_THRESHOLD - 1, None) == 0
+    assert workers.choose_workers(100, 8) == 0
+    assert workers.choose_workers(10 * workers.POOL_THRESHOLD, None) == (workers.available_cores() if workers.available_cores() > 1 else 0)
+
+
+def test_a_negative_number_of_workers_is_refused():
+    with pytest.raises(UserError, match="num_workers=-1"):
+        workers.choose_workers(10, -1)
+
+
+def test_progress_bar_shows_the_description(capsys):
+    list(workers.map_chunks(partial(scale, factor=1), list(range(2048)), num_workers=0, description="reading", progress=True))
+    assert "reading" in capsys.readouterr().err
