@@ -1,6 +1,12 @@
 """The fused operators, registered with torch.library: they know tensors only."""
 
+from importlib.util import find_spec
+
 from molgcn.ops.gcn_stack import StackInputs, gcn_stack
 from molgcn.ops.gcn_stack_reference import gcn_stack_reference
 
-__all__ = ["StackInputs", "gcn_stack", "gcn_stack_reference"]
+__all__ = ["HAS_CPU_EXTENSION", "StackInputs", "gcn_stack", "gcn_stack_reference"]
+
+HAS_CPU_EXTENSION = find_spec("molgcn._cpu") is not None  # built at install time where there is a compiler
+if HAS_CPU_EXTENSION:
+    from molgcn.ops import gcn_stack_cpu as gcn_stack_cpu

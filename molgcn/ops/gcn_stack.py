@@ -202,17 +202,17 @@ def check(inputs: StackInputs) -> StackInputs:
     return inputs
 
 
-@torch.library.register_fake("molgcn::gcn_stack")
-def _fake(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    inputs = StackInputs(*args)
+def empty_outputs(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Uninitialised outputs: pooled, new running means and variances, saved."""
     x, hidden = inputs.x, inputs.hidden_channels
     statistics = inputs.num_norms if inputs.batch_statistics else 0
-    return (
-        x.new_empty(inputs.num_graphs, hidden),
-        x.new_empty(statistics, hidden),
-        x.new_empty(statistics, hidden),
-        empty_saved(inputs),
-    )
+    pooled, means, variances = (x.new_empty(rows, hidden) for rows in (inputs.num_graphs, statistics, statistics))
+    return pooled, means, variances, empty_saved(inputs)
+
+
+@torch.library.register_fake("molgcn::gcn_stack")
+def _fake(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return empty_outputs(StackInputs(*args))
 
 
 def empty_saved(inputs: StackInputs) -> Tensor:

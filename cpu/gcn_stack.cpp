@@ -1,0 +1,172 @@
+// Python's entry to the stack operator: addresses of checked, contiguous tensors in, the widest vectors of this machine chosen.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tiles.hpp"
+
+namespace nb = nanobind;
+
+namespace molgcn {
+
+#define MOLGCN_DECLARE(isa)                          \
+    namespace isa {                                  \
+    extern const Kernels<float> float_kernels;       \
+    extern const Kernels<double> double_kernels;     \
+    }
+MOLGCN_DECLARE(portable)
+#ifdef MOLGCN_X86
+MOLGCN_DECLARE(avx2)
+MOLGCN_DECLARE(avx512)
+#endif
+
+namespace {
+
+struct InstructionSet {
+    std::string name;
+    const Kernels<float>* float_kernels;
+    const Kernels<double>* double_kernels;
+};
+
+// Those that this machine has, the widest vectors first.
+const std::vector<InstructionSet>& instruction_sets() {
+    static const std::vector<InstructionSet> sets = [] {
+        std::vector<InstructionSet> found;
+#ifdef MOLGCN_X86
+        __builtin_cpu_init();
+        const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+            found.push_back({"avx512", &avx512::float_kernels, &avx512::double_kernels});
+        }
+        if (avx2) found.push_back({"avx2", &avx2::float_kernels, &avx2::double_kernels});
+#endif
+        found.push_back({"portable", &portable::float_kernels, &portable::double_kernels});
+        return found;
+    }();
+    return sets;
+}
+
+const InstructionSet* chosen = nullptr;
+
+template <typename T>
+const Kernels<T>& kernels() {
+    const InstructionSet& set = chosen != nullptr ? *chosen : instruction_sets().front();
+    if constexpr (sizeof(T) == sizeof(float)) return *set.float_kernels;
+    else return *set.double_kernels;
+}
+
+using Address = uintptr_t;
+using Addresses = std::vector<uintptr_t>;
+
+// Arguments of forward and backward alike; see molgcn/ops/gcn_stack_cpu.py.
+struct Arguments {
+    std::array<int64_t, 7> sizes;      // B, N, E, F, H, L, threads
+    std::array<Address, 5> tensors;    // x, ptr, rowptr, col, saved
+    std::array<Addresses, 6> parameters;  // weights, biases, norm weights and biases, running means and variances
+    std::array<int, 6> options;        // pool, norm, residual, add_self_loops, last_activation, training
+    std::array<double, 3> numbers;     // dropout, eps, momentum
+    uint64_t seed;
+};
+
+template <typename T>
+T* pointer(Address address) {
+    return reinterpret_cast<T*>(address);
+}
+
+template <typename T>
+T* const* table(const Addresses& addresses) {
+    return reinterpret_cast<T* const*>(addresses.data());
+}
+
+template <typename T, typename Run>
+void with_stack(const Arguments& a, const Run& run) {
+    const auto [graphs, nodes, edges, in, hidden, layers, threads] = a.sizes;
+    const int64_t gradient_bytes = sizeof(T) * (hidden * row_stride<T>(int(in)) + layers * (hidden + 3) * row_stride<T>(int(hidden)));
+    const Tiles tiles(pointer<const int32_t>(a.tensors[1]), graphs, nodes, gradient_bytes);
+    const Partition partition = tiles.partition();
+    const Adjacency<T> adjacency(partition, pointer<const int32_t>(a.tensors[2]), pointer<const int32_t>(a.tensors[3]), nodes, edges,
+                                 a.options[3] != 0, int(threads));
+    Stack<T> s{};
+    s.num_graphs = graphs;
+    s.num_nodes = nodes;
+    s.in_channels = int(in);
+    s.hidden_channels = int(hidden);
+    s.num_layers = int(layers);
+    s.num_norms = int(a.parameters[2].size());
+    s.num_threads = int(threads);
+    s.x = pointer<const T>(a.tensors[0]);
+    s.ptr = pointer<const int32_t>(a.tensors[1]);
+    s.weights = table<const T>(a.parameters[0]);
+    s.biases = table<const T>(a.parameters[1]);
+    s.norm_weights = table<const T>(a.parameters[2]);
+    s.norm_biases = table<const T>(a.parameters[3]);
+    s.running_means = table<const T>(a.parameters[4]);
+    s.running_vars = table<const T>(a.parameters[5]);
+    s.pool = Pool(a.options[0]);
+    s.norm = Norm(a.options[1]);
+    s.residual = a.options[2] != 0;
+    s.last_activation = a.options[4] != 0;
+    s.training = a.options[5] != 0;
+    s.dropout = a.numbers[0];
+    s.eps = a.numbers[1];
+    s.momentum = a.numbers[2];
+    s.seed = a.seed;
+    s.partition = partition;
+    s.saved = pointer<T>(a.tensors[4]);
+    adjacency.attach(s);
+    run(s);
+}
+
+template <typename T>
+void forward(const Arguments& a, const std::array<Address, 3>& outputs) {
+    const nb::gil_scoped_release release;
+    with_stack<T>(a, [&](const Stack<T>& s) {
+        kernels<T>().forward(s, {pointer<T>(outputs[0]), pointer<T>(outputs[1]), pointer<T>(outputs[2])});
+    });
+}
+
+template <typename T>
+void backward(const Arguments& a, const std::array<Address, 2>& pooled_and_x, const std::array<Addresses, 4>& gradients) {
+    const nb::gil_scoped_release release;
+    with_stack<T>(a, [&](const Stack<T>& s) {
+        kernels<T>().backward(s, {pointer<const T>(pooled_and_x[0]), pointer<T>(pooled_and_x[1]), table<T>(gradients[0]), table<T>(gradients[1]),
+                                  table<T>(gradients[2]), table<T>(gradients[3])});
+    });
+}
+
+}  // namespace
+
+void bind_gcn_stack(nb::module_& m) {
+    nb::class_<Arguments>(m, "StackArguments")
+        .def("__init__", [](Arguments* self, std::array<int64_t, 7> sizes, std::array<Address, 5> tensors, std::array<Addresses, 6> parameters,
+                            std::array<int, 6> options, std::array<double, 3> numbers, int64_t seed) {
+            new (self) Arguments{sizes, tensors, std::move(parameters), options, numbers, uint64_t(seed)};
+        });
+    m.def("gcn_stack_forward_float32", &forward<float>);
+    m.def("gcn_stack_forward_float64", &forward<double>);
+    m.def("gcn_stack_backward_float32", &backward<float>);
+    m.def("gcn_stack_backward_float64", &backward<double>);
+    m.def("instruction_sets", [] {
+        std::vector<std::string> names;
+        for (const InstructionSet& set : instruction_sets()) names.push_back(set.name);
+        return names;
+    }, "Instruction sets that this machine has, the one in use by default first.");
+    m.def("use_instruction_set", [](const std::string& name) {
+        for (const InstructionSet& set : instruction_sets()) {
+            if (set.name == name) {
+                chosen = &set;
+                return;
+            }
+        }
+        throw std::invalid_argument("this machine does not have the instruction set " + name);
+    }, "Chooses the instruction set of the operators, for tests and benchmarks.");
+}
+
+}  // namespace molgcn

@@ -1,0 +1,100 @@
+// molgcn::gcn_stack on the CPU: the problem as plain arrays, shared by every instruction set's implementation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace molgcn {
+
+enum class Pool : int { mean, sum, max };
+enum class Norm : int { none, batch, layer };
+
+// Consecutive whole molecules that are computed together, in one core's cache.
+struct Tile {
+    int first_graph, last_graph, first_node, num_nodes;
+};
+
+// Tiles in order, in chunks of about equal work: chunk i holds tiles chunk_ptr[i] .. chunk_ptr[i + 1]. Neither depends on the number of
+// threads, so that sums over chunks in order give the same bits for any number.
+struct Partition {
+    const Tile* tiles;
+    const int* chunk_ptr;
+    int num_tiles, num_chunks, max_nodes;
+};
+
+// One entry of the normalised adjacency: the source's row in the tile and its weight.
+template <typename T>
+struct Entry {
+    int32_t source;
+    T weight;
+};
+
+template <typename T>
+struct Stack {
+    int64_t num_graphs, num_nodes;
+    int in_channels, hidden_channels, num_layers, num_norms, num_threads;
+    const T* x;
+    const int32_t* ptr;
+    const T* const* weights;
+    const T* const* biases;
+    const T* const* norm_weights;
+    const T* const* norm_biases;
+    const T* const* running_means;
+    const T* const* running_vars;
+    Pool pool;
+    Norm norm;
+    bool residual, last_activation, training;
+    double dropout, eps, momentum;
+    uint64_t seed;
+
+    Partition partition;
+    const Entry<T>* entries;     // those of atom i lie at entry_begin[i] .. entry_end[i]
+    const int64_t* entry_begin;
+    const int64_t* entry_end;
+
+    T* saved;  // batch norm in training: what forward keeps for backward, see saved_elements; else null
+
+    bool activated(int layer) const { return last_activation || layer < num_layers - 1; }
+    bool normed(int layer) const { return norm != Norm::none && activated(layer); }
+    bool adds_input(int layer) const { return residual && (layer > 0 || in_channels == hidden_channels); }
+    bool batch_statistics() const { return norm == Norm::batch && training; }
+    double dropout_rate() const { return training ? dropout : 0.0; }
+};
+
+template <typename T>
+struct ForwardOutputs {
+    T* pooled;                     // [B, H]
+    T *running_means, *running_vars;  // [K, H], batch norm in training
+};
+
+template <typename T>
+struct Gradients {
+    const T* pooled;  // [B, H], given
+    T* x;             // [N, F] or null
+    T* const* weights;
+    T* const* biases;
+    T* const* norm_weights;
+    T* const* norm_biases;
+};
+
+// Rows of atoms' features start on cache lines, whatever the vector width.
+template <typename T>
+constexpr int row_stride(int channels) {
+    constexpr int line = 64 / sizeof(T);
+    return (channels + line - 1) / line * line;
+}
+
+// Elements of Stack::saved: K planes [N, stride] of inputs of the norms; with residual, K planes of the activated layers' outputs too; then
+// [K, stride] means and [K, stride] reciprocal standard deviations.
+inline int64_t saved_elements(int64_t num_nodes, int stride, int num_norms, bool residual) {
+    return int64_t{num_norms} * stride * (num_nodes * (residual ? 2 : 1) + 2);
+}
+
+// One instruction set's implementation.
+template <typename T>
+struct Kernels {
+    void (*forward)(const Stack<T>&, const ForwardOutputs<T>&);
+    void (*backward)(const Stack<T>&, const Gradients<T>&);
+};
+
+}  // namespace molgcn

@@ -1,0 +1,34 @@
+// Compiled once per instruction set, with MOLGCN_ISA (a namespace) and MOLGCN_VECTOR_BYTES set by CMakeLists.txt.
+#include <algorithm>
+
+#include "stack_local.hpp"
+#include "stack_synced.hpp"
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+template <typename T>
+void forward(const Stack<T>& stack, const ForwardOutputs<T>& out) {
+    const Network<T> net(stack);
+    if (stack.batch_statistics() && stack.num_norms > 0) {
+        SyncedStack<T>(net).forward(out);
+    } else {
+        forward_local(net, out);
+    }
+}
+
+template <typename T>
+void backward(const Stack<T>& stack, const Gradients<T>& grads) {
+    const Network<T> net(stack);
+    if (stack.batch_statistics() && stack.num_norms > 0) {
+        SyncedStack<T>(net).backward(grads);
+    } else {
+        backward_local(net, grads);
+    }
+}
+
+extern const Kernels<float> float_kernels{forward<float>, backward<float>};
+extern const Kernels<double> double_kernels{forward<double>, backward<double>};
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn

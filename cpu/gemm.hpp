@@ -1,0 +1,81 @@
+// Products of small matrices in cache: C = A B, a block of rows times up to four vectors of columns at a time in registers.
+#pragma once
+
+#include "simd.hpp"
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+// A matrix read element by element: element (row, k) lies at data[row * row_stride + k * k_stride].
+template <typename T>
+struct Operand {
+    const T* data;
+    ptrdiff_t row_stride, k_stride;
+};
+
+constexpr int block_rows(int panel) { return accumulators / panel < 12 ? accumulators / panel : 12; }
+
+// The most rows that a block reads beyond the last one asked for.
+constexpr int slack_rows = 12;
+
+template <int R, int P, typename T, typename Epilogue>
+inline void multiply_block(const Operand<T>& a, int first_row, int valid_rows, int k_count, const T* b, ptrdiff_t b_stride, int column,
+                           const Epilogue& epilogue) {
+    Vec<T> c[R][P] = {};
+    const T* row = a.data + first_row * a.row_stride;
+    const T* b_row = b + column;
+    for (int k = 0; k < k_count; k++) {
+        if constexpr (R < P) {
+            Vec<T> s[R];
+#pragma GCC unroll 12
+            for (int r = 0; r < R; r++) s[r] = splat<T>(row[r * a.row_stride]);
+#pragma GCC unroll 4
+            for (int p = 0; p < P; p++) {
+                const Vec<T> v = load(b_row + p * lanes<T>);
+#pragma GCC unroll 12
+                for (int r = 0; r < R; r++) c[r][p] += s[r] * v;
+            }
+        } else {
+            Vec<T> v[P];
+#pragma GCC unroll 4
+            for (int p = 0; p < P; p++) v[p] = load(b_row + p * lanes<T>);
+#pragma GCC unroll 12
+            for (int r = 0; r < R; r++) {
+                const Vec<T> s = splat<T>(row[r * a.row_stride]);
+#pragma GCC unroll 4
+                for (int p = 0; p < P; p++) c[r][p] += s * v[p];
+            }
+        }
+        row += a.k_stride;
+        b_row += b_stride;
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < R; r++) {
+        if (r < valid_rows) {
+#pragma GCC unroll 4
+            for (int p = 0; p < P; p++) epilogue(first_row + r, column + p * lanes<T>, c[r][p]);
+        }
+    }
+}
+
+template <int P, typename T, typename Epilogue>
+inline void multiply_panel(const Operand<T>& a, int rows, int k_count, const T* b, ptrdiff_t b_stride, int column, const Epilogue& epilogue) {
+    constexpr int R = block_rows(P);
+    for (int row = 0; row < rows; row += R) multiply_block<R, P>(a, row, rows - row, k_count, b, b_stride, column, epilogue);
+}
+
+// C[rows, columns] = A[rows, k_count] B[k_count, columns], columns rounded up to whole vectors; every vector of C is handed to
+// epilogue(row, column, vector). Up to slack_rows rows of A beyond `rows` are read and their products dropped.
+template <typename T, typename Epilogue>
+inline void multiply(const Operand<T>& a, int rows, int columns, int k_count, const T* b, ptrdiff_t b_stride, const Epilogue& epilogue) {
+    const int total = vectors<T>(columns);
+    int done = 0;
+    for (; total - done >= 4; done += 4) multiply_panel<4>(a, rows, k_count, b, b_stride, done * lanes<T>, epilogue);
+    const int column = done * lanes<T>;
+    if (total - done == 3) multiply_panel<3>(a, rows, k_count, b, b_stride, column, epilogue);
+    if (total - done == 2) multiply_panel<2>(a, rows, k_count, b, b_stride, column, epilogue);
+    if (total - done == 1) multiply_panel<1>(a, rows, k_count, b, b_stride, column, epilogue);
+}
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn

@@ -1,0 +1,181 @@
+// One layer on one tile, forward and backward.
+#pragma once
+
+#include "gemm.hpp"
+#include "rows.hpp"
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+// Rows that a plane of a tile needs so that products may read beyond the last atom.
+inline int64_t plane_rows(const Partition& partition) { return partition.max_nodes + slack_rows; }
+
+template <typename T>
+void load_input(const Network<T>& net, const Tile& tile, T* out) {
+    const int channels = net.stack.in_channels;
+    for (int i = 0; i < tile.num_nodes; i++) {
+        std::memcpy(out + int64_t{i} * net.in_stride, net.stack.x + (int64_t{tile.first_node} + i) * channels, channels * sizeof(T));
+    }
+}
+
+// z = Â h W^T + b.
+template <typename T>
+void linear(const Network<T>& net, int l, const Tile& tile, const T* h, T* aggregated, T* z) {
+    const Layer<T>& layer = net[l];
+    const T* bias = layer.bias;
+    const ptrdiff_t stride = net.stride;
+    aggregate(net.stack, tile, h, aggregated, layer.in_stride, layer.in_channels);
+    multiply<T>({aggregated, layer.in_stride, 1}, tile.num_nodes, net.channels, layer.in_channels, layer.transposed, stride,
+                [=](int row, int column, Vec<T> v) { store(z + row * stride + column, v + load(bias + column)); });
+}
+
+// The whole layer: z and act may be h_out where backward does not need them.
+template <typename T>
+void forward_layer(const Network<T>& net, int l, const Tile& tile, const T* h, T* aggregated, T* z, T* act, T* h_out) {
+    const Stack<T>& s = net.stack;
+    const Layer<T>& layer = net[l];
+    const bool adds_input = s.adds_input(l);
+    if (s.normed(l) || adds_input || !s.activated(l) || s.dropout_rate() > 0) {
+        linear(net, l, tile, h, aggregated, z);
+        activate(net, l, tile, z, adds_input ? h : nullptr, act, h_out);
+        return;
+    }
+    const T* bias = layer.bias;
+    const ptrdiff_t stride = net.stride;
+    aggregate(s, tile, h, aggregated, layer.in_stride, layer.in_channels);
+    multiply<T>({aggregated, layer.in_stride, 1}, tile.num_nodes, net.channels, layer.in_channels, layer.transposed, stride,
+                [=](int row, int column, Vec<T> v) { store(h_out + row * stride + column, relu<T>(v + load(bias + column))); });
+}
+
+// Sums of parameters' gradients over a chunk of tiles: one flat array, layer after layer.
+template <typename T>
+struct PartialLayer {
+    T *weight, *bias, *gamma, *beta;  // [hidden, in_stride], [stride], [stride], [stride]
+};
+
+template <typename T>
+int64_t partial_elements(const Network<T>& net, int num_layers) {
+    int64_t total = 0;
+    for (int l = 0; l < num_layers; l++) total += int64_t{net.channels} * net[l].in_stride + 3 * net.stride;
+    return total;
+}
+
+template <typename T>
+PartialLayer<T> partial_layer(const Network<T>& net, T* partial, int l) {
+    T* weight = partial + partial_elements(net, l);
+    T* bias = weight + int64_t{net.channels} * net[l].in_stride;
+    return {weight, bias, bias + net.stride, bias + 2 * net.stride};
+}
+
+// grad_z from grad_h (of the layer's output) through dropout, relu and a norm whose statistics are constants or one atom's own; may be in
+// place. Adds the gradients of bias and norm.
+template <typename T>
+void backward_rows(const Network<T>& net, int l, const Tile& tile, const T* grad_h, const T* act, const T* z, T* grad_z,
+                   const PartialLayer<T>& partial) {
+    const Stack<T>& s = net.stack;
+    const Layer<T>& layer = net[l];
+    const T kept_scale = T(1 / (1 - s.dropout_rate()));
+    const ptrdiff_t stride = net.stride;
+    const bool row_norm = s.normed(l) && s.norm == Norm::layer, map = s.normed(l) && !row_norm;
+    if (row_norm) {
+        for (int i = 0; i < tile.num_nodes; i++) {
+            const T *zi = z + i * stride, *gate = act + i * stride, *in = grad_h + i * stride;
+            T* out = grad_z + i * stride;
+            const RowStatistics<T> row(net, zi);
+            T total = 0, weighted = 0;
+            for (int c = 0; c < net.channels; c++) {
+                const T g = gate[c] > 0 ? in[c] * kept_scale : T(0), normalised = (zi[c] - row.mean) * row.rstd;
+                partial.gamma[c] += g * normalised;
+                partial.beta[c] += g;
+                out[c] = g * layer.gamma[c];
+                total += out[c];
+                weighted += out[c] * normalised;
+            }
+            for (int c = 0; c < net.channels; c++) {
+                const T normalised = (zi[c] - row.mean) * row.rstd;
+                out[c] = row.rstd * (out[c] - total / net.channels - normalised * (weighted / net.channels));
+            }
+        }
+    }
+    for (int column = 0; column < net.stride; column += lanes<T>) {
+        const Vec<T> mean = load(layer.mean + column), rstd = load(layer.rstd + column), scale = load(layer.scale + column);
+        Vec<T> bias{}, gamma{}, beta{};
+        for (int i = 0; i < tile.num_nodes; i++) {
+            const ptrdiff_t at = i * stride + column;
+            Vec<T> g = row_norm ? load(grad_z + at) : load(grad_h + at);
+            if (s.activated(l) && !row_norm) g = where_positive<T>(load(act + at), g * kept_scale);
+            if (map) {
+                gamma += g * (load(z + at) - mean) * rstd;
+                beta += g;
+                g *= scale;
+            }
+            store(grad_z + at, g);
+            bias += g;
+        }
+        store(partial.bias + column, load(partial.bias + column) + bias);
+        if (map) {
+            store(partial.gamma + column, load(partial.gamma + column) + gamma);
+            store(partial.beta + column, load(partial.beta + column) + beta);
+        }
+    }
+}
+
+// From grad_z: adds the weight's gradient and, unless grad_in is null, writes the gradient of the layer's input. `grad_h`, the gradient of
+// the layer's output, is added where the layer adds its input; it may be grad_in.
+template <typename T>
+void backward_linear(const Network<T>& net, int l, const Tile& tile, const T* h, const T* grad_z, T* aggregated, const T* grad_h, T* grad_in,
+                     T* weight_partial) {
+    const Layer<T>& layer = net[l];
+    const ptrdiff_t stride = net.stride, in_stride = layer.in_stride;
+    aggregate(net.stack, tile, grad_z, aggregated, stride, net.channels);
+    multiply<T>({aggregated, 1, stride}, net.channels, layer.in_channels, tile.num_nodes, h, in_stride, [=](int row, int column, Vec<T> v) {
+        T* sum = weight_partial + row * in_stride + column;
+        store(sum, load(sum) + v);
+    });
+    if (grad_in == nullptr) return;
+    const Operand<T> a{aggregated, stride, 1};
+    if (net.stack.adds_input(l)) {
+        multiply<T>(a, tile.num_nodes, layer.in_channels, net.channels, layer.weight, in_stride, [=](int row, int column, Vec<T> v) {
+            store(grad_in + row * in_stride + column, v + load(grad_h + row * in_stride + column));
+        });
+    } else {
+        multiply<T>(a, tile.num_nodes, layer.in_channels, net.channels, layer.weight, in_stride,
+                    [=](int row, int column, Vec<T> v) { store(grad_in + row * in_stride + column, v); });
+    }
+}
+
+template <typename T>
+void store_input_gradient(const Network<T>& net, const Tile& tile, const T* grad, T* out) {
+    const int channels = net.stack.in_channels;
+    for (int i = 0; i < tile.num_nodes; i++) {
+        std::memcpy(out + (int64_t{tile.first_node} + i) * channels, grad + int64_t{i} * net.in_stride, channels * sizeof(T));
+    }
+}
+
+// Adds the chunks' sums in order and hands them to the parameters' gradients.
+template <typename T>
+void reduce_partials(const Network<T>& net, T* partials, int64_t partial_size, const Gradients<T>& grads) {
+    const Stack<T>& s = net.stack;
+    constexpr int64_t slice = 1024;
+#pragma omp parallel for num_threads(s.num_threads) schedule(static)
+    for (int64_t first = 0; first < partial_size; first += slice) {
+        const int64_t last = first + slice < partial_size ? first + slice : partial_size;
+        for (int chunk = 1; chunk < s.partition.num_chunks; chunk++) {
+            const T* next = partials + chunk * partial_size;
+            for (int64_t i = first; i < last; i++) partials[i] += next[i];
+        }
+    }
+    for (int l = 0; l < s.num_layers; l++) {
+        const PartialLayer<T> sum = partial_layer(net, partials, l);
+        const int in = net[l].in_channels;
+        for (int o = 0; o < net.channels; o++) std::memcpy(grads.weights[l] + int64_t{o} * in, sum.weight + int64_t{o} * net[l].in_stride, in * sizeof(T));
+        std::memcpy(grads.biases[l], sum.bias, net.channels * sizeof(T));
+        if (s.normed(l)) {
+            std::memcpy(grads.norm_weights[l], sum.gamma, net.channels * sizeof(T));
+            std::memcpy(grads.norm_biases[l], sum.beta, net.channels * sizeof(T));
+        }
+    }
+}
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn

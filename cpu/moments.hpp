@@ -1,0 +1,39 @@
+// Mean and squared deviations of a batch's columns, merged without loss of accuracy.
+#pragma once
+
+#include <cstdint>
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+struct Moments {
+    double count, mean, squares;
+
+    // Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+    void merge(const Moments& other) {
+        if (other.count == 0) return;
+        const double total = count + other.count, delta = other.mean - mean;
+        mean += delta * other.count / total;
+        squares += other.squares + delta * delta * count * other.count / total;
+        count = total;
+    }
+};
+
+// Adds the rows of z [rows, stride] to the columns' moments.
+template <typename T>
+void add_moments(const T* z, int rows, int channels, int stride, Moments* moments) {
+    if (rows == 0) return;
+    for (int c = 0; c < channels; c++) {
+        double total = 0, squares = 0;
+        for (int i = 0; i < rows; i++) total += z[int64_t{i} * stride + c];
+        const double mean = total / rows;
+        for (int i = 0; i < rows; i++) {
+            const double delta = z[int64_t{i} * stride + c] - mean;
+            squares += delta * delta;
+        }
+        moments[c].merge({double(rows), mean, squares});
+    }
+}
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn

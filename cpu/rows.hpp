@@ -1,0 +1,125 @@
+// Row-wise parts of a layer on one tile: aggregation, the norm, relu, dropout and residual, pooling, and their gradients.
+#pragma once
+
+#include "network.hpp"
+#include "philox.hpp"
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+// `out` = Â `in` for `columns` channels of a tile. Â is symmetric: forward and backward are the same.
+template <int P, typename T>
+inline void aggregate_panel(const Stack<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride) {
+    for (int i = 0; i < tile.num_nodes; i++) {
+        Vec<T> c[P] = {};
+        const Entry<T>* end = s.entries + s.entry_end[tile.first_node + i];
+        for (const Entry<T>* entry = s.entries + s.entry_begin[tile.first_node + i]; entry < end; entry++) {
+            const T* row = in + entry->source * stride;
+            for (int p = 0; p < P; p++) c[p] += entry->weight * load(row + p * lanes<T>);
+        }
+        for (int p = 0; p < P; p++) store(out + i * stride + p * lanes<T>, c[p]);
+    }
+}
+
+template <typename T>
+inline void aggregate(const Stack<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride, int columns) {
+    const int total = vectors<T>(columns);
+    int done = 0;
+    for (; total - done >= 4; done += 4) aggregate_panel<4>(s, tile, in + done * lanes<T>, out + done * lanes<T>, stride);
+    const int column = done * lanes<T>;
+    if (total - done == 3) aggregate_panel<3>(s, tile, in + column, out + column, stride);
+    if (total - done == 2) aggregate_panel<2>(s, tile, in + column, out + column, stride);
+    if (total - done == 1) aggregate_panel<1>(s, tile, in + column, out + column, stride);
+}
+
+// Mean and reciprocal standard deviation of one atom's features.
+template <typename T>
+struct RowStatistics {
+    T mean, rstd;
+
+    RowStatistics(const Network<T>& net, const T* z) {
+        T total = 0, squares = 0;
+        for (int c = 0; c < net.channels; c++) total += z[c];
+        mean = total / net.channels;
+        for (int c = 0; c < net.channels; c++) squares += (z[c] - mean) * (z[c] - mean);
+        rstd = T(1) / std::sqrt(squares / net.channels + T(net.stack.eps));
+    }
+};
+
+// Layer l after its linear part: act = dropout(relu(norm(z))), h_out = act, plus h_in where the layer adds its input.
+template <typename T>
+void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const T* h_in, T* act, T* h_out) {
+    const Stack<T>& s = net.stack;
+    const Layer<T>& layer = net[l];
+    const Dropout dropout(s.seed, l, s.dropout_rate());
+    const T kept_scale = T(1 / (1 - s.dropout_rate()));
+    for (int i = 0; i < tile.num_nodes; i++) {
+        const int64_t offset = int64_t{i} * net.stride;
+        if (s.norm == Norm::layer && s.normed(l)) {
+            const RowStatistics<T> row(net, z + offset);
+            for (int c = 0; c < net.channels; c++) act[offset + c] = (z[offset + c] - row.mean) * row.rstd * layer.gamma[c] + layer.beta[c];
+        } else if (s.normed(l)) {
+            for (int c = 0; c < net.channels; c++) act[offset + c] = z[offset + c] * layer.scale[c] + layer.shift[c];
+        } else if (act != z) {
+            for (int c = 0; c < net.channels; c++) act[offset + c] = z[offset + c];
+        }
+        if (s.activated(l)) {
+            for (int c = 0; c < net.stride; c += lanes<T>) store(act + offset + c, relu<T>(load(act + offset + c)));
+            if (dropout.active()) dropout.apply(tile.first_node + i, net.channels, kept_scale, act + offset);
+        }
+        if (h_in != nullptr) {
+            for (int c = 0; c < net.stride; c += lanes<T>) store(h_out + offset + c, load(act + offset + c) + load(h_in + offset + c));
+        } else if (h_out != act) {
+            std::memcpy(h_out + offset, act + offset, net.stride * sizeof(T));
+        }
+    }
+}
+
+template <typename T>
+void pool_forward(const Network<T>& net, const Tile& tile, const T* h, T* pooled) {
+    const Stack<T>& s = net.stack;
+    for (int g = tile.first_graph; g < tile.last_graph; g++) {
+        T* out = pooled + int64_t{g} * net.channels;
+        const int first = s.ptr[g] - tile.first_node, last = s.ptr[g + 1] - tile.first_node;
+        for (int c = 0; c < net.channels; c++) out[c] = first < last ? h[int64_t{first} * net.stride + c] : T(0);
+        for (int i = first + 1; i < last; i++) {
+            const T* row = h + int64_t{i} * net.stride;
+            if (s.pool == Pool::max) {
+                for (int c = 0; c < net.channels; c++) out[c] = row[c] > out[c] || row[c] != row[c] ? row[c] : out[c];
+            } else {
+                for (int c = 0; c < net.channels; c++) out[c] += row[c];
+            }
+        }
+        if (s.pool == Pool::mean && first < last) {
+            for (int c = 0; c < net.channels; c++) out[c] /= T(last - first);
+        }
+    }
+}
+
+// Gradient of h [num_nodes, stride] from the pooled rows' [B, H]; the largest atoms of a molecule share its gradient equally.
+template <typename T>
+void pool_backward(const Network<T>& net, const Tile& tile, const T* grad_pooled, const T* h, T* grad_h) {
+    const Stack<T>& s = net.stack;
+    for (int g = tile.first_graph; g < tile.last_graph; g++) {
+        const T* grad = grad_pooled + int64_t{g} * net.channels;
+        const int first = s.ptr[g] - tile.first_node, last = s.ptr[g + 1] - tile.first_node;
+        for (int c = 0; c < net.channels; c++) {
+            if (s.pool == Pool::max && first < last) {
+                T largest = h[int64_t{first} * net.stride + c];
+                int count = 0;
+                for (int i = first; i < last; i++) largest = std::max(largest, h[int64_t{i} * net.stride + c]);
+                for (int i = first; i < last; i++) count += h[int64_t{i} * net.stride + c] == largest;
+                for (int i = first; i < last; i++) {
+                    const int64_t at = int64_t{i} * net.stride + c;
+                    grad_h[at] = h[at] == largest ? grad[c] / count : T(0);
+                }
+            } else {
+                const T share = s.pool == Pool::mean ? grad[c] / T(last - first) : grad[c];
+                for (int i = first; i < last; i++) grad_h[int64_t{i} * net.stride + c] = share;
+            }
+        }
+    }
+}
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn

@@ -1,0 +1,73 @@
+// Vectors of MOLGCN_VECTOR_BYTES through the compiler's vector extensions: one source for SSE2, AVX2, AVX-512 and NEON.
+//
+// Everything that is compiled once per instruction set lives in namespace molgcn::MOLGCN_ISA, so that the linker never mixes two of them.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+template <typename T>
+struct Simd {
+    typedef T vec __attribute__((vector_size(MOLGCN_VECTOR_BYTES), may_alias));
+    static constexpr int lanes = MOLGCN_VECTOR_BYTES / sizeof(T);
+};
+
+template <typename T>
+using Vec = typename Simd<T>::vec;
+
+template <typename T>
+constexpr int lanes = Simd<T>::lanes;
+
+// Registers that hold accumulators of a matrix product: of 16, or of 32 with AVX-512 and NEON, the rest for operands.
+#if MOLGCN_VECTOR_BYTES == 64 || defined(__aarch64__)
+constexpr int accumulators = 24;
+#else
+constexpr int accumulators = 12;
+#endif
+
+template <typename T>
+inline Vec<T> load(const T* p) {
+    return *reinterpret_cast<const Vec<T>*>(p);
+}
+
+template <typename T>
+inline void store(T* p, Vec<T> v) {
+    *reinterpret_cast<Vec<T>*>(p) = v;
+}
+
+template <typename T>
+inline Vec<T> splat(T value) {
+    return value - Vec<T>{};  // x - 0 is x for every x, so that only the broadcast remains
+}
+
+// max(v, 0) that lets NaN through, as torch's relu does.
+template <typename T>
+inline Vec<T> relu(Vec<T> v) {
+    const Vec<T> zero{};
+    return zero > v ? zero : v;
+}
+
+// `v` where `gate` is positive, else 0.
+template <typename T>
+inline Vec<T> where_positive(Vec<T> gate, Vec<T> v) {
+    const Vec<T> zero{};
+    return gate > zero ? v : zero;
+}
+
+template <typename T>
+inline T sum(Vec<T> v) {
+    T total = 0;
+    for (int i = 0; i < lanes<T>; i++) total += v[i];
+    return total;
+}
+
+template <typename T>
+constexpr int vectors(int channels) {
+    return (channels + lanes<T> - 1) / lanes<T>;
+}
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn

@@ -1,0 +1,113 @@
+// All layers of one tile while it lies in cache: every norm but batch norm in training. Nothing is kept between forward and backward:
+// backward computes the tile's activations again, which costs less than writing them to memory and reading them back.
+#pragma once
+
+#include <omp.h>
+
+#include "layer.hpp"
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+// One tile's activations: two alternating planes in forward, all of them in backward, which also needs the activated part of residual layers
+// and the inputs of norms.
+template <typename T>
+class Activations {
+public:
+    Activations(const Network<T>& net, bool keep)
+        : keep_(keep),
+          own_act_(keep && net.stack.residual),
+          own_z_(keep && net.stack.norm != Norm::none),
+          layers_(net.stack.num_layers),
+          input_(plane_rows(net.stack.partition) * net.in_stride),
+          plane_(plane_rows(net.stack.partition) * net.stride) {}
+
+    int64_t elements() const { return input_ + plane_ * (keep_ ? layers_ * (1 + own_act_ + own_z_) : 2); }
+    void place(T* memory) { memory_ = memory; }
+
+    T* h(int l) const { return l == 0 ? memory_ : memory_ + input_ + plane_ * (keep_ ? l - 1 : (l - 1) % 2); }
+    T* act(int l) const { return own_act_ ? h(layers_ + 1 + l) : h(l + 1); }
+    T* z(int l) const { return own_z_ ? h(layers_ * (1 + own_act_) + 1 + l) : act(l); }
+
+private:
+    bool keep_, own_act_, own_z_;
+    int layers_;
+    int64_t input_, plane_;
+    T* memory_ = nullptr;
+};
+
+template <typename T>
+void forward_tile(const Network<T>& net, const Tile& tile, const Activations<T>& a, T* aggregated) {
+    load_input(net, tile, a.h(0));
+    for (int l = 0; l < net.stack.num_layers; l++) forward_layer(net, l, tile, a.h(l), aggregated, a.z(l), a.act(l), a.h(l + 1));
+}
+
+template <typename T>
+int64_t work_plane(const Network<T>& net) {
+    return plane_rows(net.stack.partition) * (net.stride > net.in_stride ? net.stride : net.in_stride);
+}
+
+template <typename T>
+void forward_local(const Network<T>& net, const ForwardOutputs<T>& out) {
+    const Stack<T>& s = net.stack;
+    const int64_t scratch_size = Activations<T>(net, false).elements() + work_plane(net);
+    const Array<T> scratch(scratch_size * s.num_threads);
+#pragma omp parallel num_threads(s.num_threads)
+    {
+        T* memory = scratch.data() + omp_get_thread_num() * scratch_size;
+        zero(memory, scratch_size);
+        Activations<T> a(net, false);
+        a.place(memory + work_plane(net));
+#pragma omp for schedule(dynamic, 4)
+        for (int t = 0; t < s.partition.num_tiles; t++) {
+            const Tile& tile = s.partition.tiles[t];
+            forward_tile(net, tile, a, memory);
+            pool_forward(net, tile, a.h(s.num_layers), out.pooled);
+        }
+    }
+}
+
+template <typename T>
+void backward_tile(const Network<T>& net, const Tile& tile, const Activations<T>& a, T* work, T* partial, const Gradients<T>& grads) {
+    const Stack<T>& s = net.stack;
+    const int64_t plane = work_plane(net);
+    T *aggregated = work, *grad_h = work + plane, *separate = work + 2 * plane;
+    forward_tile(net, tile, a, aggregated);
+    pool_backward(net, tile, grads.pooled, a.h(s.num_layers), grad_h);
+    for (int l = s.num_layers - 1; l >= 0; l--) {
+        T* grad_z = s.adds_input(l) ? separate : grad_h;
+        T* grad_in = l > 0 || grads.x != nullptr ? grad_h : nullptr;
+        const PartialLayer<T> sums = partial_layer(net, partial, l);
+        backward_rows(net, l, tile, grad_h, a.act(l), a.z(l), grad_z, sums);
+        backward_linear(net, l, tile, a.h(l), grad_z, aggregated, grad_h, grad_in, sums.weight);
+    }
+    if (grads.x != nullptr) store_input_gradient(net, tile, grad_h, grads.x);
+}
+
+template <typename T>
+void backward_local(const Network<T>& net, const Gradients<T>& grads) {
+    const Stack<T>& s = net.stack;
+    const int64_t partial_size = partial_elements(net, s.num_layers);
+    const int64_t scratch_size = Activations<T>(net, true).elements() + 3 * work_plane(net);
+    const Array<T> partials(partial_size * s.partition.num_chunks);
+    const Array<T> scratch(scratch_size * s.num_threads);
+#pragma omp parallel num_threads(s.num_threads)
+    {
+        T* memory = scratch.data() + omp_get_thread_num() * scratch_size;
+        zero(memory, scratch_size);
+        Activations<T> a(net, true);
+        a.place(memory + 3 * work_plane(net));
+#pragma omp for schedule(dynamic, 1)
+        for (int chunk = 0; chunk < s.partition.num_chunks; chunk++) {
+            T* partial = partials.data() + chunk * partial_size;
+            zero(partial, partial_size);
+            for (int t = s.partition.chunk_ptr[chunk]; t < s.partition.chunk_ptr[chunk + 1]; t++) {
+                backward_tile(net, s.partition.tiles[t], a, memory, partial, grads);
+            }
+        }
+    }
+    reduce_partials(net, partials.data(), partial_size, grads);
+}
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn
