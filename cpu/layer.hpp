@@ -35,7 +35,7 @@ void forward_layer(const Network<T>& net, int l, const Tile& tile, const T* h, T
     const Stack<T>& s = net.stack;
     const Layer<T>& layer = net[l];
     const bool adds_input = s.adds_input(l);
-    if (s.normed(l) || adds_input || !s.activated(l) || s.dropout_rate() > 0) {
+    if (act != h_out || s.normed(l) || adds_input || !s.activated(l) || s.dropout_rate() > 0) {
         linear(net, l, tile, h, aggregated, z);
         activate(net, l, tile, z, adds_input ? h : nullptr, act, h_out);
         return;

@@ -5,15 +5,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from molgcn.errors import UserError
+from molgcn.ops import HAS_CPU_EXTENSION
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
 
 BACKENDS = ("auto", "fused", "pyg")
 STRATEGIES = ("auto", "stack", "vertex", "edge", "neighbor_group")
+NO_EXTENSION = (
+    "backend=fused was installed without its C++ extension. With a C++17 compiler present run `pip install -e .` again, or use backend=pyg."
+)
 
 
 class Backend(Protocol):
@@ -31,16 +36,17 @@ class Backend(Protocol):
 
 
 def resolve_backend(name: str) -> Backend:
-    """The backend called `name`; "auto" is the best there is in this version.
+    """The backend called `name`; "auto" is fused where its operators can run, else pyg.
 
     Raises:
-        UserError: for an unknown name, or a backend that this version or machine does not have.
+        UserError: for an unknown name, or a backend that this machine does not have.
     """
     if name not in BACKENDS:
         raise UserError(f"backend={name} is unknown. Expected one of {', '.join(BACKENDS)}.")
-    if name == "fused":
-        raise UserError("backend=fused is not in this version. Use backend=pyg, or backend=auto, which takes the best there is.")
-    return import_module("molgcn.nn.pyg")
+    runs_fused = HAS_CPU_EXTENSION or torch.cuda.is_available()
+    if name == "fused" and not runs_fused:
+        raise UserError(NO_EXTENSION)
+    return import_module("molgcn.nn.fused" if name != "pyg" and runs_fused else "molgcn.nn.pyg")
 
 
 def check_strategy(strategy: str, backend: str) -> str:

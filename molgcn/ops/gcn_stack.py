@@ -30,8 +30,8 @@ class StackInputs(NamedTuple):
         biases: L tensors [H].
         norm_weights: K tensors [H]; K = L - 1, or L with `last_activation`; empty without norm. Likewise
         norm_biases: K tensors [H],
-        running_means: K tensors [H] with norm="batch", else empty,
-        running_vars: K tensors [H] with norm="batch", else empty.
+        running_means: K tensors [H] with norm="batch", else empty; empty too for the backward of batch norm in training; likewise
+        running_vars: K tensors [H].
         seed: int64 [1] on x's device, key of the dropout's random numbers; read only when `training` and `dropout` > 0.
         pool: "mean", "sum" or "max" over each molecule's atoms; of equal largest atoms each takes an equal share of the gradient.
         norm: "batch", "layer" or None.
@@ -241,9 +241,13 @@ def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
     _, means, variances, saved = output
     ctx.mark_non_differentiable(means, variances, saved)
     ctx.set_materialize_grads(False)
-    ctx.lengths = [len(value) if isinstance(value, (list, tuple)) else None for value in inputs[:_NUM_TENSORS]]
-    ctx.options = inputs[_NUM_TENSORS:]
-    ctx.save_for_backward(saved, *(tensor for value in inputs[:_NUM_TENSORS] for tensor in _as_list(value)))
+    ctx.structure = [len(value) if isinstance(value, (list, tuple)) else None for value in inputs[:_NUM_TENSORS]]
+    stack = StackInputs(*inputs)
+    if stack.batch_statistics:  # backward does without the running ones, which the caller may overwrite
+        stack = stack._replace(running_means=[], running_vars=[])
+    ctx.options = stack[_NUM_TENSORS:]
+    ctx.lengths = [len(value) if isinstance(value, (list, tuple)) else None for value in stack[:_NUM_TENSORS]]
+    ctx.save_for_backward(saved, *(tensor for value in stack[:_NUM_TENSORS] for tensor in _as_list(value)))
 
 
 def _as_list(value: Any) -> Any:
@@ -251,19 +255,21 @@ def _as_list(value: Any) -> Any:
 
 
 def _backward(ctx: Any, grad_pooled: Tensor | None, *_: Any) -> tuple:
-    none = StackInputs(*(None,) * len(StackInputs._fields))  # type: ignore[arg-type]
+    no_gradients = [None if length is None else [None] * length for length in ctx.structure] + [None] * len(ctx.options)
     if grad_pooled is None:
-        return none
+        return tuple(no_gradients)
     saved, *tensors = ctx.saved_tensors
     remaining = iter(tensors)
-    values = [next(remaining) if length is None else [next(remaining) for _ in range(length)] for length in ctx.lengths]
+    values: list[Any] = [next(remaining) if length is None else [next(remaining) for _ in range(length)] for length in ctx.lengths]
     inputs = StackInputs(*values, *ctx.options)
     if not inputs.save_for_backward:
         raise RuntimeError("gcn_stack ran with save_for_backward=False; run it with True to take gradients")
     needs_grad_x = ctx.needs_input_grad[0]
     grad_x, weights, biases, norm_weights, norm_biases = torch.ops.molgcn.gcn_stack_backward(grad_pooled, saved, needs_grad_x, *inputs)
-    gradients = none._replace(weights=weights, biases=biases, norm_weights=norm_weights, norm_biases=norm_biases)
-    return gradients._replace(x=grad_x) if needs_grad_x else gradients
+    gradients: dict[str, Any] = {"weights": weights, "biases": biases, "norm_weights": norm_weights, "norm_biases": norm_biases}
+    if needs_grad_x:
+        gradients["x"] = grad_x
+    return tuple(gradients.get(name, nothing) for name, nothing in zip(StackInputs._fields, no_gradients, strict=True))
 
 
 def _no_second_order(ctx: Any, *grads: Any) -> tuple:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn import _cpu
+import molgcn._cpu as _cpu
 from molgcn.ops.gcn_stack import POOLS, StackInputs, empty_gradients, empty_outputs, empty_saved, keeps
 
 _NORMS = (None, "batch", "layer")
@@ -55,9 +55,13 @@ def _supported(inputs: StackInputs) -> StackInputs:
         raise TypeError(f"gcn_stack: the CPU computes in float32 or float64, not {inputs.x.dtype}; convert x and the parameters")
     if inputs.strategy not in STRATEGIES:
         raise ValueError(f"gcn_stack: strategy={inputs.strategy} is for CUDA; on the CPU use {' or '.join(STRATEGIES)}")
-    x, ptr, rowptr, col = (tensor.contiguous() for tensor in inputs[:4])
-    lists = [[tensor.contiguous() for tensor in tensors] for tensors in inputs[5:11]]
-    return StackInputs(x, ptr, rowptr, col, None, *lists, *inputs[11:])
+    return StackInputs(*(_contiguous(value) for value in inputs))  # type: ignore[arg-type]
+
+
+def _contiguous(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [tensor.contiguous() for tensor in value]
+    return value.contiguous() if isinstance(value, Tensor) else value
 
 
 def _addresses(tensors: list[Tensor]) -> list[int]:

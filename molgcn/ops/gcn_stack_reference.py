@@ -29,7 +29,7 @@ def gcn_stack_reference(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
                 variances.append(variance)
             out = out.relu()
             if inputs.dropout_rate > 0:
-                out = out * keep_mask(inputs.seed, layer, *out.shape, inputs.dropout) / (1 - inputs.dropout)
+                out = out * keep_mask(inputs.seed, layer, out.shape[0], out.shape[1], inputs.dropout) / (1 - inputs.dropout)
         h = out + h if inputs.residual and out.shape == h.shape else out
     none = x.new_empty(0, inputs.hidden_channels)
     statistics = (torch.stack(means), torch.stack(variances)) if inputs.batch_statistics and means else (none, none)

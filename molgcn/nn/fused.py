@@ -1,0 +1,124 @@
+"""backend=fused: all layers and the pooling by this project's operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from molgcn.data.batch import GraphBatch
+from molgcn.errors import UserError
+from molgcn.nn.backend import NO_EXTENSION
+from molgcn.ops import HAS_CPU_EXTENSION, StackInputs, gcn_stack
+
+if TYPE_CHECKING:
+    from molgcn.nn.gcn import GCN
+
+name = "fused"
+
+
+class GCNConv(nn.Module):
+    """The parameters of one graph convolution, named as PyG's; computed by :func:`pooled` together with the other layers."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(in_channels, out_channels, bias=False)
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+
+    def forward(self, *args: Any) -> Tensor:
+        """Not available: the layers run as one.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError(
+            "A single layer of backend=fused cannot be called: all layers run as one operator. Call the GCN, or use backend=pyg."
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.lin.in_features}, {self.lin.out_features})"
+
+
+def conv(model: GCN, in_channels: int, out_channels: int) -> nn.Module:
+    """:class:`GCNConv`."""
+    return GCNConv(in_channels, out_channels)
+
+
+def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
+    """All layers and the pooling: [B, H].
+
+    Raises:
+        UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
+    """
+    if not isinstance(batch, GraphBatch):
+        batch = GraphBatch.from_pyg(batch)
+    _check_device(batch.x.device, model.strategy)
+    convs: list[Any] = list(model.convs)
+    norms: list[Any] = list(model.norms)
+    weights = [layer.lin.weight for layer in convs]
+    x = batch.x if model.embed is None else model.embed(batch.x).to(weights[0].dtype)
+    statistics = norms if model.norm == "batch" else []
+    training = model.training
+    if any(norm.training != training for norm in statistics):
+        raise UserError(
+            "Batch norms in another mode than their model: backend=fused runs all in one mode. Call train() or eval() on the model."
+        )
+    if training and statistics and x.shape[0] == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
+    inputs = StackInputs(
+        x,
+        batch.ptr,
+        batch.rowptr,
+        batch.col,
+        getattr(batch, "tile_ptr", None),
+        weights,
+        [layer.bias for layer in convs],
+        [norm.weight for norm in norms],
+        [norm.bias for norm in norms],
+        [norm.running_mean for norm in statistics],
+        [norm.running_var for norm in statistics],
+        _seed(x.device, model.dropout if training else 0.0),
+        pool=model.pool,
+        norm=model.norm,
+        residual=model.residual,
+        add_self_loops=model.add_self_loops,
+        last_activation=model.last_activation,
+        dropout=model.dropout,
+        eps=norms[0].eps if norms else 1e-5,
+        momentum=norms[0].momentum if statistics else 0.1,
+        training=training,
+        precision=_precision(x.device),
+        strategy=model.strategy,
+        save_for_backward=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in model.parameters())),
+    )
+    out, means, variances = gcn_stack(inputs)
+    if training and statistics and x.shape[0] > 0:
+        with torch.no_grad():
+            torch._foreach_copy_([norm.running_mean for norm in norms], list(means.unbind()))
+            torch._foreach_copy_([norm.running_var for norm in norms], list(variances.unbind()))
+            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
+    return out
+
+
+def _check_device(device: torch.device, strategy: str) -> None:
+    if device.type != "cpu":
+        return
+    if not HAS_CPU_EXTENSION:
+        raise UserError(NO_EXTENSION)
+    if strategy not in ("auto", "stack"):
+        raise UserError(f"backend.strategy={strategy} is for CUDA. On the CPU use auto or stack.")
+
+
+def _seed(device: torch.device, dropout: float) -> Tensor:
+    """Key of the dropout's numbers, from torch's generator; drawn on the device, so that a captured step draws anew on every replay."""
+    if dropout == 0.0:
+        return torch.zeros(1, dtype=torch.int64, device=device)
+    return torch.randint(-(2**63), 2**63 - 1, (1,), device=device)
+
+
+def _precision(device: torch.device) -> str:
+    """What PyTorch's own switches allow: autocast's dtype, else the float32 matmul precision."""
+    if torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.bfloat16:
+        return "bf16"
+    return {"highest": "float32", "high": "tf32", "medium": "bf16"}[torch.get_float32_matmul_precision()]
