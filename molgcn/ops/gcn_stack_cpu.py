@@ -55,7 +55,7 @@ def _supported(inputs: StackInputs) -> StackInputs:
         raise TypeError(f"gcn_stack: the CPU computes in float32 or float64, not {inputs.x.dtype}; convert x and the parameters")
     if inputs.strategy not in STRATEGIES:
         raise ValueError(f"gcn_stack: strategy={inputs.strategy} is for CUDA; on the CPU use {' or '.join(STRATEGIES)}")
-    return StackInputs(*(_contiguous(value) for value in inputs))  # type: ignore[arg-type]
+    return StackInputs(*(_contiguous(value) for value in inputs))
 
 
 def _contiguous(value: Any) -> Any:
