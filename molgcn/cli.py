@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from molgcn.overrides import check_overrides, quote_paths
 from molgcn.resources import resource
 
 MISTAKE = 2
+_MACHINE_LIMITS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def main() -> None:
@@ -38,12 +41,18 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
         try:
             return job(config)
         except UserError as error:
-            _print_mistake(error)
-            failures.append(str(error))
-            return None
+            mistake = error
+        except OSError as error:
+            if error.errno not in _MACHINE_LIMITS:
+                raise
+            mistake = _machine_limit(error)
+        _print_mistake(mistake)
+        failures.append(str(mistake))
+        return None
 
     conf = resource("conf")
     arguments = sys.argv[1:]
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # exceptions reach us, and a real bug shows its whole traceback
     try:
         arguments = quote_paths(arguments)
         if not {"--help", "-h", "--hydra-help", "--version"} & set(arguments):
@@ -55,11 +64,22 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
     except UserError as error:
         _print_mistake(error)
         sys.exit(MISTAKE)
+    except OSError as error:
+        _print_mistake(_machine_limit(error))
+        sys.exit(MISTAKE)
     except OmegaConfBaseException as error:
         _print_mistake(UserError(f"The configuration cannot be read: {' '.join(str(error).split())}"))
         sys.exit(MISTAKE)
     if failures:
         sys.exit(MISTAKE)
+
+
+def _machine_limit(error: OSError) -> UserError:
+    place = f" at {error.filename}" if error.filename else ""
+    return UserError(
+        f"Writing failed{place}: {error.strerror or error}. Free disk space, or choose a folder that can be written with hydra.run.dir= (runs) "
+        "or dataset.cache_dir= (packed molecules). What was written before is intact."
+    )
 
 
 def _print_mistake(error: UserError) -> None:

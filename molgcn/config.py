@@ -154,6 +154,10 @@ class Config:
     resume: str | None = None
     ckpt_path: str | None = None
 
+    def __post_init__(self) -> None:
+        """Checks the seed."""
+        _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists and scalars, as a checkpoint or a YAML file takes them."""
         return asdict(self)

@@ -86,7 +86,9 @@ class RunCheckpoint(Checkpoint):
         self.best_loss = float("inf")
         self.best_epoch: int | None = None
         self._written = time.monotonic()
+        self._between_epochs = False
         self._rng_to_restore: dict[str, Any] | None = None
+        self._loader_to_restore: dict[str, Any] | None = None
 
     @property
     def last_path(self) -> Path:
@@ -97,6 +99,12 @@ class RunCheckpoint(Checkpoint):
     def best_path(self) -> Path:
         """The checkpoint with the lowest validation loss."""
         return self.folder / "best.ckpt"
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Puts the training loader where the interrupted one stood; Lightning itself forgets to when the loader was made before its loops."""
+        if self._loader_to_restore is not None:
+            trainer.datamodule.timed_train_loader.load_state_dict(self._loader_to_restore)  # type: ignore[attr-defined]
+            self._loader_to_restore = None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Takes the generators back just before the first batch, after everything that draws from them at start-up."""
@@ -124,7 +132,9 @@ class RunCheckpoint(Checkpoint):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Writes `last.ckpt`; Lightning runs checkpoint callbacks after all others."""
+        self._between_epochs = True
         self._save(trainer, self.last_path)
+        self._between_epochs = False
 
     def _save(self, trainer: Trainer, path: Path) -> None:
         trainer.save_checkpoint(path)
@@ -132,12 +142,16 @@ class RunCheckpoint(Checkpoint):
             self._written = time.monotonic()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Adds the state of all random number generators, which Lightning leaves out, and how far metrics.csv was written."""
+        """Adds what Lightning leaves out: the loader's place, all random number generators and how far metrics.csv was written."""
+        checkpoint["train_loader"] = trainer.datamodule.timed_train_loader.state_dict()  # type: ignore[attr-defined]
         checkpoint["rng"] = rng_state()
+        if self._between_epochs:
+            _complete_epoch(checkpoint["loops"]["fit_loop"])
         checkpoint["metrics_csv_size"] = next(logger.size for logger in trainer.loggers if isinstance(logger, MetricsCSV))
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keeps the generators' state for the first batch."""
+        """Keeps the loader's place for the start and the generators' state for the first batch."""
+        self._loader_to_restore = checkpoint["train_loader"]
         self._rng_to_restore = checkpoint["rng"]
 
     def state_dict(self) -> dict[str, Any]:
@@ -147,3 +161,16 @@ class RunCheckpoint(Checkpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continues from :meth:`state_dict`."""
         self.best_loss, self.best_epoch = state_dict["best_loss"], state_dict["best_epoch"]
+
+
+def _complete_epoch(fit_loop: dict[str, Any]) -> None:
+    """Makes the loops' state that of a run about to start its next epoch.
+
+    Lightning counts an epoch as completed only after the hooks in which checkpoints are written, and under `trainer.max_steps` resumes such
+    a state in the epoch that is over.
+    """
+    epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
+    for counts in (epochs["total"], epochs["current"]):
+        counts["completed"] = counts["processed"]
+    batches["current"] = dict.fromkeys(batches["current"], 0)
+    batches["is_last_batch"] = False
