@@ -7,10 +7,12 @@ namespace nb = nanobind;
 
 namespace molgcn {
 void bind_gcn_stack(nb::module_& m);
+void bind_collate(nb::module_& m);
 }
 
 NB_MODULE(_cpu, m) {
     m.doc() = "C++ operators of molgcn";
     m.def("max_threads", &omp_get_max_threads, "Threads that OpenMP would use by default.");
     molgcn::bind_gcn_stack(m);
+    molgcn::bind_collate(m);
 }

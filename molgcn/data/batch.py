@@ -30,7 +30,14 @@ class GraphBatch:
         indices: int64 [B], the molecules' places in the packed set; default 0, 1, ...
         tile_nodes: T, node places a tile; default 64, or 128 where a molecule needs it.
         tile_ptr: int32 [tiles + 1], first molecule of each tile; default as many molecules a tile as fit, in their order.
+
+    Attributes:
+        padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
+        counts: of a padded batch: int32 [4] on its device, molecules, atoms, bonds and tiles in use; else None.
     """
+
+    padded: GraphBatch | None = None
+    counts: Tensor | None = None
 
     def __init__(
         self,
@@ -154,10 +161,12 @@ class GraphBatch:
         return self._map(Tensor.clone)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
-        tensors = (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)
-        planned = vars(self).get("tile_ptr")
-        tile_ptr = None if planned is None else function(planned)
-        return GraphBatch(*map(function, tensors), tile_nodes=vars(self).get("tile_nodes"), tile_ptr=tile_ptr)
+        tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
+        tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)
+        return GraphBatch(*tensors, tile_nodes=vars(self).get("tile_nodes"), tile_ptr=tile_ptr)
+
+    def _planned_tiles(self) -> Tensor | None:
+        return vars(self).get("tile_ptr")
 
     def to_pyg(self) -> Any:
         """As a `torch_geometric.data.Batch` with x, edge_index, y, batch, ptr and indices."""

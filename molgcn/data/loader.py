@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
+from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.planning import PlanAhead
 from molgcn.data.sampler import MoleculeSampler
+from molgcn.data.slots import Capacity, Slot
+from molgcn.data.tiles import HAS_EXTENSION
+
+log = logging.getLogger(__name__)
 
 
 class MoleculeLoader(ABC):
@@ -49,7 +57,9 @@ class MoleculeLoader(ABC):
         self.molecules = molecules
         self.batch_size = batch_size
         self.device = torch.device(device)
-        self.sampler = MoleculeSampler(molecules.num_nodes_per_graph, batch_size, shuffle, seed, rank, world_size, drop_last)
+        sizes = molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr)
+        self.sampler = MoleculeSampler(*sizes, batch_size, shuffle, seed, rank, world_size, drop_last)
+        self.plan = PlanAhead(self.sampler)
 
     def __len__(self) -> int:
         """Batches an epoch."""
@@ -84,11 +94,47 @@ class MoleculeLoader(ABC):
 
 
 class PackedLoader(MoleculeLoader):
-    """Gathers batches from the packed arrays: no Python object per molecule. Arguments as :class:`MoleculeLoader`."""
+    """Gathers batches from the packed arrays into two slots of fixed stride, one filled while the other is computed on.
+
+    A batch is a view of its slot, valid until the next one is asked for (:class:`molgcn.data.slots.SlotBatch`); `batch.clone()` keeps
+    it, `batch.padded` is the slot in its full, never changing shape.
+
+    Args:
+        molecules: the set.
+        batch_size: molecules a batch, B.
+        num_threads: that gather, beside the threads that compute.
+        slot_nodes: atoms a slot has places for; default what the set's B largest molecules have.
+        slot_edges: bonds a slot has places for; default likewise.
+        options: as :class:`MoleculeLoader`.
+
+    Raises:
+        UserError: when `slot_nodes` or `slot_edges` is less than some batch of the set may need.
+    """
+
+    def __init__(
+        self,
+        molecules: PackedMolecules,
+        batch_size: int,
+        *args: Any,
+        num_threads: int = 1,
+        slot_nodes: int | None = None,
+        slot_edges: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(molecules, batch_size, *args, **options)
+        self.capacity = Capacity.of(molecules, batch_size, slot_nodes, slot_edges)
+        self._feed = None
+        if HAS_EXTENSION:
+            self._feed = CPUFeed(molecules, Slot.pair(molecules, self.capacity), num_threads)
+        else:
+            log.warning("Batches are gathered by NumPy, since the C++ extension is not built: run `pip install -e .` with a compiler.")
 
     def read(self, epoch: int, start: int) -> Iterator[GraphBatch]:
         """The batches of `epoch` from number `start` on."""
-        plan = self.sampler.plan(epoch)
+        plan = self.plan(epoch)
+        if self._feed is not None:
+            yield from self._feed.read(plan, start)
+            return
         for number in range(start, len(plan)):
             indices, tile_ptr = plan.batch(number)
             yield GraphBatch.from_packed(self.molecules, indices, tile_ptr).to(self.device, non_blocking=True)
@@ -115,7 +161,7 @@ class PyGLoader(MoleculeLoader):
         """The batches of `epoch` from number `start` on."""
         from torch_geometric.loader import DataLoader
 
-        plan = self.sampler.plan(epoch)
+        plan = self.plan(epoch)
         order = [plan.batch(number)[0].tolist() for number in range(start, len(plan))]
         loader = DataLoader(
             self._data,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from molgcn.data.tiles import best_fit, tile_size
+from molgcn.data.segments import pointers
+from molgcn.data.tiles import plan_tiles, tile_size
 from molgcn.errors import UserError
 
 
@@ -19,12 +19,16 @@ class EpochPlan:
     Attributes:
         order: int64 [n], the molecules, batch after batch, within a batch tile after tile.
         batch_ptr: int64 [K + 1], first molecule of each batch in `order`.
+        node_ptr: int64 [n + 1], first atom of each molecule of `order`, counted through the epoch.
+        edge_ptr: int64 [n + 1], first bond of each.
         tile_ptr: int32, the batches' tile pointers one after the other, each starting with 0.
         tile_starts: int64 [K + 1], where each batch's tile pointers start.
     """
 
     order: np.ndarray
     batch_ptr: np.ndarray
+    node_ptr: np.ndarray
+    edge_ptr: np.ndarray
     tile_ptr: np.ndarray
     tile_starts: np.ndarray
 
@@ -45,6 +49,7 @@ class MoleculeSampler:
 
     Args:
         num_nodes: int [M], atoms a molecule.
+        num_edges: int [M], bonds a molecule.
         batch_size: molecules a batch, B; the last batch may be shorter.
         shuffle: False takes the molecules in order.
         seed: of the permutations; with the epoch it decides everything.
@@ -59,6 +64,7 @@ class MoleculeSampler:
     def __init__(
         self,
         num_nodes: np.ndarray,
+        num_edges: np.ndarray,
         batch_size: int,
         shuffle: bool = True,
         seed: int = 0,
@@ -73,6 +79,7 @@ class MoleculeSampler:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is outside 0 ... {world_size - 1}")
         self.num_nodes = np.ascontiguousarray(num_nodes, np.int64)
+        self.num_edges = np.ascontiguousarray(num_edges, np.int64)
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
@@ -109,16 +116,10 @@ class MoleculeSampler:
 
     def plan(self, epoch: int) -> EpochPlan:
         """The batches of the given epoch."""
-        order = self.molecules(epoch)
+        order = np.ascontiguousarray(self.molecules(epoch))
         batch_ptr = np.minimum(np.arange(len(self) + 1) * self.batch_size, len(order))
-        parts, tiles = [], []
-        for start, end in pairwise(batch_ptr):
-            batch = order[start:end]
-            places, tile_ptr = best_fit(self.num_nodes[batch], self.tile_nodes)
-            parts.append(batch[places])
-            tiles.append(tile_ptr)
-        tile_starts = np.cumsum([0] + [len(tile_ptr) for tile_ptr in tiles])
-        return EpochPlan(np.concatenate(parts), batch_ptr, np.concatenate(tiles), tile_starts)
+        tile_ptr, tile_starts = plan_tiles(order, batch_ptr, self.num_nodes, self.tile_nodes)
+        return EpochPlan(order, batch_ptr, pointers(self.num_nodes[order]), pointers(self.num_edges[order]), tile_ptr, tile_starts)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next to be read, from its start; without effect while it is half read, so that a resumed epoch goes on."""

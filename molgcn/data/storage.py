@@ -70,7 +70,7 @@ def load_packed(folder: Path) -> PackedMolecules:
             features=meta["features"],
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
         )
-        _check_lengths(molecules)
+        _check(molecules)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError) as error:
         raise UserError(
             f"{folder} is not a readable packed set: {error}. Expected a folder written by PackedMolecules.save; delete it and pack again."
@@ -83,8 +83,13 @@ def _open(path: Path) -> np.ndarray:
     return array
 
 
-def _check_lengths(molecules: PackedMolecules) -> None:
+def _check(molecules: PackedMolecules) -> None:
+    """That the arrays fit each other in length and content: batches are gathered from them without further checks."""
     count = len(molecules)
+    for name, least in (("node_ptr", 1), ("edge_ptr", 0)):
+        ptr = getattr(molecules, name)
+        if ptr.dtype != np.int64 or ptr.ndim != 1 or count < 1 or ptr[0] != 0 or np.diff(ptr).min() < least:
+            raise ValueError(f"{name}.npy is not a list of int64 offsets that start with 0 and increase")
     expected = {
         "edge_ptr": count + 1,
         "degree": molecules.num_nodes,
@@ -98,5 +103,17 @@ def _check_lengths(molecules: PackedMolecules) -> None:
             raise ValueError(f"{name}.npy has {len(getattr(molecules, name))} entries where {length} belong")
     if molecules.smiles is not None and len(molecules.smiles) != count:
         raise ValueError(f"there are {len(molecules.smiles)} SMILES for {count} molecules")
-    if molecules.table is not None and len(molecules.x) and int(molecules.x.max()) >= len(molecules.table):
+    for name in ("degree", "neighbors") + (() if molecules.table is None else ("x",)):
+        if getattr(molecules, name).dtype not in (np.uint8, np.uint16):
+            raise ValueError(f"{name}.npy is of type {getattr(molecules, name).dtype}, not uint8 or uint16")
+    for name in ("targets", "x" if molecules.table is None else "table"):
+        array = getattr(molecules, name)
+        if array.dtype != np.float32 or array.ndim != 2:
+            raise ValueError(f"{name}.npy is no float32 matrix")
+    if molecules.table is not None and int(molecules.x.max()) >= len(molecules.table):
         raise ValueError("x.npy holds a code beyond table.npy")
+    bonds = np.diff(molecules.edge_ptr)
+    if not np.array_equal(np.add.reduceat(molecules.degree, molecules.node_ptr[:-1], dtype=np.int64), bonds):
+        raise ValueError("degree.npy does not add up to edge_ptr.npy")
+    if np.any(molecules.neighbors >= np.repeat(molecules.num_nodes_per_graph, bonds)):
+        raise ValueError("neighbors.npy holds an atom that its molecule does not have")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from itertools import pairwise
+
 import numpy as np
 
 TILE_SIZES = (64, 128)
+HAS_EXTENSION = find_spec("molgcn._cpu") is not None
 
 
 def tile_size(max_atoms: int) -> int:
@@ -50,6 +54,31 @@ def best_fit(sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarray
     tile_ptr = np.zeros(len(runs) + 1, np.int32)
     np.cumsum([len(run) for run in runs], out=tile_ptr[1:])
     return order, tile_ptr
+
+
+def plan_tiles(order: np.ndarray, batch_ptr: np.ndarray, sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Reorders, in place, the molecules of every batch by :func:`best_fit`; in C++ where the extension is built.
+
+    Args:
+        order: int64 [n], molecules, batch after batch.
+        batch_ptr: int64 [K + 1], first molecule of each batch in `order`.
+        sizes: int64 [M], atoms a molecule.
+        tile_nodes: T, node places a tile.
+
+    Returns:
+        `tile_ptr` int32, the batches' tile pointers one after the other, each starting with 0.
+        `tile_starts` int64 [K + 1], where each batch's start.
+    """
+    if HAS_EXTENSION:
+        from molgcn._cpu import plan_tiles as plan
+
+        return plan(order, batch_ptr, sizes, tile_nodes)
+    tiles = []
+    for start, end in pairwise(batch_ptr):
+        places, tile_ptr = best_fit(sizes[order[start:end]], tile_nodes)
+        order[start:end] = order[start:end][places]
+        tiles.append(tile_ptr)
+    return np.concatenate(tiles), np.cumsum([0] + [len(tile_ptr) for tile_ptr in tiles])
 
 
 def next_fit(ptr: np.ndarray, tile_nodes: int) -> np.ndarray:

@@ -1,0 +1,165 @@
+// Python's view of the data path: plan_tiles and Collator.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "best_fit.hpp"
+#include "collator.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace molgcn {
+namespace {
+
+template <class T>
+using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
+using Longs = Array<const int64_t>;
+using Ints = Array<const int32_t>;
+using Bytes = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+nb::tuple plan_tiles(Array<int64_t> order, Longs batch_ptr, Longs sizes, int tile_nodes) {
+    auto tile_ptr = std::make_unique<std::vector<int32_t>>();
+    auto starts = std::make_unique<std::vector<int64_t>>(1, 0);
+    {
+        nb::gil_scoped_release release;
+        const int64_t batches = static_cast<int64_t>(batch_ptr.size()) - 1, count = static_cast<int64_t>(order.size());
+        for (int64_t i = 0; i < count; ++i)
+            if (order.data()[i] < 0 || order.data()[i] >= static_cast<int64_t>(sizes.size())) throw std::out_of_range("a molecule is not in the set");
+        if (batches < 0 || batch_ptr.data()[0] != 0 || batch_ptr.data()[batches] != count) throw std::invalid_argument("batch_ptr does not fit order");
+        BestFit planner(tile_nodes);
+        for (int64_t batch = 0; batch < batches; ++batch) {
+            const int64_t begin = batch_ptr.data()[batch], end = batch_ptr.data()[batch + 1];
+            if (begin > end || end > count) throw std::invalid_argument("batch_ptr decreases");
+            planner.plan(order.data() + begin, end - begin, sizes.data(), *tile_ptr);
+            starts->push_back(static_cast<int64_t>(tile_ptr->size()));
+        }
+    }
+    const auto owned = [](auto vector) {
+        auto* raw = vector.release();
+        using V = std::remove_pointer_t<decltype(raw)>;
+        nb::capsule owner(raw, [](void* p) noexcept { delete static_cast<V*>(p); });
+        return nb::ndarray<nb::numpy, typename V::value_type, nb::ndim<1>>(raw->data(), {raw->size()}, owner);
+    };
+    return nb::make_tuple(owned(std::move(tile_ptr)), owned(std::move(starts)));
+}
+
+// The arrays of Python objects, kept alive as long as this is.
+class Arrays {
+  public:
+    template <class T>
+    T* get(nb::handle object, const char* name) {
+        Array<T> array;
+        if (!nb::try_cast(object.attr(name), array, false)) throw nb::type_error((std::string("array of another type: ") + name).c_str());
+        kept_.push_back(nb::object(object.attr(name)));
+        return array.data();
+    }
+
+    Bytes bytes(nb::handle object, const char* name) {
+        Bytes array;
+        if (!nb::try_cast(object.attr(name), array, false)) throw nb::type_error((std::string("not an array: ") + name).c_str());
+        kept_.push_back(nb::object(object.attr(name)));
+        return array;
+    }
+
+  private:
+    std::vector<nb::object> kept_;
+};
+
+int uint_bytes(const Bytes& array) {
+    const nb::dlpack::dtype type = array.dtype();
+    if (type != nb::dtype<uint8_t>() && type != nb::dtype<uint16_t>()) throw nb::type_error("expected uint8 or uint16");
+    return type.bits / 8;
+}
+
+class PyCollator {
+  public:
+    PyCollator(nb::handle molecules, nb::handle first, nb::handle second, int threads)
+        : collator_(packed(molecules), {slot(first), slot(second)}, threads) {}
+
+    void start(nb::handle plan, int64_t first, int64_t last) {
+        Arrays arrays;
+        const Plan view{
+            arrays.get<const int64_t>(plan, "order"),    arrays.get<const int64_t>(plan, "batch_ptr"),   arrays.get<const int64_t>(plan, "node_ptr"),
+            arrays.get<const int64_t>(plan, "edge_ptr"), arrays.get<const int64_t>(plan, "tile_starts"), arrays.get<const int32_t>(plan, "tile_ptr"),
+        };
+        {
+            nb::gil_scoped_release release;
+            collator_.start(view, first, last);
+        }
+        plan_ = std::move(arrays);
+    }
+
+    int64_t next() {
+        nb::gil_scoped_release release;
+        return collator_.next();
+    }
+
+    void stop() {
+        nb::gil_scoped_release release;
+        collator_.stop();
+    }
+
+  private:
+    Packed packed(nb::handle molecules) {
+        Packed result{};
+        result.node_ptr = arrays_.get<const int64_t>(molecules, "node_ptr");
+        result.edge_ptr = arrays_.get<const int64_t>(molecules, "edge_ptr");
+        const Bytes degree = arrays_.bytes(molecules, "degree"), neighbors = arrays_.bytes(molecules, "neighbors"), x = arrays_.bytes(molecules, "x");
+        result.degree = degree.data();
+        result.degree_bytes = uint_bytes(degree);
+        result.neighbors = neighbors.data();
+        result.neighbor_bytes = uint_bytes(neighbors);
+        result.x = x.data();
+        result.num_features = nb::cast<int64_t>(molecules.attr("num_features"));
+        if (!molecules.attr("table").is_none()) {
+            result.code_bytes = uint_bytes(x);
+            result.table = arrays_.get<const float>(molecules, "table");
+            result.num_codes = nb::cast<int64_t>(nb::object(molecules.attr("table").attr("shape"))[nb::int_(0)]);
+        } else {
+            arrays_.get<const float>(molecules, "x");  // checks the type
+        }
+        result.targets = arrays_.get<const float>(molecules, "targets");
+        result.num_targets = nb::cast<int64_t>(nb::object(molecules.attr("targets").attr("shape"))[nb::int_(1)]);
+        return result;
+    }
+
+    Slot slot(nb::handle object) {
+        Slot result{};
+        result.x = arrays_.get<float>(object, "x");
+        result.ptr = arrays_.get<int32_t>(object, "ptr");
+        result.rowptr = arrays_.get<int32_t>(object, "rowptr");
+        result.col = arrays_.get<int32_t>(object, "col");
+        result.targets = arrays_.get<float>(object, "targets");
+        result.indices = arrays_.get<int64_t>(object, "indices");
+        result.tile_ptr = arrays_.get<int32_t>(object, "tile_ptr");
+        result.counts = arrays_.get<int32_t>(object, "counts");
+        result.max_graphs = arrays_.bytes(object, "ptr").shape(0) - 1;
+        result.max_nodes = arrays_.bytes(object, "rowptr").shape(0) - 1;
+        result.max_edges = arrays_.bytes(object, "col").shape(0);
+        result.max_tiles = arrays_.bytes(object, "tile_ptr").shape(0) - 1;
+        return result;
+    }
+
+    Arrays arrays_, plan_;  // outlive the threads of collator_, which is destroyed first
+    Collator collator_;
+};
+
+}  // namespace
+
+void bind_collate(nb::module_& m) {
+    m.def("plan_tiles", &plan_tiles, "order"_a, "batch_ptr"_a, "sizes"_a, "tile_nodes"_a,
+          "Reorders the molecules of every batch tile after tile; returns the batches' tile pointers and where each batch's start.");
+    nb::class_<PyCollator>(m, "Collator", "Threads that gather molecules into two slots in turn, one batch ahead of the reader.")
+        .def(nb::init<nb::handle, nb::handle, nb::handle, int>(), "molecules"_a, "first_slot"_a, "second_slot"_a, "threads"_a)
+        .def("start", &PyCollator::start, "plan"_a, "first"_a, "last"_a, "Begins to fill the batches first ... last - 1 of a plan.")
+        .def("next", &PyCollator::next, "Gives the last batch back and waits for the next: its number (slot: number % 2), or -1 at the end.")
+        .def("stop", &PyCollator::stop, "Ends the filling.");
+}
+
+}  // namespace molgcn

@@ -1,0 +1,145 @@
+// Copies molecules of the packed set into a batch's slot. The layout is that of molgcn.data.GraphBatch.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace molgcn {
+
+struct Packed {  // the arrays of molgcn.data.PackedMolecules
+    const int64_t *node_ptr, *edge_ptr;
+    const void *degree, *neighbors, *x;
+    int degree_bytes, neighbor_bytes, code_bytes;  // code_bytes 0: x holds float32 rows, not codes
+    const float* table;                            // rows padded to a multiple of 4 columns
+    const float* targets;
+    int64_t num_features, num_targets, num_codes;
+};
+
+struct Plan {  // the arrays of molgcn.data.sampler.EpochPlan
+    const int64_t *order, *batch_ptr, *node_ptr, *edge_ptr, *tile_starts;
+    const int32_t* tile_ptr;
+};
+
+struct Slot {  // the arrays of molgcn.data.slots.Slot
+    float* x;
+    int32_t *ptr, *rowptr, *col;
+    float* targets;
+    int64_t* indices;
+    int32_t *tile_ptr, *counts;
+    int64_t max_graphs, max_nodes, max_edges, max_tiles;
+};
+
+inline int64_t padded_columns(int64_t columns) { return (columns + 3) / 4 * 4; }
+
+template <class T>
+inline void add_offset(int32_t* out, const T* in, int64_t count, int32_t offset) {
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<int32_t>(in[i]) + offset;
+}
+
+template <class T>
+inline void running_sum(int32_t* out, const T* in, int64_t count, int32_t start) {
+    for (int64_t i = 0; i < count; ++i) out[i] = start += in[i];
+}
+
+// A table row into a row of the batch, by whole vectors: what is written behind the row is overwritten by the next one.
+template <int Vectors>
+inline void copy_row(float* out, const float* row, int64_t columns) {
+    if constexpr (Vectors > 0) {
+        std::memcpy(out, row, Vectors * 4 * sizeof(float));
+    } else {
+        std::memcpy(out, row, columns * sizeof(float));
+    }
+}
+
+template <class Code, int Vectors>
+void look_up(const Packed& packed, const Code* codes, int64_t count, float* out, const float* end) {
+    const int64_t columns = packed.num_features, stride = padded_columns(columns);
+    for (int64_t i = 0; i < count; ++i, out += columns) {
+        const float* row = packed.table + codes[i] * stride;
+        if (out + stride <= end) copy_row<Vectors>(out, row, columns);
+        else std::memcpy(out, row, columns * sizeof(float));
+    }
+}
+
+template <class Code>
+void look_up(const Packed& packed, const Code* codes, int64_t count, float* out, const float* end) {
+    switch ((packed.num_features + 3) / 4) {
+        case 1: return look_up<Code, 1>(packed, codes, count, out, end);
+        case 2: return look_up<Code, 2>(packed, codes, count, out, end);
+        case 3: return look_up<Code, 3>(packed, codes, count, out, end);
+        case 4: return look_up<Code, 4>(packed, codes, count, out, end);
+        case 7: return look_up<Code, 7>(packed, codes, count, out, end);
+        case 11: return look_up<Code, 11>(packed, codes, count, out, end);
+        default: return look_up<Code, 0>(packed, codes, count, out, end);
+    }
+}
+
+// Molecules [first, last) of batch `number`, counted through the epoch. Shares of one batch touch different places of the slot.
+template <class Degree, class Neighbor>
+void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t first, int64_t last, const Slot& slot) {
+    constexpr int64_t kAhead = 6;  // molecules whose cache lines are on their way
+    const int64_t begin = plan.batch_ptr[number], end = plan.batch_ptr[number + 1];
+    const int64_t node_base = plan.node_ptr[begin], edge_base = plan.edge_ptr[begin];
+    const auto* degree = static_cast<const Degree*>(packed.degree);
+    const auto* neighbors = static_cast<const Neighbor*>(packed.neighbors);
+    const auto* x = static_cast<const char*>(packed.x);
+    const int64_t x_bytes = packed.code_bytes ? packed.code_bytes : packed.num_features * static_cast<int64_t>(sizeof(float));
+    const float* x_end = slot.x + (plan.node_ptr[last] - node_base) * packed.num_features;
+
+    for (int64_t i = first; i < last; ++i) {
+        if (i + 2 * kAhead < end) {
+            __builtin_prefetch(packed.node_ptr + plan.order[i + 2 * kAhead]);
+            __builtin_prefetch(packed.edge_ptr + plan.order[i + 2 * kAhead]);
+        }
+        if (i + kAhead < end) {
+            const int64_t next = plan.order[i + kAhead];
+            __builtin_prefetch(degree + packed.node_ptr[next]);
+            __builtin_prefetch(x + packed.node_ptr[next] * x_bytes);
+            __builtin_prefetch(neighbors + packed.edge_ptr[next]);
+            __builtin_prefetch(packed.targets + next * packed.num_targets);
+        }
+        const int64_t molecule = plan.order[i], row = i - begin;
+        const int64_t from_node = packed.node_ptr[molecule], from_edge = packed.edge_ptr[molecule];
+        const int64_t node = plan.node_ptr[i] - node_base, edge = plan.edge_ptr[i] - edge_base;
+        const int64_t nodes = plan.node_ptr[i + 1] - plan.node_ptr[i], edges = plan.edge_ptr[i + 1] - plan.edge_ptr[i];
+        slot.ptr[row + 1] = static_cast<int32_t>(node + nodes);
+        slot.indices[row] = molecule;
+        std::memcpy(slot.targets + row * packed.num_targets, packed.targets + molecule * packed.num_targets, packed.num_targets * sizeof(float));
+        running_sum(slot.rowptr + node + 1, degree + from_node, nodes, static_cast<int32_t>(edge));
+        add_offset(slot.col + edge, neighbors + from_edge, edges, static_cast<int32_t>(node));
+        float* out = slot.x + node * packed.num_features;
+        const char* source = x + from_node * x_bytes;
+        if (packed.code_bytes == 1) look_up(packed, reinterpret_cast<const uint8_t*>(source), nodes, out, x_end);
+        else if (packed.code_bytes == 2) look_up(packed, reinterpret_cast<const uint16_t*>(source), nodes, out, x_end);
+        else std::memcpy(out, source, nodes * x_bytes);
+    }
+}
+
+inline void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t first, int64_t last, const Slot& slot) {
+    if (packed.degree_bytes == 1 && packed.neighbor_bytes == 1) fill_share<uint8_t, uint8_t>(packed, plan, number, first, last, slot);
+    else if (packed.degree_bytes == 1) fill_share<uint8_t, uint16_t>(packed, plan, number, first, last, slot);
+    else if (packed.neighbor_bytes == 1) fill_share<uint16_t, uint8_t>(packed, plan, number, first, last, slot);
+    else fill_share<uint16_t, uint16_t>(packed, plan, number, first, last, slot);
+}
+
+// Everything of a batch that is not a molecule's: tiles, counts, and the places that stay empty, which hold molecules without atoms.
+inline void fill_rest(const Packed& packed, const Plan& plan, int64_t number, const Slot& slot) {
+    const int64_t begin = plan.batch_ptr[number], graphs = plan.batch_ptr[number + 1] - begin;
+    const auto nodes = static_cast<int32_t>(plan.node_ptr[begin + graphs] - plan.node_ptr[begin]);
+    const auto edges = static_cast<int32_t>(plan.edge_ptr[begin + graphs] - plan.edge_ptr[begin]);
+    const int64_t tiles = plan.tile_starts[number + 1] - plan.tile_starts[number] - 1;
+    slot.ptr[0] = slot.rowptr[0] = 0;
+    for (int64_t i = graphs + 1; i <= slot.max_graphs; ++i) slot.ptr[i] = nodes;
+    for (int64_t i = nodes + 1; i <= slot.max_nodes; ++i) slot.rowptr[i] = edges;
+    for (int64_t i = graphs; i < slot.max_graphs; ++i) slot.indices[i] = -1;
+    for (int64_t i = graphs * packed.num_targets; i < slot.max_graphs * packed.num_targets; ++i)
+        slot.targets[i] = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(slot.tile_ptr, plan.tile_ptr + plan.tile_starts[number], (tiles + 1) * sizeof(int32_t));
+    for (int64_t i = tiles + 1; i <= slot.max_tiles; ++i) slot.tile_ptr[i] = static_cast<int32_t>(graphs);
+    const int32_t counts[] = {static_cast<int32_t>(graphs), nodes, edges, static_cast<int32_t>(tiles)};
+    std::memcpy(slot.counts, counts, sizeof counts);
+}
+
+}  // namespace molgcn

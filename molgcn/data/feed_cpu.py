@@ -1,0 +1,56 @@
+"""Batches on the CPU: C++ threads fill one slot while the other is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.sampler import EpochPlan
+from molgcn.data.slots import Slot, SlotBatch
+
+
+class CPUFeed:
+    """Two slots in the CPU's memory and the threads that fill them.
+
+    Args:
+        molecules: the set.
+        slots: two of them.
+        num_threads: that gather; each fills its share of every batch.
+    """
+
+    def __init__(self, molecules: PackedMolecules, slots: tuple[Slot, Slot], num_threads: int = 1) -> None:
+        from molgcn._cpu import Collator
+
+        self.slots = slots
+        self._collator = Collator(molecules, *slots, num_threads)
+        self._reader: object = None
+        self._batch: SlotBatch | None = None
+
+    def read(self, plan: EpochPlan, start: int) -> Iterator[SlotBatch]:
+        """The batches of the plan from number `start` on; ends an earlier reading.
+
+        Raises:
+            RuntimeError: in a reading that was ended by a later one.
+        """
+        reader = self._reader = object()
+        order = torch.from_numpy(plan.order)
+        self._expire()
+        self._collator.start(plan, start, len(plan))
+        try:
+            for number in range(start, len(plan)):
+                if self._reader is not reader:
+                    raise RuntimeError("this loader is being read anew; make a second loader to read it twice at a time")
+                self._expire()
+                self._collator.next()
+                self._batch = SlotBatch(self.slots[number % 2], plan, number, order)
+                yield self._batch
+        finally:
+            if self._reader is reader:
+                self._collator.stop()
+
+    def _expire(self) -> None:
+        if self._batch is not None:
+            self._batch.expire()
+            self._batch = None

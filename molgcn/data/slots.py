@@ -1,0 +1,233 @@
+"""Slots: batch buffers of fixed stride, allocated once, whose shapes never change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from molgcn.data.batch import GraphBatch
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.sampler import EpochPlan
+from molgcn.data.tiles import max_tiles
+from molgcn.errors import UserError
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Places of a slot: molecules, atoms, bonds and tiles."""
+
+    graphs: int
+    nodes: int
+    edges: int
+    tiles: int
+
+    @classmethod
+    def of(cls, molecules: PackedMolecules, batch_size: int, nodes: int | None = None, edges: int | None = None) -> Capacity:
+        """What any `batch_size` molecules of the set fit into: as many atoms and bonds as its largest have, each counted by itself.
+
+        Args:
+            molecules: the set.
+            batch_size: molecules a batch.
+            nodes: atoms, if given; for slots that several sets share.
+            edges: bonds, if given.
+
+        Raises:
+            UserError: when `nodes` or `edges` is less than the set needs.
+        """
+        sizes = molecules.num_nodes_per_graph
+        graphs = min(batch_size, len(molecules))
+        need = {"atoms": _largest(sizes, graphs), "bonds": _largest(np.diff(molecules.edge_ptr), graphs)}
+        given = {"atoms": nodes, "bonds": edges}
+        for what, least in need.items():
+            if (places := given[what]) is not None and places < least:
+                raise UserError(
+                    f"A slot of {places:,} {what} is too small: the {graphs:,} largest molecules of the set have {least:,}. "
+                    f"Give at least as many, or lower dataset.batch_size."
+                )
+        nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
+        large = min(graphs, int((sizes > molecules.tile_nodes).sum()))
+        return cls(batch_size, nodes, edges, max_tiles(batch_size, nodes, large, molecules.tile_nodes))
+
+
+def _largest(sizes: np.ndarray, count: int) -> int:
+    return int(np.partition(sizes, len(sizes) - count)[len(sizes) - count :].sum())
+
+
+class Slot:
+    """The arrays of one batch, padded to a fixed capacity.
+
+    After a fill of B molecules, N atoms and E bonds the first places hold the batch. The rest of `ptr`, `rowptr` and `tile_ptr` repeats
+    its last value, so that it reads as molecules, atoms and tiles that have nothing; there `targets` is NaN (missing) and `indices` -1.
+    The rest of `x` and `col` is never read through the pointers and keeps whatever it held.
+
+    Args:
+        capacity: its places.
+        num_features: F.
+        num_targets: T.
+        tile_nodes: node places a tile.
+        device: where it lies.
+        pin_memory: on the CPU: page-locked, to be copied to a GPU asynchronously.
+
+    Attributes:
+        x: float32 [nodes, F].
+        ptr: int32 [graphs + 1].
+        rowptr: int32 [nodes + 1].
+        col: int32 [edges].
+        targets: float32 [graphs, T].
+        indices: int64 [graphs].
+        tile_ptr: int32 [tiles + 1].
+        counts: int32 [4], molecules, atoms, bonds and tiles in use, for kernels to read.
+    """
+
+    names = ("x", "ptr", "rowptr", "col", "targets", "indices", "tile_ptr", "counts")
+
+    def __init__(
+        self,
+        capacity: Capacity,
+        num_features: int,
+        num_targets: int,
+        tile_nodes: int,
+        device: str | torch.device = "cpu",
+        pin_memory: bool = False,
+    ) -> None:
+        def empty(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory)
+
+        self.capacity = capacity
+        self.tile_nodes = tile_nodes
+        self.x = empty(capacity.nodes, num_features, dtype=torch.float32)
+        self.ptr = empty(capacity.graphs + 1)
+        self.rowptr = empty(capacity.nodes + 1)
+        self.col = empty(capacity.edges)
+        self.targets = empty(capacity.graphs, num_targets, dtype=torch.float32)
+        self.indices = empty(capacity.graphs, dtype=torch.int64)
+        self.tile_ptr = empty(capacity.tiles + 1)
+        self.counts = empty(4)
+
+    @classmethod
+    def pair(cls, molecules: PackedMolecules, capacity: Capacity, **options: Any) -> tuple[Slot, Slot]:
+        """Two slots for batches of the set; `options` as for the class."""
+        arguments = (capacity, molecules.num_features, molecules.targets.shape[1], molecules.tile_nodes)
+        return cls(*arguments, **options), cls(*arguments, **options)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All arrays."""
+        return (getattr(self, name) for name in self.names)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(tensor.nbytes for tensor in self.tensors())
+
+    @cached_property
+    def padded(self) -> GraphBatch:
+        """The slot as one batch of full, never changing shape: what a captured step reads, molecules without atoms at its end."""
+        batch = GraphBatch(
+            self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices, tile_nodes=self.tile_nodes, tile_ptr=self.tile_ptr
+        )
+        batch.counts = self.counts
+        return batch
+
+
+class SlotBatch(GraphBatch):
+    """The batch that a slot holds: real molecules only, as views of the slot.
+
+    Valid until the loader is asked for the next batch; after that its fields raise an error rather than show another batch.
+    `indices` and `targets` are safe to keep.
+
+    Args:
+        slot: the slot.
+        plan: the epoch's plan.
+        number: the batch in the plan.
+        order: int64, `plan.order` as a tensor on the slot's device.
+    """
+
+    def __init__(self, slot: Slot, plan: EpochPlan, number: int, order: Tensor) -> None:
+        first, last = plan.batch_ptr[number : number + 2].tolist()
+        self._slot: Slot | None = slot
+        self._num_graphs = last - first
+        self._num_nodes = int(plan.node_ptr[last] - plan.node_ptr[first])
+        self._num_edges = int(plan.edge_ptr[last] - plan.edge_ptr[first])
+        self._num_tiles = int(plan.tile_starts[number + 1] - plan.tile_starts[number]) - 1
+        self.tile_nodes = slot.tile_nodes
+        self.indices = order[first:last]
+
+    def expire(self) -> None:
+        """Ends the views: the slot is about to be refilled."""
+        if self._slot is not None:
+            self._slot = None
+            for name in ("x", "ptr", "rowptr", "col", "tile_ptr", "edge_index", "batch"):
+                vars(self).pop(name, None)
+
+    @property
+    def slot(self) -> Slot:
+        """The slot, while it holds this batch.
+
+        Raises:
+            UserError: when the loader has been asked for another batch since.
+        """
+        if self._slot is None:
+            raise UserError(
+                "This batch is gone: batches of the packed loader are views of a buffer that is refilled when the next batch is asked "
+                "for. To keep one, use batch.clone() before; list(loader) becomes [batch.clone() for batch in loader]."
+            )
+        return self._slot
+
+    @property
+    def padded(self) -> GraphBatch:  # type: ignore[override]
+        """See :attr:`Slot.padded`."""
+        return self.slot.padded
+
+    @property
+    def num_graphs(self) -> int:
+        """B."""
+        return self._num_graphs
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self._num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """E."""
+        return self._num_edges
+
+    @cached_property
+    def x(self) -> Tensor:  # type: ignore[override]
+        """float32 [N, F]."""
+        return self.slot.x[: self._num_nodes]
+
+    @cached_property
+    def ptr(self) -> Tensor:  # type: ignore[override]
+        """int32 [B + 1]."""
+        return self.slot.ptr[: self._num_graphs + 1]
+
+    @cached_property
+    def rowptr(self) -> Tensor:  # type: ignore[override]
+        """int32 [N + 1]."""
+        return self.slot.rowptr[: self._num_nodes + 1]
+
+    @cached_property
+    def col(self) -> Tensor:  # type: ignore[override]
+        """int32 [E]."""
+        return self.slot.col[: self._num_edges]
+
+    @cached_property
+    def targets(self) -> Tensor:  # type: ignore[override]
+        """float32 [B, T], a copy: metrics keep targets until the end of an epoch."""
+        return self.slot.targets[: self._num_graphs].clone()
+
+    @cached_property
+    def tile_ptr(self) -> Tensor:
+        """int32 [tiles + 1]."""
+        return self.slot.tile_ptr[: self._num_tiles + 1]
+
+    def _planned_tiles(self) -> Tensor:
+        return self.tile_ptr

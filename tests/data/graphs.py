@@ -1,0 +1,63 @@
+"""Random molecules for the tests of this folder."""
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch_geometric.data import Batch, Data
+
+from molgcn.data import GraphBatch
+
+
+def random_data(rng: np.random.Generator, num_nodes: int, num_features: int = 3, num_targets: int = 2, levels: int = 3) -> Data:
+    """A molecule whose bonds, double ones and self-loops among them, come in any order; features of `levels` values (0: all different)."""
+    pairs = rng.integers(0, num_nodes, (2, int(rng.integers(0, 2 * num_nodes + 1))))
+    edges = np.concatenate([pairs, pairs[::-1][:, pairs[0] != pairs[1]]], axis=1)
+    edges = edges[:, rng.permutation(edges.shape[1])]
+    x = rng.integers(0, levels, (num_nodes, num_features)) if levels else rng.standard_normal((num_nodes, num_features))
+    y = rng.standard_normal((1, num_targets))
+    y[rng.random(y.shape) < 0.2] = np.nan
+    return Data(x=torch.tensor(x, dtype=torch.float), edge_index=torch.tensor(edges), y=torch.tensor(y, dtype=torch.float))
+
+
+SIZES = st.one_of(st.integers(1, 12), st.integers(20, 70), st.sampled_from([63, 64, 65, 127, 128, 129, 256, 257, 300]))
+
+
+@st.composite
+def molecule_lists(draw: st.DrawFn, max_size: int = 25, sizes: st.SearchStrategy[int] = SIZES) -> list[Data]:
+    """Lists of random molecules with the same numbers of features and targets."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    shape = {
+        "num_features": draw(st.sampled_from([1, 2, 3, 4, 5, 11, 28, 43, 130])),
+        "num_targets": draw(st.integers(0, 3)),
+        "levels": draw(st.sampled_from([0, 1, 2, 3])),
+    }
+    return [random_data(rng, size, **shape) for size in draw(st.lists(sizes, min_size=1, max_size=max_size))]
+
+
+def sorted_edges(edge_index: torch.Tensor) -> torch.Tensor:
+    """By target, then source."""
+    return edge_index[:, np.lexsort(edge_index.numpy())]
+
+
+def assert_collated(batch: GraphBatch, data: list[Data]) -> None:
+    """`batch` is what PyG makes of its molecules, up to the order of bonds."""
+    indices = batch.indices.tolist()
+    expected = Batch.from_data_list([data[i] for i in indices])
+    assert batch.num_graphs == len(indices) and batch.num_nodes == expected.num_nodes and batch.num_edges == expected.num_edges
+    assert torch.equal(batch.x, expected.x)
+    assert torch.equal(batch.ptr.long(), expected.ptr)
+    assert torch.equal(batch.edge_index, sorted_edges(expected.edge_index))
+    assert torch.equal(batch.batch, expected.batch)
+    assert torch.equal(batch.targets.nan_to_num(nan=-9), expected.y.nan_to_num(nan=-9))
+    assert_tiles(batch)
+
+
+def assert_tiles(batch: GraphBatch) -> None:
+    """The tiles hold all molecules in order, none more atoms than it may, and larger molecules alone."""
+    tiles, ptr = batch.tile_ptr.tolist(), batch.ptr.tolist()
+    assert tiles[0] == 0 and tiles[-1] == batch.num_graphs and batch.tile_ptr.dtype == torch.int32
+    for first, last in pairwise(tiles):
+        assert first < last
+        assert ptr[last] - ptr[first] <= batch.tile_nodes or last == first + 1

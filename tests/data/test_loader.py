@@ -1,0 +1,185 @@
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from graphs import assert_collated, molecule_lists, random_data
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from molgcn.data import PackedMolecules, loader
+from molgcn.data.loader import PackedLoader, PyGLoader
+from molgcn.data.tiles import HAS_EXTENSION
+from molgcn.errors import UserError
+
+needs_extension = pytest.mark.skipif(not HAS_EXTENSION, reason="the C++ extension is not built")
+FIELDS = ("x", "ptr", "rowptr", "col", "targets", "indices", "tile_ptr", "edge_index", "batch")
+
+
+@pytest.fixture
+def molecules():
+    rng = np.random.default_rng(1)
+    return PackedMolecules.from_pyg([random_data(rng, int(n)) for n in rng.integers(1, 30, 50)])
+
+
+def poison(slots):
+    for slot in slots:
+        for tensor in slot.tensors():
+            tensor.fill_(float("nan") if tensor.is_floating_point() else -(2**30))
+
+
+@needs_extension
+@settings(deadline=None, max_examples=60)
+@given(molecule_lists(), st.integers(1, 12), st.integers(0, 99), st.booleans(), st.integers(1, 3))
+def test_every_batch_of_many_epochs_is_pygs(data, batch_size, seed, shuffle, num_threads):
+    """Both slots, poisoned before each fill: nothing of an earlier batch may shine through."""
+    packed = PackedMolecules.from_pyg(data)
+    reader = PackedLoader(packed, batch_size, shuffle, seed, num_threads=num_threads)
+    feed = reader._feed
+    for _ in range(4):
+        seen = []
+        start = reader.sampler.begin()
+        for number in range(start, len(reader)):
+            poison(feed.slots)
+            batches = feed.read(reader.plan(reader.sampler.epoch), number)
+            batch = next(batches)
+            assert_collated(batch, data)
+            seen += batch.indices.tolist()
+            batches.close()
+            reader.sampler.advance()
+        assert sorted(seen) == list(range(len(data)))
+    for batch in reader:
+        assert_collated(batch, data)
+
+
+@needs_extension
+@settings(deadline=None, max_examples=30)
+@given(molecule_lists(), st.integers(1, 12))
+def test_a_short_batch_keeps_its_shape(data, batch_size):
+    packed = PackedMolecules.from_pyg(data)
+    reader = PackedLoader(packed, batch_size)
+    poison(reader._feed.slots)
+    shapes = set()
+    for batch in reader:
+        padded = batch.padded
+        shapes.add(tuple(getattr(padded, name).shape for name in ("x", "ptr", "rowptr", "col", "targets", "indices", "tile_ptr")))
+        counts = [batch.num_graphs, batch.num_nodes, batch.num_edges, len(batch.tile_ptr) - 1]
+        assert padded.counts.tolist() == counts
+        assert torch.all(padded.ptr[batch.num_graphs :] == batch.num_nodes)
+        assert torch.all(padded.rowptr[batch.num_nodes :] == batch.num_edges)
+        assert torch.all(padded.tile_ptr[len(batch.tile_ptr) - 1 :] == batch.num_graphs)
+        assert torch.all(padded.indices[batch.num_graphs :] == -1) and torch.all(padded.targets[batch.num_graphs :].isnan())
+        assert torch.equal(padded.indices[: batch.num_graphs], batch.indices)
+        for name in ("x", "ptr", "rowptr", "col", "targets", "tile_ptr"):
+            part = getattr(batch, name)
+            assert torch.equal(getattr(padded, name)[: len(part)].nan_to_num(), part.nan_to_num())
+    assert len(shapes) == 1 and padded.num_graphs == batch_size
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_both_loaders_give_the_same_batches(molecules, num_workers):
+    packed = PackedLoader(molecules, 8, seed=3)
+    pyg = PyGLoader(molecules, 8, seed=3, num_workers=num_workers)
+    for _ in range(2):
+        for one, other in zip(packed, pyg, strict=True):
+            for name in FIELDS:
+                assert torch.equal(getattr(one, name).nan_to_num(), getattr(other, name).nan_to_num()), name
+                assert getattr(one, name).dtype == getattr(other, name).dtype
+            assert one.tile_nodes == other.tile_nodes and one.num_graphs == other.num_graphs
+
+
+def test_without_the_extension_numpy_gathers_the_same_batches(molecules, monkeypatch, caplog):
+    expected = [batch.clone() for batch in PackedLoader(molecules, 8)]
+    monkeypatch.setattr(loader, "HAS_EXTENSION", False)
+    for one, other in zip(PackedLoader(molecules, 8), expected, strict=True):
+        for name in FIELDS:
+            assert torch.equal(getattr(one, name).nan_to_num(), getattr(other, name).nan_to_num()), name
+    assert "pip install -e ." in caplog.text
+
+
+@pytest.mark.parametrize("kind", [PackedLoader, PyGLoader])
+def test_resumes_in_the_middle_of_an_epoch(molecules, kind):
+    whole, first, second = (kind(molecules, 8, seed=5) for _ in range(3))
+    expected = [batch.indices.tolist() for _ in range(2) for batch in whole]
+    batches, seen = iter(first), []
+    for _ in range(3):
+        seen.append(next(batches).indices.tolist())
+    second.load_state_dict(first.state_dict())
+    second.set_epoch(0)
+    assert seen + [batch.indices.tolist() for _ in range(2) for batch in second] == expected
+
+
+@pytest.mark.parametrize("kind", [PackedLoader, PyGLoader])
+def test_ranks_share_the_set(molecules, kind):
+    shares = [[i for batch in kind(molecules, 8, rank=rank, world_size=3) for i in batch.indices.tolist()] for rank in range(3)]
+    assert [len(share) for share in shares] == [16, 16, 16] and len(set(chain(*shares))) == 48
+
+
+@needs_extension
+def test_a_kept_batch_raises_instead_of_showing_another(molecules):
+    kept = list(PackedLoader(molecules, 8))
+    with pytest.raises(UserError, match=r"batch\.clone"):
+        _ = kept[0].x
+    assert kept[0].indices.shape == (8,)
+    clones = [batch.clone() for batch in PackedLoader(molecules, 8)]
+    again = list(PyGLoader(molecules, 8))
+    assert all(torch.equal(one.x, other.x) and torch.equal(one.tile_ptr, other.tile_ptr) for one, other in zip(clones, again, strict=True))
+
+
+@needs_extension
+def test_targets_and_indices_may_be_kept(molecules):
+    kept = [(batch.indices, batch.targets) for batch in PackedLoader(molecules, 8)]
+    for indices, targets in kept:
+        assert np.array_equal(molecules.targets[indices.numpy()], targets.numpy(), equal_nan=True)
+
+
+@needs_extension
+def test_the_last_batch_stays_until_the_next_epoch(molecules):
+    reader = PackedLoader(molecules, 8)
+    *_, batch = reader
+    assert batch.x.shape == (batch.num_nodes, 3)
+    next(iter(reader))
+    with pytest.raises(UserError, match="gone"):
+        _ = batch.x
+
+
+@needs_extension
+def test_two_readings_at_a_time_are_refused(molecules):
+    reader = PackedLoader(molecules, 8)
+    with pytest.raises(RuntimeError, match="second loader"):
+        for _ in zip(reader, reader, strict=True):
+            pass
+
+
+def test_breaking_off_starts_the_epoch_again(molecules):
+    reader = PackedLoader(molecules, 8)
+    first = next(iter(reader)).indices.tolist()
+    assert next(iter(reader)).indices.tolist() == first
+    assert sum(batch.num_graphs for batch in reader) == 50
+
+
+@needs_extension
+def test_a_replaced_x_gives_its_gradient(molecules):
+    batch = next(iter(PackedLoader(molecules, 8)))
+    batch.x = batch.x.clone().requires_grad_()
+    batch.x.sum().backward()
+    assert torch.equal(batch.x.grad, torch.ones_like(batch.x))
+
+
+@pytest.mark.parametrize(("option", "match"), [({"slot_nodes": 5}, "slot of 5 atoms"), ({"slot_edges": 5}, "slot of 5 bonds")])
+def test_a_slot_too_small_is_refused(molecules, option, match):
+    with pytest.raises(UserError, match=match):
+        PackedLoader(molecules, 8, **option)
+
+
+@needs_extension
+def test_slots_can_be_given_more_room(molecules):
+    reader = PackedLoader(molecules, 8, slot_nodes=1000, slot_edges=5000)
+    for batch in reader:
+        assert batch.padded.x.shape == (1000, 3) and batch.padded.col.shape == (5000,)
+
+
+def test_memory_mapped_sets_are_read_as_they_are(molecules, tmp_path):
+    molecules.save(tmp_path / "set")
+    for one, other in zip(PackedLoader(PackedMolecules.load(tmp_path / "set"), 8), PyGLoader(molecules, 8), strict=True):
+        assert torch.equal(one.x, other.x) and torch.equal(one.col, other.col)
