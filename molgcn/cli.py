@@ -77,8 +77,8 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
 def _machine_limit(error: OSError) -> UserError:
     place = f" at {error.filename}" if error.filename else ""
     return UserError(
-        f"Writing failed{place}: {error.strerror or error}. Free disk space, or choose a folder that can be written with hydra.run.dir= (runs) "
-        "or dataset.cache_dir= (packed molecules). What was written before is intact."
+        f"Writing failed{place}: {error.strerror or error}. Free disk space, or choose a folder that can be written with "
+        "hydra.run.dir= (runs) or dataset.cache_dir= (packed molecules). What was written before is intact."
     )
 
 
@@ -93,6 +93,8 @@ def _prepare_resume(arguments: list[str]) -> list[str]:
 
 
 def _train_job(config: DictConfig) -> float | None:
+    from lightning.pytorch.utilities import rank_zero_only
+
     from molgcn.config import Config, parse
     from molgcn.training.resume import saved_config
     from molgcn.training.train import train
@@ -104,6 +106,6 @@ def _train_job(config: DictConfig) -> float | None:
     if config.resume is not None:
         values = saved_config(Path(config.resume), overrides)
     result = train(parse(Config, values), Path(context.runtime.output_dir))
-    result.save(overrides)
-    result.print()
+    rank_zero_only(result.save)(overrides)
+    rank_zero_only(result.print)()
     return result.best_loss

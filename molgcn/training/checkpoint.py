@@ -101,7 +101,7 @@ class RunCheckpoint(Checkpoint):
         return self.folder / "best.ckpt"
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Puts the training loader where the interrupted one stood; Lightning itself forgets to when the loader was made before its loops."""
+        """Puts the training loader where the interrupted one stood: Lightning forgets to when the loader was made before its loops."""
         if self._loader_to_restore is not None:
             trainer.datamodule.timed_train_loader.load_state_dict(self._loader_to_restore)  # type: ignore[attr-defined]
             self._loader_to_restore = None

@@ -133,7 +133,7 @@ class MoleculeRegressor(LightningModule):
         loss = self.validation_loss.compute_and_reset(self.trainer.strategy)
         metrics = {"val/loss": loss} | {f"val/{key}": value for key, value in self.validation_metrics.compute(self.target_std).items()}
         self.validation_metrics.reset()
-        self.log_dict(metrics, logger=False)
+        self.log_dict(metrics, logger=False, sync_dist=True)  # every rank has the same values: they were reduced above
         if self.trainer.sanity_checking or self.trainer.state.fn != TrainerFn.FITTING:
             return
         self.log_now(metrics)
@@ -147,10 +147,6 @@ class MoleculeRegressor(LightningModule):
         """Keeps the metrics in `test_results`: "<mae|rmse|r2>/<target>" in the targets' units."""
         self.test_results = self.test_metrics.compute(self.target_std)
         self.test_metrics.reset()
-
-    def predict_step(self, batch: Any, batch_idx: int) -> tuple[Tensor, Tensor]:
-        """The molecules' places in the packed set [B] and their predictions [B, T] in the targets' units."""
-        return batch.indices, self(batch)
 
     def log_now(self, metrics: dict[str, float]) -> None:
         """Sends values to every logger at the current optimiser step."""

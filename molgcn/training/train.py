@@ -10,10 +10,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning import Callback, Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 
 from molgcn.config import Config
@@ -23,6 +23,7 @@ from molgcn.data.split import save_split
 from molgcn.errors import UserError
 from molgcn.nn.backend import resolve_backend
 from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
+from molgcn.training.inference import predict_molecules
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.plots import plot_learning_curve, plot_parity
@@ -72,7 +73,7 @@ def train(config: Config, folder: Path) -> RunResult:
         trainer.fit(module, datamodule=data, ckpt_path=str(checkpoint.last_path) if resumed else None, weights_only=True)
         result = _evaluate(trainer, module, data, checkpoint, throughput, folder)
         if config.training.report and trainer.is_global_zero:
-            _report(result, module, data, trainer, loggers, folder, config)
+            _report(result, module, data, loggers, config)
         failed = False
     finally:
         for logger in loggers:
@@ -136,6 +137,7 @@ def _check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], p
         )
 
 
+@rank_zero_only
 def _write_inputs(
     config: Config, folder: Path, data: MoleculeDataModule, module: MoleculeRegressor, resumed: dict[str, Any] | None
 ) -> None:
@@ -177,16 +179,11 @@ def _report(
     result: RunResult,
     module: MoleculeRegressor,
     data: MoleculeDataModule,
-    trainer: Trainer,
     loggers: list[Logger],
-    folder: Path,
     config: Config,
 ) -> None:
-    molecules = data.part("test")
-    batches: Any = trainer.predict(module, data.evaluation_loader("test"))
-    predictions = np.empty((len(molecules), len(result.names)), np.float32)
-    for indices, values in batches:
-        predictions[indices.cpu().numpy()] = values.float().cpu().numpy()
+    molecules, folder = data.part("test"), result.folder
+    predictions = predict_molecules(module, molecules, config.dataset.batch_size)
     write_predictions(folder / "predictions_test.csv", molecules, predictions, result.names, result.units)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", config.training.loss)
     plot_parity(molecules.targets, predictions, result.names, result.units, folder / "parity.png")

@@ -1,0 +1,27 @@
+"""Predictions for a packed set, outside a Trainer."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from molgcn.data.loader import PackedLoader
+from molgcn.data.packed import PackedMolecules
+from molgcn.training.regressor import MoleculeRegressor
+
+
+@torch.no_grad()
+def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, batch_size: int) -> np.ndarray:
+    """Predictions [M, T], float32, in the targets' units and the molecules' order, computed on the module's device.
+
+    Args:
+        module: the trained module; it is left in evaluation mode.
+        molecules: M molecules with the features that it was trained on.
+        batch_size: molecules a batch.
+    """
+    module.eval()
+    predictions = np.empty((len(molecules), len(module.target_names)), np.float32)
+    for batch in PackedLoader(molecules, batch_size, shuffle=False):
+        indices = batch.indices.numpy()
+        predictions[indices] = module(batch.to(module.device)).float().cpu().numpy()
+    return predictions
