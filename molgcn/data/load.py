@@ -48,6 +48,18 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     Raises:
         UserError: for every mistake in the configuration or the data, naming the key or the file and row.
     """
+    molecules, source, data_hash = load_molecules(config)
+    splits = _split(molecules, source, config)
+    _check_targets(molecules, splits)
+    return LoadedDataset(molecules, splits, source.title, data_hash)
+
+
+def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]:
+    """The packed molecules of a configuration without a split, where they came from, and `data_hash` of :class:`LoadedDataset`.
+
+    Raises:
+        UserError: see :func:`load_dataset`.
+    """
     source = SOURCES[config.name](config)
     featurizer = get_featurizer(source.features)
     identity = {
@@ -61,9 +73,7 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
         identity["subset"] = [config.subset, config.split_seed]
     molecules = load_or_pack(config.name, identity, lambda: _pack(source, config), config.cache_dir)
     _report_skipped(source.title, molecules.skipped)
-    splits = _split(molecules, source, config)
-    _check_targets(molecules, splits)
-    return LoadedDataset(molecules, splits, source.title, identity_hash(identity))
+    return molecules, source, identity_hash(identity)
 
 
 def _pack(source: Source, config: DatasetConfig) -> PackedMolecules:
