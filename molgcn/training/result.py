@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -42,45 +43,69 @@ class RunResult:
 
     def save(self, overrides: list[str]) -> None:
         """Writes `result.json` into the run's folder, with what the command line changed."""
-        values = {**asdict(self), "folder": str(self.folder), "overrides": overrides}
+        values = {**asdict(self), "folder": str(self.folder), "metrics": without_nan(self.metrics), "overrides": overrides}
         (self.folder / "result.json").write_text(json.dumps(values, indent=2) + "\n")
 
     def print(self, console: Console | None = None) -> None:
         """Prints the results table."""
         console = console or Console()
         best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
-        table = Table(title=f"{best}, {self.molecules_per_second:,.0f} molecules/s in training", title_justify="left")
-        table.add_column("target")
-        table.add_column("unit")
-        for part in ("train", "val", "test"):
-            table.add_column(f"{part} MAE", justify="right")
-        table.add_column("test RMSE", justify="right")
-        table.add_column("test R2", justify="right")
-        for name, unit in zip(self.names, self.units, strict=True):
-            cells = [self.metrics[f"{part}/mae/{name}"] for part in ("train", "val", "test")]
-            cells += [self.metrics[f"test/rmse/{name}"], self.metrics[f"test/r2/{name}"]]
-            table.add_row(escape(name), escape(unit) or "-", *("-" if math.isnan(cell) else f"{cell:.4g}" for cell in cells))
-        console.print(table)
+        title = f"{best}, {self.molecules_per_second:,.0f} molecules/s in training"
+        console.print(results_table(title, self.metrics, self.names, self.units, ("train", "val", "test")))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
+
+
+def results_table(title: str, metrics: Mapping[str, float], names: Sequence[str], units: Sequence[str], parts: Sequence[str]) -> Table:
+    """One row a target: the MAE of every part, RMSE and R2 of the last one.
+
+    Args:
+        title: line above the table.
+        metrics: "<part>/<mae|rmse|r2>/<target>", in the targets' units; NaN shows as "-".
+        names: the targets.
+        units: their units.
+        parts: the parts to show.
+    """
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("target")
+    table.add_column("unit")
+    columns = [*((part, "mae") for part in parts), (parts[-1], "rmse"), (parts[-1], "r2")]
+    for part, metric in columns:
+        table.add_column(f"{part} {metric.upper()}", justify="right")
+    for name, unit in zip(names, units, strict=True):
+        cells = [metrics[f"{part}/{metric}/{name}"] for part, metric in columns]
+        table.add_row(escape(name), escape(unit) or "-", *("-" if math.isnan(cell) else f"{cell:.4g}" for cell in cells))
+    return table
+
+
+def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """The metrics with None for NaN, which JSON does not have."""
+    return {name: None if math.isnan(value) else value for name, value in metrics.items()}
 
 
 def write_predictions(
     path: Path, molecules: PackedMolecules, predictions: np.ndarray, names: tuple[str, ...], units: tuple[str, ...]
 ) -> None:
-    """`row, smiles, <target>, <target>_predicted, ...` with the unit in each header; one line a molecule.
+    """`row, smiles, <target> [<unit>], <target> [<unit>] predicted, ...`; one line a molecule.
 
     Cells that a spreadsheet would take for a formula get a leading apostrophe.
     """
-    labels = [f"{name} [{unit}]" if unit else name for name, unit in zip(names, units, strict=True)]
-    header = ["row", "smiles", *(column for label in labels for column in (label, f"{label} predicted"))]
+    header = ["row", "smiles"]
+    for name, unit in zip(names, units, strict=True):
+        header += [label(name, unit), f"{label(name, unit)} predicted"]
     smiles = molecules.smiles or [""] * len(molecules)
     with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([_inert(cell) for cell in header])
+        writer.writerow([inert(cell) for cell in header])
         for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):
             values = [value for pair in zip(true, predicted, strict=True) for value in pair]
-            writer.writerow([int(molecules.rows[i]), _inert(smiles[i]), *("" if math.isnan(value) else f"{value:.7g}" for value in values)])
+            writer.writerow([int(molecules.rows[i]), inert(smiles[i]), *("" if math.isnan(value) else f"{value:.7g}" for value in values)])
 
 
-def _inert(text: str) -> str:
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+def label(name: str, unit: str) -> str:
+    """A column's header: "gap [eV]"."""
+    return f"{name} [{unit}]" if unit else name
+
+
+def inert(text: str) -> str:
+    """The text of a cell, with an apostrophe before what a spreadsheet would take for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

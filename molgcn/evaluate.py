@@ -1,0 +1,208 @@
+"""`python -m molgcn.evaluate`: the errors of a checkpoint on its run's own data and split, or on another file."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from omegaconf import OmegaConf
+
+from molgcn.cli import run_app
+from molgcn.config import BackendConfig, parse
+from molgcn.data.config import DatasetConfig
+from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError
+
+log = logging.getLogger(__name__)
+
+_FOR_ANOTHER_FILE = ("name", "smiles", "targets", "on_error")
+
+
+@dataclass(frozen=True)
+class EvaluationDataConfig:
+    """conf/evaluate.yaml, dataset: what to evaluate on; None stands for the run's own choice."""
+
+    path: str | None = None
+    name: Literal["csv", "qm9", "zinc"] | None = None
+    smiles: str | None = None
+    targets: list[str] | None = None
+    split_file: str | None = None
+    on_error: Literal["raise", "skip"] | None = None
+    batch_size: int = 1024
+    num_workers: int | None = None
+    cache_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """conf/evaluate.yaml."""
+
+    ckpt_path: str | None = None
+    dataset: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
+    output: str | None = None
+    backend: BackendConfig = field(default_factory=BackendConfig)
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class EvaluationData:
+    """Molecules with true values, their parts ("train", "val" and "test", or "all"), the source's name and its hash."""
+
+    molecules: PackedMolecules
+    parts: dict[str, np.ndarray]
+    title: str
+    data_hash: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What :func:`evaluate` returns: the folder it wrote and "<part>/<mae|rmse|r2>/<target>" in the targets' units."""
+
+    folder: Path
+    metrics: dict[str, float]
+
+
+def main() -> None:
+    """Entry point of `python -m molgcn.evaluate`."""
+    run_app("evaluate", _job)
+
+
+def _job(config: Any) -> None:
+    evaluate(parse(EvaluateConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
+
+
+def evaluate(config: EvaluateConfig) -> Evaluation:
+    """Predicts, compares, prints the results table and writes `metrics.json`, `predictions_<part>.csv` and a parity plot.
+
+    Raises:
+        UserError: for every mistake in the configuration, the checkpoint or the data.
+    """
+    # Lightning takes seconds to import: not before `--help` or a misspelt key
+    from rich.console import Console
+
+    from molgcn.data.load import write_skipped
+    from molgcn.training.inference import predict_molecules
+    from molgcn.training.plots import plot_parity
+    from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder
+    from molgcn.training.result import results_table, without_nan, write_predictions
+
+    checkpoint = find_checkpoint(config.ckpt_path)
+    module = load_regressor(checkpoint, config.backend, config.device)
+    features = require_features(module, checkpoint)
+    run = run_folder(checkpoint)
+    names, units = tuple(module.target_names), tuple(module.target_units)
+    folder = _output_folder(config, run or checkpoint.parent)
+    saved = replace(module.config.dataset, features=features)
+    data = _own_data(config.dataset, saved, run) if config.dataset.path is None else _other_data(config.dataset, saved, names, units)
+
+    metrics: dict[str, float] = {}
+    for part, indices in data.parts.items():
+        molecules = data.molecules[indices]
+        predictions = predict_molecules(module, molecules, config.dataset.batch_size)
+        metrics |= {f"{part}/{key}": value for key, value in compare(predictions, molecules.targets, module).items()}
+        write_predictions(folder / f"predictions_{part}.csv", molecules, predictions, names, units)
+    plot_parity(molecules.targets, predictions, names, units, folder / f"parity_{part}.png")
+    if data.molecules.skipped:
+        write_skipped(folder / "skipped.csv", data.molecules.skipped)
+    counts = {part: len(indices) for part, indices in data.parts.items()}
+    report = {
+        "checkpoint": str(checkpoint),
+        "data": data.title,
+        "data_hash": data.data_hash,
+        "molecules": counts,
+        "units": dict(zip(names, units, strict=True)),
+        "metrics": without_nan(metrics),
+    }
+    (folder / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
+    sizes = ", ".join(f"{part} {count:,}" for part, count in counts.items())
+    console = Console()
+    console.print(results_table(f"{checkpoint.name} on {data.title} ({sizes} molecules)", metrics, names, units, list(data.parts)))
+    console.print(f"Everything is in {folder}", soft_wrap=True, highlight=False, markup=False)
+    return Evaluation(folder, metrics)
+
+
+def compare(predictions: np.ndarray, targets: np.ndarray, module: Any) -> dict[str, float]:
+    """`mae/<target>`, `rmse/<target>` and `r2/<target>` of predictions [M, T] in the targets' units; NaN targets are left out."""
+    from molgcn.training.metrics import TargetMetrics
+
+    mean, std = module.target_mean.double().cpu(), module.target_std.double().cpu()
+    metrics = TargetMetrics(module.target_names)
+    metrics.update((torch.from_numpy(predictions) - mean) / std, (torch.tensor(targets) - mean) / std)
+    return metrics.compute(std)
+
+
+def _own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> EvaluationData:
+    """The data set that the run was trained on, with the split that it saved."""
+    from molgcn.data.load import load_dataset, load_molecules
+    from molgcn.data.split import load_split, rows_to_split
+
+    for key in _FOR_ANOTHER_FILE:
+        if getattr(given, key) is not None:
+            raise UserError(f"dataset.{key} goes with dataset.path=<another file>. Without it the run's own data is read as the run did.")
+    dataset = replace(saved, num_workers=given.num_workers, cache_dir=given.cache_dir or saved.cache_dir)
+    split_file = given.split_file
+    if run is not None:
+        split_file = split_file or str(run / "splits.json")
+    if split_file is None:
+        log.info("The checkpoint lies outside its run's folder: the split is drawn again as dataset.split_seed=%s says", saved.split_seed)
+        loaded = load_dataset(dataset)
+        return EvaluationData(loaded.molecules, loaded.splits, loaded.title, loaded.data_hash)
+    molecules, source, data_hash = load_molecules(dataset)
+    if run is not None and (run / "provenance.json").is_file():
+        before = json.loads((run / "provenance.json").read_text())["data_hash"]
+        if before != data_hash:
+            raise UserError(
+                f"{source.title} has changed since {run} was trained on it (hash {before[:12]}, now {data_hash[:12]}), so that its split "
+                "does not apply. Restore it, or evaluate the file as it is now with dataset.path=<file>."
+            )
+    return EvaluationData(molecules, rows_to_split(load_split(split_file), molecules.rows, split_file), source.title, data_hash)
+
+
+def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:
+    """The molecules of `dataset.path`, all as one part unless a split file names parts."""
+    from molgcn.data.load import load_molecules
+    from molgcn.data.split import load_split, rows_to_split
+
+    if given.targets is not None and len(given.targets) != len(names):
+        raise UserError(f"dataset.targets={given.targets} names {len(given.targets)} columns; the model predicts {', '.join(names)}.")
+    dataset = DatasetConfig(
+        name=given.name or ("csv" if saved.name == "builtin" else saved.name),
+        path=given.path,
+        smiles=given.smiles or saved.smiles,
+        targets=list(given.targets or names),
+        features=saved.features,
+        on_error=given.on_error or saved.on_error,
+        num_workers=given.num_workers,
+        cache_dir=given.cache_dir or saved.cache_dir,
+    )
+    molecules, source, data_hash = load_molecules(dataset)
+    for name, theirs, ours in zip(names, source.target_units, units, strict=True):
+        if theirs and theirs != ours:
+            raise UserError(
+                f"dataset.name={dataset.name} gives {name} in {theirs}, but the model predicts it in {ours or 'no unit'}. Read a file "
+                "whose values are in the model's unit with dataset.name=csv."
+            )
+    parts = {"all": np.arange(len(molecules))}
+    if given.split_file is not None:
+        parts = rows_to_split(load_split(given.split_file), molecules.rows, given.split_file)
+    return EvaluationData(molecules, parts, source.title, data_hash)
+
+
+def _output_folder(config: EvaluateConfig, beside: Path) -> Path:
+    name = "evaluation" if config.dataset.path is None else f"evaluation_{Path(config.dataset.path).name.split('.')[0]}"
+    folder = beside / name if config.output is None else Path(config.output).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {folder} cannot be made: {error.strerror}. Give another one with output=.") from error
+    return folder
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""A trained regressor from its checkpoint alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from molgcn.config import BackendConfig, Config, parse
+from molgcn.data.atoms import get_featurizer
+from molgcn.errors import UserError
+from molgcn.training.checkpoint import load_checkpoint
+from molgcn.training.regressor import MoleculeRegressor
+
+log = logging.getLogger(__name__)
+
+_LISTS = ("target_names", "target_units")
+
+
+def find_checkpoint(path: str | Path | None) -> Path:
+    """The checkpoint file that `ckpt_path` names: the file itself, or of a run's folder its best.ckpt.
+
+    A run without validation has no best.ckpt; of such a folder last.ckpt is taken.
+
+    Raises:
+        UserError: when nothing is named, or it is not there.
+    """
+    if path is None:
+        raise UserError("No checkpoint is named. Give ckpt_path=<run folder>/checkpoints/best.ckpt, or the run's folder.")
+    path = Path(path).expanduser()
+    if path.is_dir():
+        found = [
+            file for name in ("best.ckpt", "last.ckpt") for folder in (path / "checkpoints", path) if (file := folder / name).is_file()
+        ]
+        if not found:
+            raise UserError(
+                f"ckpt_path={path}: the folder holds neither checkpoints/best.ckpt nor checkpoints/last.ckpt. Expected a run's folder or a "
+                ".ckpt file."
+            )
+        path = found[0]
+        log.info("The weights are those of %s", path)
+    return path
+
+
+def run_folder(checkpoint: Path) -> Path | None:
+    """The folder of the run that wrote a checkpoint, or None when the file lies elsewhere."""
+    folder = checkpoint.resolve().parents[1]
+    return folder if checkpoint.resolve().parent.name == "checkpoints" and (folder / "config.yaml").is_file() else None
+
+
+def load_regressor(path: str | Path, backend: BackendConfig | None = None, device: str = "cpu") -> MoleculeRegressor:
+    """The regressor of a checkpoint, with its weights (the moving average where there is one) and scaling, in evaluation mode.
+
+    Nothing in the file is executed: architecture, featuriser and scaling are plain values looked up in closed tables.
+
+    Args:
+        path: see :func:`find_checkpoint`.
+        backend: what computes the layers, whatever the run used; None takes the best that this machine has.
+        device: see :func:`choose_device`.
+
+    Raises:
+        UserError: when the file is no checkpoint of molgcn or its parts do not fit together.
+    """
+    path = find_checkpoint(path)
+    target = choose_device(device)
+    checkpoint = load_checkpoint(path)
+    saved = _checked(checkpoint["molgcn"], path)
+    config = replace(parse(Config, saved["config"]), backend=backend or BackendConfig(), ckpt_path=None, resume=None)
+    module = MoleculeRegressor(
+        config,
+        in_channels=saved["in_channels"],
+        target_names=tuple(saved["target_names"]),
+        target_units=tuple(saved["target_units"]),
+        target_mean=torch.zeros(len(saved["target_names"])),
+        target_std=torch.ones(len(saved["target_names"])),
+        features=saved["features"],
+    )
+    try:
+        module.load_state_dict(checkpoint["state_dict"])
+    except (RuntimeError, KeyError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"The weights in {path} do not belong to the architecture that it names: {reason[:300]}") from error
+    return module.eval().to(target)
+
+
+def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
+    """The checkpoint's description of itself, or a UserError that says what is wrong with it."""
+    complete = (
+        isinstance(saved, Mapping)
+        and isinstance(saved.get("config"), Mapping)
+        and isinstance(saved.get("in_channels"), int)
+        and all(isinstance(saved.get(key), list) and all(isinstance(one, str) for one in saved[key]) for key in _LISTS)
+        and len(saved["target_names"]) == len(saved["target_units"]) > 0
+    )
+    if not complete:
+        raise UserError(f"{path} does not say how it was trained. Expected a .ckpt file that this version of molgcn wrote.")
+    features = saved.get("features")
+    if features is not None and get_featurizer(features).num_features != saved["in_channels"]:
+        raise UserError(
+            f"{path} was trained on {saved['in_channels']} features an atom, but features={features} has "
+            f"{get_featurizer(features).num_features} in this version of molgcn. Use the version that wrote it (provenance.json)."
+        )
+    return saved
+
+
+def require_features(module: MoleculeRegressor, path: Path) -> str:
+    """The featuriser that turns SMILES into what the module was trained on.
+
+    Raises:
+        UserError: when it was trained on graphs that did not come from SMILES.
+    """
+    if module.features is None:
+        raise UserError(
+            f"{path} was trained on graphs of its own, not on features computed from SMILES, so that no SMILES can be turned into its "
+            "input. Pack such graphs with PackedMolecules.from_pyg and call molgcn.training.inference.predict_molecules."
+        )
+    return module.features
+
+
+def choose_device(device: str) -> torch.device:
+    """`auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:<n>`.
+
+    Raises:
+        UserError: for another name, or a GPU that is not there.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        chosen = torch.device("meta")
+    if chosen.type not in ("cpu", "cuda"):
+        raise UserError(f"device={device} is not known. Expected auto, cpu, cuda or cuda:<number>.")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device={device}, but torch sees {torch.cuda.device_count()} CUDA GPUs. Use device=auto or device=cpu.")
+    return chosen
