@@ -11,8 +11,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 _BLUE, _ORANGE, _GREY = "#1f6fb4", "#d1632a", "#9aa0a6"
+_CROWDED = 3_000  # molecules beyond which points hide one another: brighter hexagons hold more of them
+_NOISY = 200  # rows of training loss beyond which a running mean is drawn over them
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -27,52 +30,96 @@ def _tidy(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
+def _plain(text: str) -> str:
+    """Text that came from a file, without the dollar signs that would start a formula."""
+    return text.replace("$", r"\$")
+
+
 def plot_learning_curve(metrics_csv: Path, path: Path, loss_name: str) -> None:
-    """Training and validation loss over optimiser steps, from `metrics.csv`."""
+    """Training and validation loss over epochs, from `metrics.csv`, with the best validation marked."""
     table = pd.read_csv(metrics_csv)
+    steps_per_epoch = _steps_per_epoch(table)
     figure = _figure(6.4, 4.0)
     axes = figure.subplots()
+    curves = {column: _finite(table[["step", column]]) for column in ("train/loss", "val/loss")}
     for column, color, label in (("train/loss", _ORANGE, "training"), ("val/loss", _BLUE, "validation")):
-        rows = table[["step", column]].dropna()
-        axes.plot(rows["step"], rows[column], color=color, linewidth=1.6, label=label, marker="o" if len(rows) < 3 else None, markersize=4)
-    values = pd.concat([table["train/loss"], table["val/loss"]]).dropna()
-    if len(values) and values.min() > 0:
-        axes.set_yscale("log")
-    validated = table[["step", "val/loss"]].dropna().to_numpy()
+        step, loss = curves[column].T
+        marker = "o" if len(step) < 3 else None
+        if len(step) > _NOISY:
+            axes.plot(step / steps_per_epoch, loss, color=color, linewidth=0.8, alpha=0.25)
+            loss = pd.Series(loss).rolling(len(loss) // 50, center=True, min_periods=1).mean().to_numpy()
+        axes.plot(step / steps_per_epoch, loss, color=color, linewidth=1.6, label=label, marker=marker, markersize=4)
+    validated = curves["val/loss"]
     if len(validated):
         step, loss = validated[validated[:, 1].argmin()]
-        axes.scatter(step, loss, s=42, color=_BLUE, edgecolor="white", zorder=3, label="best validation")
-    axes.set_xlabel("optimiser step")
-    axes.set_ylabel(f"{loss_name} loss (standardised)")
+        axes.scatter(step / steps_per_epoch, loss, s=42, color=_BLUE, edgecolor="white", zorder=3, label=f"best validation, {loss:.3g}")
+    values = np.concatenate([curve[:, 1] for curve in curves.values()])
+    if len(values) and values.min() > 0:
+        _log_scale(axes, values.max() / values.min())
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("epochs trained")
+    axes.set_ylabel(f"{loss_name} loss (targets standardised)")
     axes.legend(frameon=False)
     _tidy(axes)
-    figure.savefig(path)
+    figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
+
+
+def _finite(columns: pd.DataFrame) -> np.ndarray:
+    """The rows [n, 2] of two columns where both are finite numbers."""
+    values = columns.to_numpy(float)
+    return values[np.isfinite(values).all(axis=1)]
+
+
+def _steps_per_epoch(table: pd.DataFrame) -> float:
+    """Optimiser steps an epoch: the step at which the last row was written over the epochs completed by then."""
+    last = table[["epoch", "step"]].dropna()
+    return max(float(last["step"].iloc[-1]) / (float(last["epoch"].iloc[-1]) + 1), 1.0) if len(last) else 1.0
+
+
+def _log_scale(axes: Axes, span: float) -> None:
+    """A logarithmic axis whose labels are plain decimals: more of them where it spans little."""
+    axes.set_yscale("log")
+    subs = (1, 2, 3, 4, 5, 6, 7, 8, 9) if span < 4 else (1, 2, 5)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def plot_parity(targets: np.ndarray, predictions: np.ndarray, names: Sequence[str], units: Sequence[str], path: Path) -> None:
-    """Predicted against true values of the test part [B, T], one panel a target."""
+    """Predicted against true values [B, T], one panel a target; missing values are left out."""
     columns = min(len(names), 4)
     rows = math.ceil(len(names) / columns)
-    figure = _figure(4.0 * columns, 3.8 * rows)
-    panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
+    figure = _figure(4.0 * columns, 4.2 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels[len(names) :]:
         panel.set_visible(False)
     for i, (name, unit) in enumerate(zip(names, units, strict=True)):
         known = ~np.isnan(targets[:, i])
-        true, predicted = targets[known, i], predictions[known, i]
-        axes = panels[i]
-        label = name + (f" ({unit})" if unit else "")
-        axes.set_xlabel(f"true {label}")
-        axes.set_ylabel(f"predicted {label}")
-        _tidy(axes)
-        if len(true) == 0:
-            axes.set_title(f"{name}: no test values")
-            continue
-        low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
-        margin = 0.04 * (high - low) or 1.0
-        limits = (low - margin, high + margin)
-        axes.plot(limits, limits, color=_GREY, linewidth=1.0, zorder=1)
-        axes.scatter(true, predicted, s=9 if len(true) < 2000 else 4, alpha=0.45, color=_BLUE, linewidths=0, zorder=2)
-        axes.set(xlim=limits, ylim=limits, aspect="equal")
-        axes.set_title(f"MAE {np.abs(true - predicted).mean():.4g} {unit}".rstrip() + f", {len(true):,} molecules", fontsize=10)
-    figure.savefig(path)
+        _parity_panel(panels[i], targets[known, i], predictions[known, i], _plain(name), _plain(unit))
+    figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
+
+
+def _parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str, unit: str) -> None:
+    label = name + (f" ({unit})" if unit else "")
+    axes.set_xlabel(f"true {label}")
+    axes.set_ylabel(f"predicted {label}")
+    _tidy(axes)
+    finite = np.isfinite(predicted)
+    if not finite.any():
+        axes.set_title("no values" if len(true) == 0 else "no finite predictions", fontsize=10)
+        return
+    error = true - predicted
+    variance = float(((true - true.mean()) ** 2).sum())
+    r2 = f", R² {1 - float((error**2).sum()) / variance:.3f}" if variance > 0 and finite.all() else ""
+    axes.set_title(f"MAE {np.abs(error).mean():.4g} {unit}".rstrip() + f"{r2}\n{len(true):,} molecules", fontsize=10)
+    true, predicted = true[finite], predicted[finite]
+    low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
+    margin = 0.04 * (high - low) or 1.0
+    limits = (low - margin, high + margin)
+    axes.plot(limits, limits, color=_GREY, linewidth=1.0, zorder=3)
+    if len(true) > _CROWDED:
+        extent = (*limits, *limits)
+        axes.hexbin(true, predicted, gridsize=80, bins="log", mincnt=1, cmap="viridis", extent=extent, linewidths=0.1, zorder=2)
+    else:
+        axes.scatter(true, predicted, s=9, alpha=0.45, color=_BLUE, linewidths=0, zorder=2)
+    axes.set(xlim=limits, ylim=limits, box_aspect=1)
