@@ -48,7 +48,7 @@ GROUPS = (
 )
 # What a chemist would not put in a bottle.
 UNSTABLE = (
-    "[N,O,F;!+]-[N,O,F;!$([O-])]",                        # N-N, N-O, O-O, N-F, O-F outside aromatic rings and nitro
+    "[N,O,F;!+;!-]-[N,O,F;!+;!-]",                        # N-N, N-O, O-O, N-F, O-F outside aromatic rings and nitro
     "[n,o]-[N,O,F]",                                      # the same on an aromatic ring's heteroatom
     "[CX4]([NX3])[NX3,OX2,F]", "[CX4]([OX2H])[OX2]", "[CX4]([OX2])F", "[CX4]([n])[NX3,OX2H,F]",   # aminals, hydrates, ...
     "[CX4]([OX2])([OX2])[OX2]",                           # orthoesters
@@ -163,10 +163,11 @@ def labels(smiles: str) -> tuple[float, float, float]:
 
 def write(path: Path) -> None:
     """Writes the molecules and their labels as CSV."""
+    molecules = enumerate_molecules()
     with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("smiles", "logp", "mr", "tpsa"))
-        for smiles in enumerate_molecules():
+        for smiles in molecules:
             log_p, refractivity, area = labels(smiles)
             writer.writerow((smiles, f"{log_p:.4f}", f"{refractivity:.3f}", f"{area:.2f}"))
 

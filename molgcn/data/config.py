@@ -91,9 +91,10 @@ class DatasetConfig:
 
 
 def nearest(word: str, choices: Sequence[str]) -> str:
-    """A sentence that names the nearest choice and lists all of them."""
-    close = difflib.get_close_matches(word, choices, n=1)
-    suggestion = f" Did you mean '{close[0]}'?" if close else ""
+    """A sentence that names the nearest choice, upper or lower case, and lists all of them."""
+    spelled = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(word.lower(), spelled, n=1)
+    suggestion = f" Did you mean '{spelled[close[0]]}'?" if close else ""
     return f"{suggestion} There are: {', '.join(choices)}."
 
 

@@ -1,0 +1,58 @@
+import pytest
+from rdkit import Chem, rdBase
+
+from molgcn.data.molecules import InvalidMoleculeError, read_mol, read_mol_block, read_smiles
+
+GLYCINE_WITHOUT_CHARGES = Chem.MolToMolBlock(Chem.AddHs(Chem.MolFromSmiles("[NH3+]CC(=O)[O-]"))).replace("M  CHG  2   1   1   5  -1\n", "")
+
+
+def symbols(mol):
+    return "".join(atom.GetSymbol() for atom in mol.GetAtoms())
+
+
+@pytest.mark.parametrize(("text", "explicit", "implicit"), [("CO", "COHHHH", "CO"), ("[H][H]", "HH", "HH"), (" [2H]OC\n", "OCHHHH", "HOC")])
+def test_hydrogens(text, explicit, implicit):
+    assert symbols(read_smiles(text, "explicit")) == explicit
+    assert symbols(read_smiles(text, "implicit")) == implicit
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("C1CC", "syntax"), ("CC name", "syntax"), ("F=F", "valence for atom # 0 F"), ("", "empty"), (3, "empty")]
+)
+def test_reasons(text, reason):
+    with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match=reason):
+        read_smiles(text, "explicit")
+
+
+def test_a_mol_block_is_taken_as_it_is():
+    assert "CHG" not in GLYCINE_WITHOUT_CHARGES
+    with rdBase.BlockLogs():
+        mol = read_mol_block(GLYCINE_WITHOUT_CHARGES, "explicit")
+    assert symbols(mol) == "NCCOOHHHHH"
+    assert mol.GetNumBonds() == 9
+    assert mol.GetAtomWithIdx(0).GetTotalNumHs(True) == 3
+    assert str(mol.GetAtomWithIdx(2).GetHybridization()) == "SP2"
+    with rdBase.BlockLogs():
+        assert symbols(read_mol_block(GLYCINE_WITHOUT_CHARGES, "implicit")) == "NCCOO"
+
+
+def test_a_mol_block_is_made_aromatic():
+    block = Chem.MolToMolBlock(Chem.AddHs(Chem.MolFromSmiles("c1ccncc1")))
+    assert sum(atom.GetIsAromatic() for atom in read_mol_block(block, "explicit").GetAtoms()) == 6
+
+
+@pytest.mark.parametrize("block", ["", "no block", None, "\n\n\n  0  0  0  0  0  0  0  0  0  0999 V2000\nM  END\n"])
+def test_what_is_not_a_mol_block_is_refused(block):
+    with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError):
+        read_mol_block(block, "explicit")
+
+
+def test_mols_are_copied_and_checked():
+    mol = Chem.MolFromSmiles("CO")
+    assert symbols(read_mol(mol, "explicit")) == "COHHHH"
+    assert symbols(mol) == "CO"
+    assert symbols(read_mol(Chem.AddHs(mol), "implicit")) == "CO"
+    with pytest.raises(InvalidMoleculeError, match="no atoms"):
+        read_mol(Chem.Mol(), "explicit")
+    with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match="valence"):
+        read_mol(Chem.MolFromSmiles("F=F", sanitize=False), "explicit")
