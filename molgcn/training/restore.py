@@ -79,6 +79,8 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
         target_std=torch.ones(len(saved["target_names"])),
         features=saved["features"],
     )
+    if not isinstance(checkpoint.get("state_dict"), Mapping):
+        raise UserError(f"{path} holds no weights. Expected a .ckpt file that molgcn wrote.")
     try:
         module.load_state_dict(checkpoint["state_dict"])
     except (RuntimeError, KeyError, TypeError, AttributeError) as error:

@@ -1,0 +1,62 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No W&B, and a cache of packed sets that all tests (and the processes they start) share and that nobody else sees."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "disabled")
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("HYDRA_FULL_ERROR", "1")
+        yield
+
+
+@pytest.fixture
+def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `python train.py` (or `python -m <module>`) with the given arguments in `tmp_path`, output captured as text."""
+
+    def run(*arguments: str, module: str | None = None, timeout: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:
+        program = [str(ROOT / "train.py")] if module is None else ["-m", module]
+        return subprocess.run(
+            [sys.executable, *program, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "COLUMNS": "160", **environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained_config() -> dict[str, object]:
+    """A configuration that trains in a second: 200 built-in molecules, two targets, three narrow layers."""
+    return {
+        "dataset": {"name": "builtin", "targets": ["logp", "tpsa"], "features": "qm9", "subset": 200, "batch_size": 32},
+        "model": {"hidden_channels": 8, "num_layers": 3},
+        "optimizer": {"lr": 0.01},
+        "logger": {"name": "csv"},
+        "trainer": {"max_epochs": 2, "accelerator": "cpu", "num_sanity_val_steps": 0, "enable_model_summary": False},
+    }
+
+
+@pytest.fixture(scope="session")
+def trained_run(trained_config: dict[str, object], tmp_path_factory: pytest.TempPathFactory):
+    """The result of one short training run, its folder complete: to read, not to change."""
+    from molgcn.config import Config, parse
+    from molgcn.training.train import train
+
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    result = train(parse(Config, trained_config), folder)
+    result.save([])
+    return result

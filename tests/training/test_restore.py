@@ -1,0 +1,93 @@
+import pytest
+import torch
+
+from molgcn.config import BackendConfig
+from molgcn.errors import UserError
+from molgcn.training.restore import choose_device, find_checkpoint, load_regressor, require_features, run_folder
+
+
+@pytest.fixture
+def altered(trained_run, tmp_path):
+    """Writes a copy of the run's checkpoint after a change to its contents."""
+
+    def make(change):
+        checkpoint = torch.load(trained_run.folder / "checkpoints" / "best.ckpt", weights_only=True)
+        change(checkpoint)
+        torch.save(checkpoint, tmp_path / "altered.ckpt")
+        return tmp_path / "altered.ckpt"
+
+    return make
+
+
+def test_everything_comes_from_the_file(trained_run, tmp_path):
+    module = load_regressor(trained_run.folder)
+    assert not module.training
+    assert module.target_names == ["logp", "tpsa"]
+    assert module.target_units == ["", "A^2"]
+    assert module.features == "qm9"
+    assert module.model.num_layers == 3
+    saved = torch.load(trained_run.folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    for key, value in module.state_dict().items():
+        assert torch.equal(value, saved[key]), key
+
+
+@pytest.mark.parametrize("name", ["pyg", "fused"])
+def test_the_backend_is_chosen_here(trained_run, name):
+    assert load_regressor(trained_run.folder, BackendConfig(name=name)).model.backend.name == name
+
+
+def test_which_file_a_folder_means(trained_run, tmp_path):
+    best = trained_run.folder / "checkpoints" / "best.ckpt"
+    assert find_checkpoint(trained_run.folder) == find_checkpoint(best.parent) == find_checkpoint(best) == best
+    assert run_folder(best) == trained_run.folder
+    (tmp_path / "last.ckpt").write_bytes(best.read_bytes())
+    assert find_checkpoint(tmp_path) == tmp_path / "last.ckpt"  # a run without validation has no best.ckpt
+    assert run_folder(tmp_path / "last.ckpt") is None
+
+
+def test_a_checkpoint_without_features(altered):
+    def change(checkpoint):
+        checkpoint["molgcn"]["features"] = None
+
+    path = altered(change)
+    with pytest.raises(UserError, match=r"altered.ckpt was trained on graphs of its own"):
+        require_features(load_regressor(path), path)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda c: c["molgcn"].update(features="__import__"), "no features named '__import__'"),
+        (lambda c: c["molgcn"].update(features="general"), "11 features an atom, but features=general has 43"),
+        (lambda c: c["molgcn"].update(config=3), "does not say how it was trained"),
+        (lambda c: c["molgcn"].update(target_units=[]), "does not say how it was trained"),
+        (lambda c: c["molgcn"].pop("in_channels"), "does not say how it was trained"),
+        (lambda c: c["molgcn"]["config"]["model"].update(name="os.system"), "model.name='os.system' is not valid"),
+        (lambda c: c["molgcn"]["config"]["model"].update(_target_="os.system"), "model._target_ is not a known key"),
+        (lambda c: c["molgcn"]["config"]["model"].update(num_layers=5), "do not belong to the architecture"),
+        (lambda c: c["state_dict"].pop("model.head.0.weight", c["state_dict"].pop("model.head.weight", None)), "do not belong"),
+        (lambda c: c.pop("state_dict"), "holds no weights"),
+        (lambda c: c.pop("molgcn"), "was not written by molgcn"),
+    ],
+)
+def test_a_checkpoint_that_was_tampered_with_is_refused_in_words(altered, change, what):
+    path = altered(change)
+    with pytest.raises(UserError, match=what) as error:
+        load_regressor(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_checkpoint(tmp_path):
+    (tmp_path / "x.ckpt").write_bytes(b"not a checkpoint")
+    with pytest.raises(UserError, match="not a readable checkpoint"):
+        load_regressor(tmp_path / "x.ckpt")
+
+
+def test_devices():
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    for name in ("gpu0", "meta", ""):
+        with pytest.raises(UserError, match="Expected auto, cpu"):
+            choose_device(name)
+    with pytest.raises(UserError, match="CUDA GPUs"):
+        choose_device("cuda:77")
