@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sampler import EpochPlan
 from molgcn.data.slots import Slot, SlotBatch
@@ -28,6 +26,9 @@ class CPUFeed:
         self._reader: object = None
         self._batch: SlotBatch | None = None
 
+    def settle(self) -> None:
+        """Nothing is under way between two readings."""
+
     def read(self, plan: EpochPlan, start: int) -> Iterator[SlotBatch]:
         """The batches of the plan from number `start` on; ends an earlier reading.
 
@@ -35,7 +36,6 @@ class CPUFeed:
             RuntimeError: in a reading that was ended by a later one.
         """
         reader = self._reader = object()
-        order = torch.from_numpy(plan.order)
         self._expire()
         self._collator.start(plan, start, len(plan))
         try:
@@ -44,7 +44,7 @@ class CPUFeed:
                     raise RuntimeError("this loader is being read anew; make a second loader to read it twice at a time")
                 self._expire()
                 self._collator.next()
-                self._batch = SlotBatch(self.slots[number % 2], plan, number, order)
+                self._batch = SlotBatch(self.slots[number % 2], plan.place(number))
                 yield self._batch
         finally:
             if self._reader is reader:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
-from molgcn.data.feed_cpu import CPUFeed
+from molgcn.data.feed import make_feed
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.planning import PlanAhead
 from molgcn.data.sampler import MoleculeSampler
-from molgcn.data.slots import Capacity, Slot
-from molgcn.data.tiles import HAS_EXTENSION
-
-log = logging.getLogger(__name__)
+from molgcn.data.slots import Capacity
 
 
 class MoleculeLoader(ABC):
@@ -97,18 +93,22 @@ class PackedLoader(MoleculeLoader):
     """Gathers batches from the packed arrays into two slots of fixed stride, one filled while the other is computed on.
 
     A batch is a view of its slot, valid until the next one is asked for (:class:`molgcn.data.slots.SlotBatch`); `batch.clone()` keeps
-    it, `batch.padded` is the slot in its full, never changing shape.
+    it, `batch.padded` is the slot in its full, never changing shape. On a GPU the work on a batch belongs on the stream that was current
+    when the batch was asked for.
 
     Args:
         molecules: the set.
         batch_size: molecules a batch, B.
-        num_threads: that gather, beside the threads that compute.
+        resident: on a GPU: keep the packed set in its memory and gather there (True), gather on the CPU (False), or "auto", which takes
+            the GPU's memory if the set fits in half of what is free.
+        num_threads: that gather on the CPU, beside the threads that compute; default 1 for the CPU, up to 8 for a GPU.
         slot_nodes: atoms a slot has places for; default what the set's B largest molecules have.
         slot_edges: bonds a slot has places for; default likewise.
         options: as :class:`MoleculeLoader`.
 
     Raises:
-        UserError: when `slot_nodes` or `slot_edges` is less than some batch of the set may need.
+        UserError: when `slot_nodes` or `slot_edges` is less than some batch of the set may need, or the set does not fit where
+            `resident=True` asks for it.
     """
 
     def __init__(
@@ -116,25 +116,24 @@ class PackedLoader(MoleculeLoader):
         molecules: PackedMolecules,
         batch_size: int,
         *args: Any,
-        num_threads: int = 1,
+        resident: bool | Literal["auto"] = "auto",
+        num_threads: int | None = None,
         slot_nodes: int | None = None,
         slot_edges: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(molecules, batch_size, *args, **options)
         self.capacity = Capacity.of(molecules, batch_size, slot_nodes, slot_edges)
-        self._feed = None
-        if HAS_EXTENSION:
-            self._feed = CPUFeed(molecules, Slot.pair(molecules, self.capacity), num_threads)
-        else:
-            log.warning("Batches are gathered by NumPy, since the C++ extension is not built: run `pip install -e .` with a compiler.")
+        self._feed = make_feed(molecules, self.capacity, self.device, resident, num_threads)
+        self.plan.stage = getattr(self._feed, "stage", None)
 
     def read(self, epoch: int, start: int) -> Iterator[GraphBatch]:
         """The batches of `epoch` from number `start` on."""
-        plan = self.plan(epoch)
         if self._feed is not None:
-            yield from self._feed.read(plan, start)
+            self._feed.settle()
+            yield from self._feed.read(self.plan(epoch), start)
             return
+        plan = self.plan(epoch)
         for number in range(start, len(plan)):
             indices, tile_ptr = plan.batch(number)
             yield GraphBatch.from_packed(self.molecules, indices, tile_ptr).to(self.device, non_blocking=True)

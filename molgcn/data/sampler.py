@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from molgcn.data.segments import pointers
 from molgcn.data.tiles import plan_tiles, tile_size
 from molgcn.errors import UserError
+
+
+class Place(NamedTuple):
+    """Where a batch lies in its epoch's plan, and its size."""
+
+    first_graph: int
+    first_node: int
+    first_edge: int
+    first_tile: int
+    num_graphs: int
+    num_nodes: int
+    num_edges: int
+    num_tiles: int
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,14 @@ class EpochPlan:
 
     def __len__(self) -> int:
         return len(self.batch_ptr) - 1
+
+    def place(self, number: int) -> Place:
+        """Where batch `number` lies."""
+        graph, end_graph = self.batch_ptr[number : number + 2].tolist()
+        node, end_node = int(self.node_ptr[graph]), int(self.node_ptr[end_graph])
+        edge, end_edge = int(self.edge_ptr[graph]), int(self.edge_ptr[end_graph])
+        tile, end_tile = self.tile_starts[number : number + 2].tolist()
+        return Place(graph, node, edge, tile, end_graph - graph, end_node - node, end_edge - edge, end_tile - tile - 1)
 
     def batch(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The molecules int64 [B] and the tile pointers int32 [tiles + 1] of batch `number`."""

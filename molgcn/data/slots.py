@@ -13,7 +13,7 @@ from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.sampler import EpochPlan
+from molgcn.data.sampler import Place
 from molgcn.data.tiles import max_tiles
 from molgcn.errors import UserError
 
@@ -139,24 +139,17 @@ class SlotBatch(GraphBatch):
     """The batch that a slot holds: real molecules only, as views of the slot.
 
     Valid until the loader is asked for the next batch; after that its fields raise an error rather than show another batch.
-    `indices` and `targets` are safe to keep.
+    What `indices` and `targets` gave before is safe to keep.
 
     Args:
         slot: the slot.
-        plan: the epoch's plan.
-        number: the batch in the plan.
-        order: int64, `plan.order` as a tensor on the slot's device.
+        place: of the batch in the epoch's plan.
     """
 
-    def __init__(self, slot: Slot, plan: EpochPlan, number: int, order: Tensor) -> None:
-        first, last = plan.batch_ptr[number : number + 2].tolist()
+    def __init__(self, slot: Slot, place: Place) -> None:
         self._slot: Slot | None = slot
-        self._num_graphs = last - first
-        self._num_nodes = int(plan.node_ptr[last] - plan.node_ptr[first])
-        self._num_edges = int(plan.edge_ptr[last] - plan.edge_ptr[first])
-        self._num_tiles = int(plan.tile_starts[number + 1] - plan.tile_starts[number]) - 1
+        self._place = place
         self.tile_nodes = slot.tile_nodes
-        self.indices = order[first:last]
 
     def expire(self) -> None:
         """Ends the views: the slot is about to be refilled."""
@@ -187,47 +180,52 @@ class SlotBatch(GraphBatch):
     @property
     def num_graphs(self) -> int:
         """B."""
-        return self._num_graphs
+        return self._place.num_graphs
 
     @property
     def num_nodes(self) -> int:
         """N."""
-        return self._num_nodes
+        return self._place.num_nodes
 
     @property
     def num_edges(self) -> int:
         """E."""
-        return self._num_edges
+        return self._place.num_edges
 
     @cached_property
     def x(self) -> Tensor:  # type: ignore[override]
         """float32 [N, F]."""
-        return self.slot.x[: self._num_nodes]
+        return self.slot.x[: self._place.num_nodes]
 
     @cached_property
     def ptr(self) -> Tensor:  # type: ignore[override]
         """int32 [B + 1]."""
-        return self.slot.ptr[: self._num_graphs + 1]
+        return self.slot.ptr[: self._place.num_graphs + 1]
 
     @cached_property
     def rowptr(self) -> Tensor:  # type: ignore[override]
         """int32 [N + 1]."""
-        return self.slot.rowptr[: self._num_nodes + 1]
+        return self.slot.rowptr[: self._place.num_nodes + 1]
 
     @cached_property
     def col(self) -> Tensor:  # type: ignore[override]
         """int32 [E]."""
-        return self.slot.col[: self._num_edges]
+        return self.slot.col[: self._place.num_edges]
 
     @cached_property
     def targets(self) -> Tensor:  # type: ignore[override]
         """float32 [B, T], a copy: metrics keep targets until the end of an epoch."""
-        return self.slot.targets[: self._num_graphs].clone()
+        return self.slot.targets[: self._place.num_graphs].clone()
+
+    @cached_property
+    def indices(self) -> Tensor:  # type: ignore[override]
+        """int64 [B], a copy likewise."""
+        return self.slot.indices[: self._place.num_graphs].clone()
 
     @cached_property
     def tile_ptr(self) -> Tensor:
         """int32 [tiles + 1]."""
-        return self.slot.tile_ptr[: self._num_tiles + 1]
+        return self.slot.tile_ptr[: self._place.num_tiles + 1]
 
     def _planned_tiles(self) -> Tensor:
         return self.tile_ptr

@@ -7,7 +7,7 @@ from graphs import assert_collated, molecule_lists, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from molgcn.data import PackedMolecules, loader
+from molgcn.data import PackedMolecules, feed
 from molgcn.data.loader import PackedLoader, PyGLoader
 from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
@@ -35,13 +35,12 @@ def test_every_batch_of_many_epochs_is_pygs(data, batch_size, seed, shuffle, num
     """Both slots, poisoned before each fill: nothing of an earlier batch may shine through."""
     packed = PackedMolecules.from_pyg(data)
     reader = PackedLoader(packed, batch_size, shuffle, seed, num_threads=num_threads)
-    feed = reader._feed
     for _ in range(4):
         seen = []
         start = reader.sampler.begin()
         for number in range(start, len(reader)):
-            poison(feed.slots)
-            batches = feed.read(reader.plan(reader.sampler.epoch), number)
+            poison(reader._feed.slots)
+            batches = reader._feed.read(reader.plan(reader.sampler.epoch), number)
             batch = next(batches)
             assert_collated(batch, data)
             seen += batch.indices.tolist()
@@ -90,7 +89,7 @@ def test_both_loaders_give_the_same_batches(molecules, num_workers):
 
 def test_without_the_extension_numpy_gathers_the_same_batches(molecules, monkeypatch, caplog):
     expected = [batch.clone() for batch in PackedLoader(molecules, 8)]
-    monkeypatch.setattr(loader, "HAS_EXTENSION", False)
+    monkeypatch.setattr(feed, "HAS_EXTENSION", False)
     for one, other in zip(PackedLoader(molecules, 8), expected, strict=True):
         for name in FIELDS:
             assert torch.equal(getattr(one, name).nan_to_num(), getattr(other, name).nan_to_num()), name
@@ -120,7 +119,6 @@ def test_a_kept_batch_raises_instead_of_showing_another(molecules):
     kept = list(PackedLoader(molecules, 8))
     with pytest.raises(UserError, match=r"batch\.clone"):
         _ = kept[0].x
-    assert kept[0].indices.shape == (8,)
     clones = [batch.clone() for batch in PackedLoader(molecules, 8)]
     again = list(PyGLoader(molecules, 8))
     assert all(torch.equal(one.x, other.x) and torch.equal(one.tile_ptr, other.tile_ptr) for one, other in zip(clones, again, strict=True))

@@ -1,0 +1,75 @@
+// Gathers the molecules of one batch from the resident packed set into a slot, in one launch: a warp per molecule, no communication.
+//
+// Macros: FEATURES (columns of x), CODE_BYTES (of an atom's code into the table; 0: x holds the rows themselves), END_BYTES (of `row_end`),
+// NEIGHBOR_BYTES. The layout is that of molgcn.data.slots.Slot; offsets within the epoch come with the plan, so nothing is scanned here.
+#define JOIN(bytes) UINT_##bytes
+#define UINT_1 unsigned char
+#define UINT_2 unsigned short
+#define UINT_4 unsigned int
+#define UINT_0 float
+#define TYPE(bytes) JOIN(bytes)
+
+struct Parameters {
+    // the resident set
+    const long long *node_ptr, *edge_ptr;  // [M + 1]
+    const TYPE(END_BYTES)* row_end;        // [N], end of the atom's bonds, counted within its molecule
+    const TYPE(NEIGHBOR_BYTES)* neighbors; // [E]
+    const TYPE(CODE_BYTES)* x;             // [N] codes, or [N, FEATURES]
+    const float* table;                    // [K, FEATURES], or null
+    const float* targets;                  // [M, num_targets]
+    // the epoch's plan, n molecules
+    const long long *plan_order, *plan_node_ptr, *plan_edge_ptr;  // [n], [n + 1], [n + 1]
+    const int* plan_tile_ptr;
+    // the slot
+    float* slot_x;
+    int *slot_ptr, *slot_rowptr, *slot_col;
+    float* slot_targets;
+    long long* slot_indices;
+    int *slot_tile_ptr, *slot_counts;
+    // the batch: where it begins in the plan, and its size
+    long long first_graph, first_node, first_edge, first_tile;
+    int num_graphs, num_nodes, num_edges, num_tiles;
+    int max_graphs, max_nodes, max_tiles, num_targets;
+};
+
+extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant__ Parameters p) {
+    const int thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
+    const int lane = threadIdx.x % 32;
+    for (int i = thread / 32; i < p.num_graphs; i += threads / 32) {
+        const long long molecule = p.plan_order[p.first_graph + i];
+        const int node = static_cast<int>(p.plan_node_ptr[p.first_graph + i] - p.first_node);
+        const int edge = static_cast<int>(p.plan_edge_ptr[p.first_graph + i] - p.first_edge);
+        const int nodes = static_cast<int>(p.plan_node_ptr[p.first_graph + i + 1] - p.first_node) - node;
+        const int edges = static_cast<int>(p.plan_edge_ptr[p.first_graph + i + 1] - p.first_edge) - edge;
+        const long long from_node = p.node_ptr[molecule], from_edge = p.edge_ptr[molecule];
+        if (lane == 0) {
+            p.slot_ptr[i + 1] = node + nodes;
+            p.slot_indices[i] = molecule;
+        }
+        for (int k = lane; k < p.num_targets; k += 32)
+            p.slot_targets[static_cast<long long>(i) * p.num_targets + k] = p.targets[molecule * p.num_targets + k];
+        for (int k = lane; k < nodes; k += 32) p.slot_rowptr[node + k + 1] = edge + static_cast<int>(p.row_end[from_node + k]);
+        for (int k = lane; k < edges; k += 32) p.slot_col[edge + k] = node + p.neighbors[from_edge + k];
+        float* out = p.slot_x + static_cast<long long>(node) * FEATURES;
+        for (int k = lane; k < nodes * FEATURES; k += 32) {
+#if CODE_BYTES
+            out[k] = p.table[p.x[from_node + k / FEATURES] * FEATURES + k % FEATURES];
+#else
+            out[k] = p.x[from_node * FEATURES + k];
+#endif
+        }
+    }
+    // the places that stay empty hold molecules without atoms; see Slot
+    if (thread == 0) {
+        p.slot_ptr[0] = p.slot_rowptr[0] = 0;
+        p.slot_counts[0] = p.num_graphs, p.slot_counts[1] = p.num_nodes, p.slot_counts[2] = p.num_edges, p.slot_counts[3] = p.num_tiles;
+    }
+    const float missing = __int_as_float(0x7fc00000);
+    for (int k = thread; k <= p.max_tiles; k += threads) p.slot_tile_ptr[k] = k < p.num_tiles ? p.plan_tile_ptr[p.first_tile + k] : p.num_graphs;
+    for (int k = p.num_graphs + thread; k < p.max_graphs; k += threads) {
+        p.slot_ptr[k + 1] = p.num_nodes;
+        p.slot_indices[k] = -1;
+        for (int t = 0; t < p.num_targets; ++t) p.slot_targets[static_cast<long long>(k) * p.num_targets + t] = missing;
+    }
+    for (int k = p.num_nodes + 1 + thread; k <= p.max_nodes; k += threads) p.slot_rowptr[k] = p.num_edges;
+}

@@ -1,0 +1,73 @@
+"""Who fills a packed loader's slots: the choice by device, memory and what is installed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import Literal, Protocol
+
+import torch
+
+from molgcn.data.feed_cpu import CPUFeed
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.resident import resident_bytes
+from molgcn.data.sampler import EpochPlan
+from molgcn.data.slots import Capacity, Slot, SlotBatch
+from molgcn.data.tiles import HAS_EXTENSION
+from molgcn.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+class Feed(Protocol):
+    """Two slots and who fills them."""
+
+    slots: tuple[Slot, Slot]
+
+    def settle(self) -> None:
+        """Waits until plans of epochs before the current one are no longer needed."""
+        ...
+
+    def read(self, plan: EpochPlan, start: int) -> Iterator[SlotBatch]:
+        """The batches of the plan from number `start` on; ends an earlier reading."""
+        ...
+
+
+def make_feed(
+    molecules: PackedMolecules, capacity: Capacity, device: torch.device, resident: bool | Literal["auto"], num_threads: int | None
+) -> Feed | None:
+    """The best feed for the device; None where NumPy has to do. Arguments as :class:`molgcn.data.loader.PackedLoader`.
+
+    Raises:
+        UserError: when `resident=True` and the set does not fit or the CUDA tool chain is missing.
+    """
+    if resident not in (True, False, "auto"):
+        raise UserError(f"dataset.resident={resident} is unknown. Expected auto, true or false.")
+    if device.type == "cuda":
+        from molgcn.data.feed_cuda import ResidentFeed, StagedFeed
+
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        if resident is True or (resident == "auto" and _fits(molecules, device, 0.5)):
+            if not _fits(molecules, device, 1.0):
+                raise UserError(
+                    f"The packed set needs {resident_bytes(molecules) / 2**30:.1f} GiB, more than is free in the memory of {device}. "
+                    "Use dataset.resident=auto or false, which gather on the CPU."
+                )
+            try:
+                return ResidentFeed(molecules, capacity, device)
+            except UserError as error:
+                if resident is True:
+                    raise
+                log.warning("Batches are gathered on the CPU, as with dataset.resident=false: %s", error)
+        if HAS_EXTENSION:
+            return StagedFeed(molecules, capacity, device, num_threads or min(8, max(1, (os.cpu_count() or 1) - 1)))
+    elif HAS_EXTENSION and device.type == "cpu":
+        return CPUFeed(molecules, Slot.pair(molecules, capacity), num_threads or 1)
+    if not HAS_EXTENSION:
+        log.warning("Batches are gathered by NumPy, since the C++ extension is not built: run `pip install -e .` with a compiler.")
+    return None
+
+
+def _fits(molecules: PackedMolecules, device: torch.device, share: float) -> bool:
+    return resident_bytes(molecules) <= share * torch.cuda.mem_get_info(device)[0]

@@ -1,0 +1,175 @@
+"""Batches on a GPU: one slot is filled on a side stream while the other is computed on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import torch
+
+from molgcn.data.feed_cpu import CPUFeed
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.resident import KERNEL, SOURCE, THREADS, Launch, PlanBuffer, ResidentSet
+from molgcn.data.sampler import EpochPlan
+from molgcn.data.slots import Capacity, Slot, SlotBatch
+from molgcn.ops.launch import kernel
+
+
+class CUDAFeed(ABC):
+    """Two slots in a GPU's memory. All ordering is by events; the host never waits for the device's work on a batch.
+
+    Args:
+        molecules: the set.
+        capacity: of the slots.
+        device: the GPU.
+    """
+
+    def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device) -> None:
+        self.device = device
+        self.slots = Slot.pair(molecules, capacity, device=device)
+        self.stream = torch.cuda.Stream(device, priority=-1)
+        self._filled = (torch.cuda.Event(), torch.cuda.Event())
+        self._free = torch.cuda.Event()
+        self._reader: object = None
+        self._batch: SlotBatch | None = None
+        for slot in self.slots:
+            for tensor in slot.tensors():
+                tensor.record_stream(self.stream)
+
+    @abstractmethod
+    def begin(self, plan: EpochPlan, start: int) -> None:
+        """Makes ready to fill in the batches of the plan from number `start` on; on the side stream."""
+
+    @abstractmethod
+    def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
+        """Enqueues batch `number` on the side stream."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """The plan is read, or its reading broken off."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Waits until plans of epochs before the current one are no longer needed."""
+
+    def read(self, plan: EpochPlan, start: int) -> Iterator[SlotBatch]:
+        """The batches of the plan from number `start` on, for the stream that is current when each is asked for.
+
+        Raises:
+            RuntimeError: in a reading that was ended by a later one.
+        """
+        reader = self._reader = object()
+        self._expire()
+        with torch.cuda.stream(self.stream):
+            self.begin(plan, start)
+        try:
+            self._fill(plan, start)
+            for number in range(start, len(plan)):
+                if self._reader is not reader:
+                    raise RuntimeError("this loader is being read anew; make a second loader to read it twice at a time")
+                self._expire()
+                if number + 1 < len(plan):
+                    self._fill(plan, number + 1)
+                torch.cuda.current_stream(self.device).wait_event(self._filled[number % 2])
+                self._batch = SlotBatch(self.slots[number % 2], plan.place(number))
+                yield self._batch
+        finally:
+            if self._reader is reader:
+                self.end()
+
+    def _fill(self, plan: EpochPlan, number: int) -> None:
+        """Fills a slot once the work that has been enqueued so far is done: the last batch that lay there is among it."""
+        self._free.record(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            self.stream.wait_event(self._free)
+            self.fill(plan, number, self.slots[number % 2])
+            self._filled[number % 2].record(self.stream)
+
+    def _expire(self) -> None:
+        if self._batch is not None:
+            self._batch.expire()
+            self._batch = None
+
+
+class ResidentFeed(CUDAFeed):
+    """Gathers straight from the packed set in the GPU's memory, one launch a batch; arguments as :class:`CUDAFeed`.
+
+    Raises:
+        UserError: when the CUDA tool chain is not installed.
+    """
+
+    def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device) -> None:
+        super().__init__(molecules, capacity, device)
+        self.resident = ResidentSet(molecules, device)
+        self.kernel = kernel(SOURCE, KERNEL, self.resident.macros, device)
+        self._staging: tuple[PlanBuffer, ...] = ()
+        self._plan: PlanBuffer | None = None
+        self._launches: list[Launch] = []
+        self._uploaded = torch.cuda.Event()
+        torch.cuda.current_stream(device).synchronize()
+        for tensor in self.resident.tensors():
+            tensor.record_stream(self.stream)
+
+    def stage(self, plan: EpochPlan, epoch: int) -> EpochPlan:
+        """Moves a plan into page-locked memory, where that of the epoch before the last was (see :meth:`settle`)."""
+        if not self._staging:
+            self._staging = (PlanBuffer(plan, pin_memory=True), PlanBuffer(plan, pin_memory=True))
+        return self._staging[epoch % 2].copy_(plan).view(plan)
+
+    def settle(self) -> None:
+        """Waits until the last plan is uploaded, so that its page-locked memory may take another."""
+        self._uploaded.synchronize()
+
+    def begin(self, plan: EpochPlan, start: int) -> None:
+        """Uploads the plan."""
+        if self._plan is None:
+            self._plan = PlanBuffer(plan, self.device)
+            self._launches = [Launch(self.resident, self._plan, slot) for slot in self.slots]
+        self._plan.copy_(plan)
+        self._uploaded.record(self.stream)
+
+    def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
+        """One launch."""
+        launch = self._launches[number % 2]
+        self.kernel.launch(launch.grid, THREADS, 0, launch.batch(plan.place(number)))
+
+    def end(self) -> None:
+        """The launches that are enqueued may run to their end."""
+
+
+class StagedFeed(CUDAFeed):
+    """For a set that does not fit: threads gather into page-locked slots, which are copied asynchronously.
+
+    Args:
+        molecules: the set.
+        capacity: of the slots.
+        device: the GPU.
+        num_threads: that gather.
+    """
+
+    def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device, num_threads: int) -> None:
+        super().__init__(molecules, capacity, device)
+        self._staging = Slot.pair(molecules, capacity, pin_memory=True)
+        self._cpu = CPUFeed(molecules, self._staging, num_threads)
+        self._batches: Iterator[SlotBatch] = iter(())
+
+    def settle(self) -> None:
+        """Nothing but the threads reads the plan, and they stop with each reading."""
+
+    def begin(self, plan: EpochPlan, start: int) -> None:
+        """Lets the threads begin."""
+        self.stream.synchronize()  # copies of a reading that was broken off
+        self._batches = self._cpu.read(plan, start)
+
+    def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
+        """Copies the places in use, and of the pointers all."""
+        self._filled[1 - number % 2].synchronize()  # the page-locked slot that is given back now has been copied
+        next(self._batches)
+        place, staging = plan.place(number), self._staging[number % 2]
+        used = {"x": place.num_nodes, "col": place.num_edges}
+        for name in slot.names:
+            getattr(slot, name)[: used.get(name)].copy_(getattr(staging, name)[: used.get(name)], non_blocking=True)
+
+    def end(self) -> None:
+        """Stops the threads."""
+        self._batches = iter(())

@@ -1,0 +1,147 @@
+"""The packed set in a GPU's memory, and the kernel that gathers a batch from it (cuda/collate.cu)."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.sampler import EpochPlan, Place
+from molgcn.data.slots import Slot
+
+_POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
+SOURCE, KERNEL, THREADS = "collate.cu", "collate", 256
+
+
+class Parameters(ctypes.Structure):
+    """The kernel's one argument; the same fields in the same order as in cuda/collate.cu."""
+
+    _fields_ = (
+        *((name, _POINTER) for name in ("node_ptr", "edge_ptr", "row_end", "neighbors", "x", "table", "targets")),
+        *((f"plan_{name}", _POINTER) for name in ("order", "node_ptr", "edge_ptr", "tile_ptr")),
+        *((f"slot_{name}", _POINTER) for name in Slot.names),
+        *((name, _LONG) for name in ("first_graph", "first_node", "first_edge", "first_tile")),
+        *((name, _INT) for name in ("num_graphs", "num_nodes", "num_edges", "num_tiles")),
+        *((name, _INT) for name in ("max_graphs", "max_nodes", "max_tiles", "num_targets")),
+    )
+
+
+class ResidentSet:
+    """A packed set's arrays on one device.
+
+    Args:
+        molecules: the set.
+        device: where to.
+
+    Attributes:
+        row_end: uint8, uint16 or int32 [N], instead of `degree`: where the atom's bonds end, counted within its molecule, so that the
+            kernel needs no running sum.
+    """
+
+    names = ("node_ptr", "edge_ptr", "row_end", "neighbors", "x", "table", "targets")
+
+    def __init__(self, molecules: PackedMolecules, device: str | torch.device) -> None:
+        self.num_features = molecules.num_features
+        self.num_targets = molecules.targets.shape[1]
+        table = molecules.table
+        self.node_ptr, self.edge_ptr, self.neighbors, self.x, self.targets = (
+            torch.tensor(array, device=device)
+            for array in (molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.x, molecules.targets)
+        )
+        self.row_end = torch.tensor(row_ends(molecules), device=device)
+        self.table = None if table is None else torch.tensor(table, device=device)
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """What the kernel is specialised by."""
+        return {
+            "FEATURES": self.num_features,
+            "CODE_BYTES": 0 if self.table is None else self.x.itemsize,
+            "END_BYTES": self.row_end.itemsize,
+            "NEIGHBOR_BYTES": self.neighbors.itemsize,
+        }
+
+    def tensors(self) -> list[Tensor]:
+        """All arrays."""
+        return [tensor for name in self.names if (tensor := getattr(self, name)) is not None]
+
+
+def row_ends(molecules: PackedMolecules) -> np.ndarray:
+    """uint8, uint16 or int32 [N], see :class:`ResidentSet`."""
+    ends = np.cumsum(molecules.degree, dtype=np.int64) - np.repeat(molecules.edge_ptr[:-1], molecules.num_nodes_per_graph)
+    largest = int(np.diff(molecules.edge_ptr).max())
+    return ends.astype(np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.int32)
+
+
+def resident_bytes(molecules: PackedMolecules) -> int:
+    """At most so many bytes does a :class:`ResidentSet` take."""
+    arrays = (molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.x, molecules.targets, molecules.table)
+    return sum(array.nbytes for array in arrays if array is not None) + 4 * molecules.num_nodes
+
+
+class PlanBuffer:
+    """An epoch's plan on one device, in the same place for every epoch.
+
+    Args:
+        plan: of any epoch: all have as many molecules and batches.
+        device: where it lies.
+        pin_memory: on the CPU: page-locked.
+    """
+
+    names = ("order", "node_ptr", "edge_ptr", "tile_ptr")
+
+    def __init__(self, plan: EpochPlan, device: str | torch.device = "cpu", pin_memory: bool = False) -> None:
+        def empty(count: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.empty(count, dtype=dtype, device=device, pin_memory=pin_memory)
+
+        count = len(plan.order)
+        self.order, self.node_ptr, self.edge_ptr = empty(count), empty(count + 1), empty(count + 1)
+        self.tile_ptr = empty(count + len(plan), torch.int32)  # at most a tile a molecule
+
+    def copy_(self, plan: EpochPlan) -> PlanBuffer:
+        """Takes over a plan, asynchronously where the plan is page-locked and this buffer on a GPU."""
+        for name in self.names:
+            source = torch.from_numpy(getattr(plan, name))
+            getattr(self, name)[: len(source)].copy_(source, non_blocking=True)
+        return self
+
+    def view(self, plan: EpochPlan) -> EpochPlan:
+        """`plan` with its arrays in this buffer, which lies on the CPU."""
+        return replace(plan, **{name: getattr(self, name)[: len(getattr(plan, name))].numpy() for name in self.names})
+
+
+class Launch:
+    """The arguments of all launches that fill one slot.
+
+    Args:
+        resident: where molecules come from.
+        plan: which.
+        slot: where they go.
+    """
+
+    def __init__(self, resident: ResidentSet, plan: PlanBuffer, slot: Slot) -> None:
+        self._parameters = Parameters()
+        self._point("", resident, resident.names)
+        self._point("plan_", plan, plan.names)
+        self._point("slot_", slot, slot.names)
+        capacity = slot.capacity
+        self._set(max_graphs=capacity.graphs, max_nodes=capacity.nodes, max_tiles=capacity.tiles, num_targets=resident.num_targets)
+        self.grid = -(-capacity.graphs * 32 // THREADS)
+
+    def batch(self, place: Place) -> Parameters:
+        """The argument of the launch that fills in the batch at `place`."""
+        self._set(**place._asdict())
+        return self._parameters
+
+    def _point(self, prefix: str, owner: object, names: tuple[str, ...]) -> None:
+        for name in names:
+            tensor = getattr(owner, name)
+            setattr(self._parameters, prefix + name, None if tensor is None else tensor.data_ptr())
+
+    def _set(self, **values: int) -> None:
+        for name, value in values.items():
+            setattr(self._parameters, name, value)

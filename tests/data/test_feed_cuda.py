@@ -1,0 +1,95 @@
+"""The same batches on a GPU, from its own memory and from the host's."""
+
+import pytest
+import torch
+from graphs import assert_collated
+from test_loader import FIELDS, poison
+from test_resident import KINDS, random_set
+
+from molgcn.data.feed_cuda import ResidentFeed, StagedFeed
+from molgcn.data.loader import PackedLoader, PyGLoader
+from molgcn.errors import UserError
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
+
+
+@pytest.fixture(params=KINDS, ids=str)
+def molecules(request):
+    return random_set(**KINDS[request.param])
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_every_batch_is_pygs(molecules, resident):
+    data = molecules.to_pyg()
+    for item in data:
+        item.y = torch.zeros(1, 0) if item.y is None else item.y
+    loader = PackedLoader(molecules, 7, device="cuda", resident=resident)
+    assert isinstance(loader._feed, ResidentFeed if resident else StagedFeed)
+    for _ in range(4):
+        for batch in loader:
+            assert_collated(batch.to("cpu"), data)
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_slots_are_whole_after_poison(molecules, resident):
+    cpu = PackedLoader(molecules, 7)
+    gpu = PackedLoader(molecules, 7, device="cuda", resident=resident)
+    for _ in range(3):
+        poison((*cpu._feed.slots, *gpu._feed.slots))
+        torch.cuda.synchronize()
+        for one, other in zip(gpu, cpu, strict=True):
+            for name in ("ptr", "rowptr", "targets", "indices", "tile_ptr", "counts"):
+                assert torch.equal(getattr(one.padded, name).cpu().nan_to_num(), getattr(other.padded, name).nan_to_num()), name
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_slow_work_on_a_batch_is_done_before_its_slot_is_refilled(molecules, resident):
+    expected = [{name: getattr(batch, name) for name in FIELDS} for batch in PyGLoader(molecules, 7)]
+    sums = []
+    for batch in PackedLoader(molecules, 7, device="cuda", resident=resident):
+        torch.cuda._sleep(20_000_000)
+        sums.append({name: getattr(batch, name).clone() for name in FIELDS})
+    for one, other in zip(sums, expected, strict=True):
+        for name in FIELDS:
+            assert torch.equal(one[name].cpu().nan_to_num(), other[name].nan_to_num()), name
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_breaking_off_and_resuming(molecules, resident):
+    loader = PackedLoader(molecules, 7, device="cuda", resident=resident)
+    first = next(iter(loader)).indices.tolist()
+    batches = iter(loader)
+    assert next(batches).indices.tolist() == first
+    state = loader.state_dict()
+    rest = [batch.indices.tolist() for batch in batches]
+    other = PackedLoader(molecules, 7, device="cuda", resident=resident)
+    other.load_state_dict(state)
+    assert [batch.indices.tolist() for batch in other] == rest
+
+
+def test_a_set_that_does_not_fit(molecules, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10, 10))
+    with pytest.raises(UserError, match=r"dataset\.resident=auto or false"):
+        PackedLoader(molecules, 7, device="cuda", resident=True)
+    assert isinstance(PackedLoader(molecules, 7, device="cuda")._feed, StagedFeed)
+
+
+def test_a_captured_step_reads_every_batch(molecules):
+    """One graph a slot, replayed while the other slot is filled: the sums are those of eager reading."""
+    loader = PackedLoader(molecules, 7, device="cuda", resident=True)
+    graphs, outputs, sums, expected = {}, {}, [], []
+    for _ in range(3):
+        for batch in loader:
+            padded = batch.padded
+            if id(padded) not in graphs:
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    outputs[id(padded)] = padded.ptr.sum() + padded.counts.sum()
+                graphs[id(padded)] = graph
+            graphs[id(padded)].replay()
+            sums.append(outputs[id(padded)].clone())
+            tail = (loader.batch_size - batch.num_graphs) * batch.num_nodes
+            sizes = batch.num_graphs + batch.num_nodes + batch.num_edges + len(batch.tile_ptr) - 1
+            expected.append(int(batch.ptr.sum()) + tail + sizes)
+    assert [int(value) for value in sums] == expected and len(graphs) == 2
