@@ -1,0 +1,1 @@
+"""Side-by-side comparison of backends and loaders."""
