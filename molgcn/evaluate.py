@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -122,8 +123,10 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     (folder / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
     sizes = ", ".join(f"{part} {count:,}" for part, count in counts.items())
     console = Console()
-    console.print(results_table(f"{checkpoint.name} on {data.title} ({sizes} molecules)", metrics, names, units, list(data.parts)))
-    console.print(f"Everything is in {folder}", soft_wrap=True, highlight=False, markup=False)
+    line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
+    line(f"{checkpoint.name} on {data.title}: {sizes} molecules")
+    console.print(results_table("", metrics, names, units, list(data.parts)))
+    line(f"Everything is in {folder}")
     return Evaluation(folder, metrics)
 
 

@@ -1,0 +1,153 @@
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from molgcn.config import Config, parse
+from molgcn.errors import UserError
+from molgcn.evaluate import EvaluateConfig, evaluate
+from molgcn.training.train import train
+
+
+def config(**values):
+    return parse(EvaluateConfig, {"device": "cpu", **values})
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def run(trained_run, tmp_path):
+    """A copy of the short run that may be written to."""
+    return shutil.copytree(trained_run.folder, tmp_path / "run")
+
+
+@pytest.mark.parametrize("backend", ["fused", "pyg"])
+def test_its_own_data_gives_its_own_results(trained_run, run, capsys, backend):
+    result = evaluate(config(ckpt_path=str(run), backend={"name": backend}, dataset={"batch_size": 7}))
+    assert result.metrics.keys() == trained_run.metrics.keys()
+    for key, value in trained_run.metrics.items():
+        assert result.metrics[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
+    report = json.loads((run / "evaluation" / "metrics.json").read_text())
+    assert report["metrics"] == result.metrics
+    assert report["molecules"] == {"train": 160, "val": 20, "test": 20}
+    assert report["units"] == {"logp": "", "tpsa": "A^2"}
+    mine, theirs = rows_of(run / "evaluation" / "predictions_test.csv"), rows_of(run / "predictions_test.csv")
+    assert [row["row"] for row in mine] == [row["row"] for row in theirs]
+    difference = [float(a["logp predicted"]) - float(b["logp predicted"]) for a, b in zip(mine, theirs, strict=True)]
+    assert np.abs(difference).max() < 1e-5
+    assert (run / "evaluation" / "parity_test.png").stat().st_size > 10_000
+    printed = capsys.readouterr().out
+    assert "test MAE" in printed
+    assert "A^2" in printed
+    assert f"{trained_run.metrics['test/mae/tpsa']:.3g}"[:3] in printed
+
+
+def test_a_checkpoint_away_from_its_run_draws_the_same_split(trained_run, run, tmp_path):
+    lonely = shutil.copy(run / "checkpoints" / "best.ckpt", tmp_path / "model.ckpt")
+    result = evaluate(config(ckpt_path=str(lonely), output=str(tmp_path / "out")))
+    assert result.metrics["test/mae/logp"] == pytest.approx(trained_run.metrics["test/mae/logp"], rel=1e-4)
+    assert (tmp_path / "out" / "metrics.json").is_file()
+
+
+def test_another_file(run, tmp_path):
+    """MAE, RMSE and R2 against the numbers by hand; a missing value and a row that is no molecule are left out."""
+    path = tmp_path / "other.csv"
+    path.write_text("SMILES,a,b\nCCO,1,10\nCC,,20\nC1CC,5,5\nc1ccccc1,2.5,30\n")
+    data = {"path": str(path), "smiles": "SMILES", "targets": ["a", "b"], "on_error": "skip", "cache_dir": str(tmp_path)}
+    result = evaluate(config(ckpt_path=str(run), dataset=data))
+    assert result.folder == run / "evaluation_other"
+    rows = rows_of(result.folder / "predictions_all.csv")
+    assert [row["row"] for row in rows] == ["0", "1", "3"]
+    assert [row["logp"] for row in rows] == ["1", "", "2.5"]
+    for name, kept in (("logp", [0, 2]), ("tpsa", [0, 1, 2])):
+        column = name if name == "logp" else "tpsa [A^2]"
+        true = np.array([float(rows[i][column]) for i in kept])
+        error = np.array([float(rows[i][f"{column} predicted"]) for i in kept]) - true
+        assert result.metrics[f"all/mae/{name}"] == pytest.approx(np.abs(error).mean(), rel=1e-4)
+        assert result.metrics[f"all/rmse/{name}"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
+        assert result.metrics[f"all/r2/{name}"] == pytest.approx(1 - (error**2).sum() / ((true - true.mean()) ** 2).sum(), rel=1e-3)
+    assert rows_of(result.folder / "skipped.csv")[0]["smiles"] == "C1CC"
+
+
+def test_one_molecule_has_no_r2(run, tmp_path):
+    (tmp_path / "one.csv").write_text("smiles,logp,tpsa\nCCO,1,10\n")
+    result = evaluate(config(ckpt_path=str(run), dataset={"path": str(tmp_path / "one.csv")}))
+    assert np.isnan(result.metrics["all/r2/logp"])
+    text = (result.folder / "metrics.json").read_text()
+    assert json.loads(text)["metrics"]["all/r2/logp"] is None  # NaN is not JSON
+    assert "NaN" not in text
+
+
+def test_another_file_with_a_split_of_its_own(run, tmp_path):
+    (tmp_path / "x.csv").write_text("smiles,logp,tpsa\n" + "".join(f"{'C' * n},{n},{n}\n" for n in range(1, 7)))
+    (tmp_path / "s.json").write_text('{"train": [0, 1, 2], "val": [3], "test": [5]}')
+    result = evaluate(config(ckpt_path=str(run), dataset={"path": str(tmp_path / "x.csv"), "split_file": str(tmp_path / "s.json")}))
+    assert [row["smiles"] for row in rows_of(result.folder / "predictions_test.csv")] == ["CCCCCC"]
+    assert np.isfinite(result.metrics["test/mae/logp"])
+
+
+def test_qm9_keeps_its_units(trained_config, tmp_path):
+    """A file of QM9 is in hartree and read in eV, whether it was trained on or comes later."""
+    columns = "mol_id,smiles,gap\n"
+    for name, first in (("qm9.csv", 1), ("later.csv", 21)):
+        (tmp_path / name).write_text(
+            columns + "".join(f"gdb_{i},{'C' * (i % 20 + 1)}O,{0.3 + i / 1000}\n" for i in range(first, first + 20))
+        )
+    data = {"name": "qm9", "path": str(tmp_path / "qm9.csv"), "targets": ["gap"], "cache_dir": str(tmp_path / "cache")}
+    values = {**trained_config, "dataset": data, "training": {"report": False}}
+    train(parse(Config, values), tmp_path / "run")
+    result = evaluate(config(ckpt_path=str(tmp_path / "run"), dataset={"path": str(tmp_path / "later.csv")}))
+    row = rows_of(result.folder / "predictions_all.csv")[0]
+    assert float(row["gap [eV]"]) == pytest.approx(0.321 * 27.211386, rel=1e-5)
+
+
+def test_values_in_another_unit_are_refused(run, tmp_path):
+    (tmp_path / "run" / "x").mkdir()
+    (tmp_path / "q.csv").write_text("mol_id,smiles,gap,mu\ngdb_1,C,0.3,1\ngdb_2,CC,0.3,2\n")
+    data = {"path": str(tmp_path / "q.csv"), "name": "qm9", "targets": ["gap", "mu"], "cache_dir": str(tmp_path / "cache")}
+    with pytest.raises(UserError, match=r"dataset.name=qm9 gives logp in eV, but the model predicts it in no unit"):
+        evaluate(config(ckpt_path=str(run), dataset=data))
+
+
+def test_data_that_changed_since(run, tmp_path):
+    provenance = json.loads((run / "provenance.json").read_text())
+    (run / "provenance.json").write_text(json.dumps({**provenance, "data_hash": "0" * 64}))
+    with pytest.raises(UserError, match="has changed since .*hash 000000000000, now"):
+        evaluate(config(ckpt_path=str(run)))
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"ckpt_path": None}, "No checkpoint is named"),
+        ({"dataset": {"targets": ["a", "b"]}}, "dataset.targets goes with dataset.path"),
+        ({"dataset": {"path": "x.csv", "targets": ["logp"]}}, "names 1 columns; the model predicts logp, tpsa"),
+        ({"dataset": {"path": "x.csv"}}, "no column 'tpsa'"),
+        ({"dataset": {"path": "gone.csv"}}, "gone.csv cannot be read"),
+        ({"dataset": {"split_file": "gone.json"}}, "gone.json cannot be read"),
+        ({"output": "x.csv"}, "cannot be made"),
+    ],
+)
+def test_mistakes_are_one_paragraph(run, tmp_path, monkeypatch, options, what):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("smiles,logp\nC,1\n")
+    with pytest.raises(UserError, match=what) as error:
+        evaluate(config(**{"ckpt_path": str(run), **options}))
+    assert "\n" not in str(error.value)
+
+
+def test_the_command(run, run_cli, tmp_path):
+    before = {*tmp_path.iterdir()}
+    done = run_cli("ckpt_path=run", "dataset.batch_size=50", module="molgcn.evaluate")
+    assert done.returncode == 0, done.stderr
+    assert "train 160, val 20, test 20 molecules" in done.stdout
+    assert "test R2" in done.stdout
+    assert {*tmp_path.iterdir()} == before
+    done = run_cli("ckpt_path=run", "dataset.batchsize=50", module="molgcn.evaluate")
+    assert done.returncode == 2
+    assert "Did you mean dataset.batch_size?" in done.stderr
