@@ -99,7 +99,8 @@ def check_features(x: np.ndarray, what: str = "x") -> np.ndarray:
     Raises:
         UserError: when it is not a matrix with at least one column of finite numbers.
     """
-    x = np.asarray(x, np.float32)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and named below
+        x = np.asarray(x, np.float32)
     if x.ndim != 2 or x.shape[1] < 1:
         raise UserError(f"The features `{what}` have shape {list(x.shape)}; expected [atoms, features] with at least one feature.")
     finite = np.isfinite(x).all(axis=1)

@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+from graphs import assert_collated, molecule_lists, random_data
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
+
+
+@pytest.fixture
+def molecules():
+    rng = np.random.default_rng(1)
+    data = [random_data(rng, int(n)) for n in rng.integers(1, 9, 12)]
+    return PackedMolecules.from_pyg(data, smiles=[f"C{i}" for i in range(12)], target_names=["a", "b"], target_units=["eV", ""])
+
+
+@settings(deadline=None)
+@given(molecule_lists(), st.data())
+def test_a_batch_of_any_molecules_is_pygs(data, draw):
+    packed = PackedMolecules.from_pyg(data)
+    indices = draw.draw(st.lists(st.integers(0, len(data) - 1), min_size=1, max_size=10))
+    assert_collated(packed.batch(np.array(indices)), data)
+
+
+@settings(deadline=None)
+@given(molecule_lists(), st.data())
+def test_a_subset_is_the_set_of_these_molecules(data, draw):
+    packed = PackedMolecules.from_pyg(data)
+    indices = draw.draw(st.lists(st.integers(0, len(data) - 1), min_size=1, max_size=10))
+    subset = packed[indices]
+    expected = PackedMolecules.from_pyg([data[i] for i in indices])
+    for name in ("node_ptr", "edge_ptr", "degree", "neighbors"):
+        assert np.array_equal(getattr(subset, name), getattr(expected, name)), name
+    assert np.array_equal(subset.node_features(), expected.node_features())
+    assert np.array_equal(subset.targets, expected.targets, equal_nan=True)
+    assert subset.rows.tolist() == indices
+
+
+def test_indexing_as_numpy_does(molecules):
+    assert len(molecules[3]) == 1 and list(molecules[3].smiles) == ["C3"]
+    assert molecules[-2:].rows.tolist() == [10, 11]
+    assert molecules[np.arange(12) % 5 == 0].rows.tolist() == [0, 5, 10]
+    assert molecules[[4, 4]].rows.tolist() == [4, 4]
+    assert molecules[2:5][1].rows.tolist() == [3]
+    with pytest.raises(IndexError):
+        _ = molecules[12]
+    with pytest.raises(UserError, match="no molecules"):
+        _ = molecules[[]]
+
+
+def test_what_it_says_of_itself(molecules):
+    assert "12 molecules" in repr(molecules) and "targets=['a', 'b']" in repr(molecules)
+    assert molecules.num_features == 3 and molecules.num_nodes == molecules.num_nodes_per_graph.sum()
+    assert molecules.tile_nodes == 64
+
+
+def test_content_hash_sees_what_a_model_sees(molecules):
+    same = molecules[:]
+    assert same.content_hash() == molecules.content_hash()
+    same.smiles = None
+    assert same.content_hash() == molecules.content_hash()
+    for name in ("neighbors", "x", "targets", "table"):
+        other = molecules[:]
+        array = getattr(other, name).copy()
+        array.flat[0] += 1
+        setattr(other, name, array)
+        assert other.content_hash() != molecules.content_hash()
+
+
+ONE = {"num_nodes": [2], "num_edges": [2], "edge_index": [[0, 1], [1, 0]]}
+
+
+def test_codes_and_table_in_place_of_features():
+    coded = PackedMolecules.from_arrays(**ONE, codes=np.array([1, 0]), table=np.array([[1.0, 2.0], [3.0, 4.0]]))
+    assert coded.node_features().tolist() == [[3, 4], [1, 2]] and coded.x.dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"x": np.zeros((3, 1))}, "features for 3 atoms, but the molecules have 2"),
+        ({"codes": np.array([0, 2]), "table": np.zeros((2, 1))}, "outside the table of 2"),
+        ({"codes": np.array([0, -1]), "table": np.zeros((2, 1))}, "outside the table of 2"),
+        ({"codes": np.array([0, 0]), "table": np.array([[np.nan]])}, "Row 0 of the features `table`"),
+        ({"x": np.zeros((2, 1)), "targets": np.zeros((1, 2)), "target_names": ["a"]}, "2 targets, 1 names"),
+        ({"x": np.zeros((2, 1)), "smiles": ["C", "N"]}, "2 SMILES for 1 molecules"),
+    ],
+)
+def test_arrays_that_do_not_fit(options, match):
+    with pytest.raises(UserError, match=match):
+        PackedMolecules.from_arrays(**ONE, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"codes": np.zeros(2)}, {"x": np.zeros((2, 1)), "codes": np.zeros(2), "table": np.zeros((1, 1))}])
+def test_features_in_two_ways_or_none(options):
+    with pytest.raises(ValueError, match="either x, or codes and table"):
+        PackedMolecules.from_arrays(**ONE, **options)

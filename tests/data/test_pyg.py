@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+import torch
+from graphs import molecule_lists, sorted_edges
+from hypothesis import given, settings
+from torch_geometric.data import Data
+
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
+
+
+@settings(deadline=None)
+@given(molecule_lists())
+def test_round_trip_is_exact_up_to_the_order_of_edges(data):
+    back = PackedMolecules.from_pyg(data).to_pyg()
+    assert len(back) == len(data)
+    for one, other in zip(back, data, strict=True):
+        assert torch.equal(one.x, other.x) and one.x.dtype == torch.float
+        assert torch.equal(one.edge_index, sorted_edges(other.edge_index))
+        if other.y.numel():
+            assert torch.equal(one.y.nan_to_num(nan=-9), other.y.nan_to_num(nan=-9)) and one.y.shape == other.y.shape
+        else:
+            assert one.y is None
+    again = PackedMolecules.from_pyg(back).to_pyg()
+    assert all(torch.equal(one.edge_index, other.edge_index) for one, other in zip(again, back, strict=True))
+
+
+def item(atoms=2, features=1, y=None, edges=((0, 1), (1, 0))):
+    return Data(x=torch.zeros(atoms, features), edge_index=torch.tensor(edges), y=y)
+
+
+def test_targets_of_any_shape_are_one_row():
+    packed = PackedMolecules.from_pyg([item(y=torch.tensor([1.0, 2.0])), item(y=torch.tensor([[3.0], [4.0]]))])
+    assert packed.targets.tolist() == [[1, 2], [3, 4]] and packed.target_names == ("y0", "y1")
+    assert PackedMolecules.from_pyg([item()]).targets.shape == (1, 0)
+
+
+def test_what_data_holds_is_copied():
+    data = [item()]
+    packed = PackedMolecules.from_pyg(data)
+    data[0].x += 5
+    assert packed.node_features().tolist() == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        ([], "empty"),
+        ([item(), Data(edge_index=torch.zeros(2, 0, dtype=torch.long))], "Data 1 has no `x`"),
+        ([Data(x=torch.zeros(2, 1))], "Data 0 has no `edge_index`"),
+        ([item(), item(features=2)], r"Data 1 has x of shape \[2, 2\]; expected \[atoms, 1\]"),
+        ([item(y=torch.zeros(1, 1)), item()], "Data 1 has no `y`"),
+        ([item(y=torch.zeros(1, 1)), item(y=torch.zeros(1, 2))], "between 1 and 2 targets"),
+        ([item(y=torch.full((1, 1), torch.inf))], "Target 0 of molecule 0 is infinite"),
+        ([item(edges=((0, 2), (2, 0)))], "out of range"),
+        ([item(edges=((0,), (1,)))], "one direction only"),
+        ([Data(x=torch.full((1, 1), np.nan), edge_index=torch.zeros(2, 0, dtype=torch.long))], "not finite"),
+        ([Data(x=torch.zeros(0, 1), edge_index=torch.zeros(2, 0, dtype=torch.long))], "no atoms"),
+    ],
+)
+def test_bad_data(data, match):
+    with pytest.raises(UserError, match=match):
+        PackedMolecules.from_pyg(data)
