@@ -1,0 +1,266 @@
+"""The stack operator on the CPU against its float64 oracle; the layers against PyG are in tests/nn/test_fused.py."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stack_cases import converted, errors, leaves, random_batch, random_inputs, run, worst
+
+from molgcn.ops import HAS_CPU_EXTENSION, StackInputs, gcn_stack, gcn_stack_reference
+
+if not HAS_CPU_EXTENSION:
+    pytest.skip("installed without the C++ extension", allow_module_level=True)
+
+from molgcn import _cpu
+
+SIZES = [5, 1, 7, 200, 3, 30, 30, 40, 1, 1]  # a tile of small ones, single atoms, a molecule larger than a tile
+WIDTHS = [(11, 32), (3, 5), (7, 33), (20, 20), (40, 72)]
+TOLERANCE = 1e-11
+
+
+@pytest.fixture(params=_cpu.instruction_sets())
+def instruction_set(request):
+    _cpu.use_instruction_set(request.param)
+    yield request.param
+    _cpu.use_instruction_set(_cpu.instruction_sets()[0])
+
+
+OPTIONS = [
+    dict(zip(("norm", "residual", "add_self_loops", "last_activation", "pool", "training"), values, strict=True))
+    for values in itertools.product(
+        (None, "batch", "layer"), (False, True), (False, True), (False, True), ("mean", "sum", "max"), (False, True)
+    )
+]
+
+
+@pytest.mark.parametrize(("in_channels", "hidden"), WIDTHS)
+def test_every_option_in_float64(in_channels, hidden, instruction_set):
+    batch = random_batch(SIZES, in_channels)
+    for number, options in enumerate(OPTIONS[WIDTHS.index((in_channels, hidden)) :: 3]):
+        dropout = 0.3 * (number % 2)
+        inputs = random_inputs(batch, hidden, 1 + number % 4, seed=number, dropout=dropout, **options)
+        actual, expected = run(gcn_stack, inputs), run(gcn_stack_reference, inputs)
+        assert worst(actual.outputs, expected.outputs) < TOLERANCE, (options, dropout)
+        assert worst(actual.gradients, expected.gradients) < TOLERANCE, (options, dropout)
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True}, {"norm": "batch", "training": True}, {"residual": True}])
+def test_28_layers_in_float32(options, instruction_set):
+    """DESIGN, Numbers: 1e-5 for outputs, 5e-5 for every gradient; or PyTorch's own error, where batch norm amplifies rounding."""
+    batch = random_batch(SIZES, 11, bonds_per_atom=1.2)
+    gain = 0.3 if options == {"residual": True} else 1.0  # the sum of 28 layers must not explode
+    inputs = random_inputs(batch, 32, 28, torch.float32, gain=gain, **options)
+    actual, torchs, expected = (
+        run(gcn_stack, inputs),
+        run(gcn_stack_reference, inputs),
+        run(gcn_stack_reference, converted(inputs, torch.float64)),
+    )
+    floor = 1e-5 * max(gradient.norm().item() for gradient in expected.gradients.values())  # a bias before batch norm: 0 but for rounding
+    amplified = options.get("norm") == "batch"
+    for name, bound, lowest in (("outputs", 1e-5, 1e-9), ("gradients", 5e-5, floor)):
+        true = getattr(expected, name)
+        error = worst(getattr(actual, name), true, lowest)
+        assert error < (max(bound, 2 * worst(getattr(torchs, name), true, lowest)) if amplified else bound), name
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 90), max_size=12),
+    bonds=st.floats(0, 3),
+    channels=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    num_layers=st.integers(1, 5),
+    options=st.sampled_from(OPTIONS),
+    dropout=st.sampled_from([0.0, 0.5]),
+    seed=st.integers(0, 2**16),
+)
+def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, seed):
+    if options["norm"] == "batch" and options["training"] and sum(sizes) < 2:
+        sizes = [*sizes, 2]
+    batch = random_batch(sizes or [1], channels[0], seed, bonds)
+    inputs = random_inputs(batch, channels[1], num_layers, seed=seed, dropout=dropout, **options)
+    actual, expected = run(gcn_stack, inputs), run(gcn_stack_reference, inputs)
+    assert worst(actual.outputs, expected.outputs) < 1e-9
+    assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-7  # batch norm over few atoms amplifies rounding
+
+
+def _mutants(inputs: StackInputs):
+    """Mistakes that the comparison must notice, as the oracle run on altered inputs or with altered results."""
+
+    def transposed(i: StackInputs):
+        return gcn_stack_reference(i._replace(weights=[i.weights[0], *(w.T for w in i.weights[1:])]))
+
+    def no_bias_gradient(i: StackInputs):
+        return gcn_stack_reference(i._replace(biases=[b.detach() + 0 * b for b in i.biases]))
+
+    def no_normalisation(i: StackInputs):
+        degree = torch.diff(i.rowptr).to(i.x.dtype) + 1
+        return gcn_stack_reference(i._replace(x=i.x * degree[:, None]))
+
+    return {
+        "missing self-loop": lambda i: gcn_stack_reference(i._replace(add_self_loops=False)),
+        "transposed weight": transposed,
+        "dropped bias gradient": no_bias_gradient,
+        "no normalisation": no_normalisation,
+        "sum for mean": lambda i: gcn_stack_reference(i._replace(pool="sum")),
+    }
+
+
+@pytest.mark.parametrize("mutant", list(_mutants(None)))
+def test_mutants_are_caught(mutant):
+    inputs = random_inputs(random_batch(SIZES, 32), 32, 3)
+    actual = run(gcn_stack, inputs)
+    wrong = run(_mutants(inputs)[mutant], inputs)
+    found = errors(actual.outputs, wrong.outputs) | errors(actual.gradients, wrong.gradients)
+    assert max(found.values()) > 1e-3
+
+
+def test_a_molecule_does_not_depend_on_its_neighbours():
+    """Bit for bit, beside atoms 1e6 times larger."""
+    batch = random_batch([9, 9, 9, 9], 11)
+    inputs = random_inputs(batch, 32, 12, torch.float32)
+    large = inputs.x.detach().clone()
+    large[9:] *= 1e6
+    alone, beside = gcn_stack(inputs)[0], gcn_stack(inputs._replace(x=large))[0]
+    assert torch.equal(alone[0], beside[0])
+
+
+def test_float32_range():
+    """Activations of 1e6 and gradients of 1e-12 keep their accuracy."""
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 12, torch.float32)
+    inputs = inputs._replace(x=(inputs.x.detach() * 1e6).requires_grad_())
+    double = converted(inputs, torch.float64)
+    grad = torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64)
+    actual, expected = run(gcn_stack, inputs, grad), run(gcn_stack_reference, double, grad)
+    assert worst(actual.outputs, expected.outputs) < 1e-5
+    assert worst(actual.gradients, expected.gradients, 1e-20) < 5e-5
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}, {"norm": "layer", "dropout": 0.2}])
+def test_same_bits_for_any_number_of_threads(options):
+    sizes = [1 + (7 * i) % 43 for i in range(300)]
+    inputs = random_inputs(random_batch(sizes, 11), 32, 4, torch.float32, training=True, **options)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3, 7):
+            torch.set_num_threads(threads)
+            results.append(run(gcn_stack, inputs))
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        for name, tensor in (results[0].outputs | results[0].gradients).items():
+            assert torch.equal(tensor, (other.outputs | other.gradients)[name]), name
+
+
+def test_empty_batch():
+    inputs = random_inputs(random_batch([3], 5), 8, 3)
+    none = torch.zeros(1, dtype=torch.int32)
+    inputs = inputs._replace(x=torch.zeros(0, 5, dtype=torch.float64, requires_grad=True), ptr=none, rowptr=none, col=none[:0])
+    result = run(gcn_stack, inputs)
+    assert result.outputs["pooled"].shape == (0, 8)
+    assert all(not gradient.any() for gradient in result.gradients.values())
+
+
+@pytest.mark.parametrize("pool", ["mean", "sum", "max"])
+def test_molecule_without_atoms_pools_to_zero(pool):
+    inputs = random_inputs(random_batch([3, 4], 5), 8, 2, pool=pool)
+    ptr = torch.tensor([0, 3, 3, 7], dtype=torch.int32)
+    actual, expected = run(gcn_stack, inputs._replace(ptr=ptr)), run(gcn_stack_reference, inputs._replace(ptr=ptr))
+    assert not actual.outputs["pooled"][1].any()
+    assert worst(actual.gradients, expected.gradients) < TOLERANCE
+
+
+def test_dropout_is_reproducible_and_has_the_right_rate():
+    batch = random_batch([2000], 4)
+    inputs = random_inputs(batch, 16, 1, last_activation=True, dropout=0.25, training=True)
+    inputs = inputs._replace(weights=[torch.zeros(16, 4).double()], biases=[torch.ones(16).double()])
+    first, again = gcn_stack(inputs)[0], gcn_stack(inputs)[0]
+    other = gcn_stack(inputs._replace(seed=inputs.seed + 1))[0]
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert abs(first.mean().item() - 1) < 5 * (0.25 / 0.75 / 32000) ** 0.5
+
+
+def test_not_contiguous_inputs():
+    inputs = random_inputs(random_batch(SIZES, 6), 8, 3)
+    strided = inputs._replace(
+        x=inputs.x.detach().T.contiguous().T.requires_grad_(),
+        weights=[weight.detach().T.contiguous().T.requires_grad_() for weight in inputs.weights],
+    )
+    assert not strided.x.is_contiguous()
+    expected = run(gcn_stack_reference, inputs)
+    actual = run(gcn_stack, strided)
+    assert worst(actual.outputs, expected.outputs) < TOLERANCE
+    assert worst(actual.gradients, expected.gradients) < TOLERANCE
+
+
+CHECKED = [{}, {"norm": "batch", "training": True, "residual": True}, {"norm": "layer", "dropout": 0.5, "training": True, "pool": "max"}]
+
+
+@pytest.mark.parametrize("options", CHECKED)
+def test_opcheck(options):
+    inputs = random_inputs(random_batch([5, 9, 2], 6), 8, 3, **options)
+    torch.library.opcheck(torch.ops.molgcn.gcn_stack, tuple(inputs))
+
+
+@pytest.mark.parametrize("options", CHECKED)
+def test_gradcheck(options):
+    inputs = random_inputs(random_batch([4, 2], 3), 4, 2, **options)
+    variables = leaves(inputs)
+
+    def pooled(*_):
+        return gcn_stack(inputs)[0]
+
+    assert torch.autograd.gradcheck(pooled, tuple(variables.values()), eps=1e-6, atol=1e-6)
+
+
+def test_torch_compile():
+    batch = random_batch([5, 9, 2], 6)
+    inputs = random_inputs(batch, 8, 3, residual=True)
+
+    def loss(x):
+        return gcn_stack(inputs._replace(x=x))[0].square().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    (expected,) = torch.autograd.grad(loss(inputs.x), inputs.x)
+    (actual,) = torch.autograd.grad(compiled(inputs.x), inputs.x)
+    assert torch.equal(actual, expected)
+
+
+def test_second_derivative_is_refused():
+    inputs = random_inputs(random_batch([4], 3), 4, 2)
+    (grad,) = torch.autograd.grad(gcn_stack(inputs)[0].sum(), inputs.x, create_graph=True)
+    with pytest.raises(RuntimeError, match="backend=pyg"):
+        grad.sum().backward()
+
+
+def test_backward_needs_what_forward_kept():
+    inputs = random_inputs(random_batch([4], 3), 4, 2)
+    with pytest.raises(RuntimeError, match="save_for_backward"):
+        gcn_stack(inputs._replace(save_for_backward=False))[0].sum().backward()
+
+
+def test_wrong_inputs_are_refused_in_words():
+    inputs = random_inputs(random_batch([4, 3], 3), 4, 2)
+    none = inputs.col[:0]
+    for wrong, message in [
+        ({"x": inputs.x[0]}, "x of shape"),
+        ({"biases": inputs.biases[:1]}, "2 biases"),
+        ({"weights": [inputs.weights[1], inputs.weights[0]]}, r"weights\[0\]"),
+        ({"rowptr": inputs.rowptr[:-1]}, "rowptr"),
+        ({"col": inputs.col.long()}, "int32"),
+        ({"x": inputs.x.float()}, "float32 on cpu, but a parameter is torch.float64"),
+        ({"pool": "median"}, "pool=median"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"seed": torch.tensor([1.0])}, "seed"),
+        ({"strategy": "edge"}, "on the CPU use auto or stack"),
+        ({"ptr": inputs.ptr + 1}, "ptr must run"),
+        ({"rowptr": torch.zeros_like(inputs.rowptr)}, "rowptr must run"),
+        ({"rowptr": torch.full_like(inputs.rowptr, 5), "col": none}, "rowptr must run"),
+        ({"col": inputs.col + 100}, "stay inside their molecule"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            gcn_stack(inputs._replace(**wrong))
+    with pytest.raises(TypeError, match="float32 or float64"):
+        gcn_stack(converted(inputs, torch.bfloat16))
