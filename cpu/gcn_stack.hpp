@@ -19,7 +19,7 @@ struct Tile {
 struct Partition {
     const Tile* tiles;
     const int* chunk_ptr;
-    int num_tiles, num_chunks, max_nodes;
+    int num_tiles, num_chunks, max_nodes, max_graphs;  // the last two of one tile
 };
 
 // One entry of the normalised adjacency: the source's row in the tile and its weight.

@@ -59,7 +59,7 @@ inline void multiply_block(const Operand<T>& a, int first_row, int valid_rows, i
 }
 
 template <int P, typename T, typename Epilogue>
-inline void multiply_panel(const Operand<T>& a, int rows, int k_count, const T* b, ptrdiff_t b_stride, int column, const Epilogue& epilogue) {
+[[gnu::noinline]] void multiply_panel(const Operand<T>& a, int rows, int k_count, const T* b, ptrdiff_t b_stride, int column, const Epilogue& epilogue) {
     constexpr int R = block_rows(P);
     for (int row = 0; row < rows; row += R) multiply_block<R, P>(a, row, rows - row, k_count, b, b_stride, column, epilogue);
 }

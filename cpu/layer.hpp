@@ -67,56 +67,89 @@ PartialLayer<T> partial_layer(const Network<T>& net, T* partial, int l) {
     return {weight, bias, bias + net.stride, bias + 2 * net.stride};
 }
 
+// Through dropout and relu, for the columns of one vector; returns the column sums. GATED: the layer is activated.
+template <bool GATED, typename T>
+inline Vec<T> backward_column(const Tile& tile, const T* grad_h, const T* act, T* grad_z, ptrdiff_t stride, T kept_scale) {
+    Vec<T> even{}, odd{};
+    int i = 0;
+    const auto step = [&](ptrdiff_t at) {
+        const Vec<T> g = GATED ? where_positive<T>(load(act + at), load(grad_h + at) * kept_scale) : load(grad_h + at);
+        store(grad_z + at, g);
+        return g;
+    };
+    for (; i + 1 < tile.num_nodes; i += 2) {
+        even += step(i * stride);
+        odd += step((i + 1) * stride);
+    }
+    if (i < tile.num_nodes) even += step(i * stride);
+    return even + odd;
+}
+
+// The same with batch norm's fixed affine map between; adds the gradients of its weight and bias.
+template <typename T>
+inline Vec<T> backward_mapped_column(const Tile& tile, const Layer<T>& layer, int column, const T* grad_h, const T* act, const T* z, T* grad_z,
+                                     ptrdiff_t stride, T kept_scale, const PartialLayer<T>& partial) {
+    const Vec<T> mean = load(layer.mean + column), rstd = load(layer.rstd + column), scale = load(layer.scale + column);
+    Vec<T> bias{}, gamma{}, beta{};
+    for (int i = 0; i < tile.num_nodes; i++) {
+        const ptrdiff_t at = i * stride + column;
+        const Vec<T> g = where_positive<T>(load(act + at), load(grad_h + at) * kept_scale);
+        gamma += g * (load(z + at) - mean) * rstd;
+        beta += g;
+        store(grad_z + at, g * scale);
+        bias += g * scale;
+    }
+    store(partial.gamma + column, load(partial.gamma + column) + gamma);
+    store(partial.beta + column, load(partial.beta + column) + beta);
+    return bias;
+}
+
+// Through dropout, relu and the norm of each atom's features; adds the gradients of the norm's weight and bias.
+template <typename T>
+void backward_row_norm(const Network<T>& net, const Layer<T>& layer, const Tile& tile, const T* grad_h, const T* act, const T* z, T* grad_z,
+                       T kept_scale, const PartialLayer<T>& partial) {
+    for (int i = 0; i < tile.num_nodes; i++) {
+        const ptrdiff_t offset = ptrdiff_t{i} * net.stride;
+        const T *zi = z + offset, *gate = act + offset, *in = grad_h + offset;
+        T* out = grad_z + offset;
+        const RowStatistics<T> row(net, zi);
+        T total = 0, weighted = 0;
+        for (int c = 0; c < net.channels; c++) {
+            const T g = gate[c] > 0 ? in[c] * kept_scale : T(0), normalised = (zi[c] - row.mean) * row.rstd;
+            partial.gamma[c] += g * normalised;
+            partial.beta[c] += g;
+            out[c] = g * layer.gamma[c];
+            total += out[c];
+            weighted += out[c] * normalised;
+        }
+        for (int c = 0; c < net.channels; c++) {
+            const T normalised = (zi[c] - row.mean) * row.rstd;
+            out[c] = row.rstd * (out[c] - total / net.channels - normalised * (weighted / net.channels));
+        }
+    }
+}
+
 // grad_z from grad_h (of the layer's output) through dropout, relu and a norm whose statistics are constants or one atom's own; may be in
 // place. Adds the gradients of bias and norm.
 template <typename T>
 void backward_rows(const Network<T>& net, int l, const Tile& tile, const T* grad_h, const T* act, const T* z, T* grad_z,
                    const PartialLayer<T>& partial) {
     const Stack<T>& s = net.stack;
-    const Layer<T>& layer = net[l];
     const T kept_scale = T(1 / (1 - s.dropout_rate()));
-    const ptrdiff_t stride = net.stride;
-    const bool row_norm = s.normed(l) && s.norm == Norm::layer, map = s.normed(l) && !row_norm;
-    if (row_norm) {
-        for (int i = 0; i < tile.num_nodes; i++) {
-            const T *zi = z + i * stride, *gate = act + i * stride, *in = grad_h + i * stride;
-            T* out = grad_z + i * stride;
-            const RowStatistics<T> row(net, zi);
-            T total = 0, weighted = 0;
-            for (int c = 0; c < net.channels; c++) {
-                const T g = gate[c] > 0 ? in[c] * kept_scale : T(0), normalised = (zi[c] - row.mean) * row.rstd;
-                partial.gamma[c] += g * normalised;
-                partial.beta[c] += g;
-                out[c] = g * layer.gamma[c];
-                total += out[c];
-                weighted += out[c] * normalised;
-            }
-            for (int c = 0; c < net.channels; c++) {
-                const T normalised = (zi[c] - row.mean) * row.rstd;
-                out[c] = row.rstd * (out[c] - total / net.channels - normalised * (weighted / net.channels));
-            }
-        }
-    }
+    const bool row_norm = s.normed(l) && s.norm == Norm::layer;
+    if (row_norm) backward_row_norm(net, net[l], tile, grad_h, act, z, grad_z, kept_scale, partial);
     for (int column = 0; column < net.stride; column += lanes<T>) {
-        const Vec<T> mean = load(layer.mean + column), rstd = load(layer.rstd + column), scale = load(layer.scale + column);
-        Vec<T> bias{}, gamma{}, beta{};
-        for (int i = 0; i < tile.num_nodes; i++) {
-            const ptrdiff_t at = i * stride + column;
-            Vec<T> g = row_norm ? load(grad_z + at) : load(grad_h + at);
-            if (s.activated(l) && !row_norm) g = where_positive<T>(load(act + at), g * kept_scale);
-            if (map) {
-                gamma += g * (load(z + at) - mean) * rstd;
-                beta += g;
-                g *= scale;
-            }
-            store(grad_z + at, g);
-            bias += g;
+        Vec<T> bias;
+        if (row_norm) {
+            bias = backward_column<false>(tile, grad_z + column, act + column, grad_z + column, net.stride, kept_scale);
+        } else if (s.normed(l)) {
+            bias = backward_mapped_column(tile, net[l], column, grad_h, act, z, grad_z, net.stride, kept_scale, partial);
+        } else if (s.activated(l)) {
+            bias = backward_column<true>(tile, grad_h + column, act + column, grad_z + column, net.stride, kept_scale);
+        } else {
+            bias = backward_column<false>(tile, grad_h + column, act + column, grad_z + column, net.stride, kept_scale);
         }
         store(partial.bias + column, load(partial.bias + column) + bias);
-        if (map) {
-            store(partial.gamma + column, load(partial.gamma + column) + gamma);
-            store(partial.beta + column, load(partial.beta + column) + beta);
-        }
     }
 }
 

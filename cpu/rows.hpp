@@ -9,15 +9,18 @@ namespace MOLGCN_ISA {
 
 // `out` = Â `in` for `columns` channels of a tile. Â is symmetric: forward and backward are the same.
 template <int P, typename T>
-inline void aggregate_panel(const Stack<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride) {
-    for (int i = 0; i < tile.num_nodes; i++) {
+[[gnu::noinline]] void aggregate_panel(const Stack<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride) {
+    const int64_t *begin = s.entry_begin + tile.first_node, *end = s.entry_end + tile.first_node;
+    const Entry<T>* entries = s.entries;
+    const int num_nodes = tile.num_nodes;
+    for (int i = 0; i < num_nodes; i++, out += stride) {
+        const Entry<T>*entry = entries + begin[i], *last = entries + end[i];
         Vec<T> c[P] = {};
-        const Entry<T>* end = s.entries + s.entry_end[tile.first_node + i];
-        for (const Entry<T>* entry = s.entries + s.entry_begin[tile.first_node + i]; entry < end; entry++) {
+        for (; entry < last; entry++) {
             const T* row = in + entry->source * stride;
             for (int p = 0; p < P; p++) c[p] += entry->weight * load(row + p * lanes<T>);
         }
-        for (int p = 0; p < P; p++) store(out + i * stride + p * lanes<T>, c[p]);
+        for (int p = 0; p < P; p++) store(out + p * lanes<T>, c[p]);
     }
 }
 

@@ -4,7 +4,9 @@
 
 #include <omp.h>
 
-#include "layer.hpp"
+#include <algorithm>
+
+#include "pooled_layer.hpp"
 
 namespace molgcn {
 namespace MOLGCN_ISA {
@@ -36,33 +38,47 @@ private:
     T* memory_ = nullptr;
 };
 
+// Layers that run atom by atom; the last one may come after the pooling.
 template <typename T>
-void forward_tile(const Network<T>& net, const Tile& tile, const Activations<T>& a, T* aggregated) {
-    load_input(net, tile, a.h(0));
-    for (int l = 0; l < net.stack.num_layers; l++) forward_layer(net, l, tile, a.h(l), aggregated, a.z(l), a.act(l), a.h(l + 1));
+int atom_layers(const Stack<T>& s) {
+    return s.num_layers - pools_before_last_layer(s);
 }
 
 template <typename T>
-int64_t work_plane(const Network<T>& net) {
-    return plane_rows(net.stack.partition) * (net.stride > net.in_stride ? net.stride : net.in_stride);
+void forward_tile(const Network<T>& net, const Tile& tile, const Activations<T>& a, T* aggregated) {
+    load_input(net, tile, a.h(0));
+    for (int l = 0; l < atom_layers(net.stack); l++) forward_layer(net, l, tile, a.h(l), aggregated, a.z(l), a.act(l), a.h(l + 1));
 }
+
+// Elements of a plane with room for a tile's atoms or its molecules, in rows of the wider kind.
+template <typename T>
+int64_t work_plane(const Network<T>& net) {
+    const int64_t rows = std::max<int64_t>(plane_rows(net.stack.partition), net.stack.partition.max_graphs + slack_rows);
+    return rows * std::max(net.stride, net.in_stride);
+}
+
+constexpr int work_planes = 6;  // aggregated, gradient of the output, of the linear part; three of pooled rows
 
 template <typename T>
 void forward_local(const Network<T>& net, const ForwardOutputs<T>& out) {
     const Stack<T>& s = net.stack;
-    const int64_t scratch_size = Activations<T>(net, false).elements() + work_plane(net);
+    const int64_t scratch_size = Activations<T>(net, false).elements() + work_planes * work_plane(net);
     const Array<T> scratch(scratch_size * s.num_threads);
 #pragma omp parallel num_threads(s.num_threads)
     {
         T* memory = scratch.data() + omp_get_thread_num() * scratch_size;
         zero(memory, scratch_size);
         Activations<T> a(net, false);
-        a.place(memory + work_plane(net));
+        a.place(memory + work_planes * work_plane(net));
 #pragma omp for schedule(dynamic, 4)
         for (int t = 0; t < s.partition.num_tiles; t++) {
             const Tile& tile = s.partition.tiles[t];
             forward_tile(net, tile, a, memory);
-            pool_forward(net, tile, a.h(s.num_layers), out.pooled);
+            if (pools_before_last_layer(s)) {
+                forward_pooled_layer(net, tile, a.h(s.num_layers - 1), memory + 3 * work_plane(net), work_plane(net), out.pooled);
+            } else {
+                pool_forward(net, tile, a.h(s.num_layers), out.pooled);
+            }
         }
     }
 }
@@ -73,8 +89,14 @@ void backward_tile(const Network<T>& net, const Tile& tile, const Activations<T>
     const int64_t plane = work_plane(net);
     T *aggregated = work, *grad_h = work + plane, *separate = work + 2 * plane;
     forward_tile(net, tile, a, aggregated);
-    pool_backward(net, tile, grads.pooled, a.h(s.num_layers), grad_h);
-    for (int l = s.num_layers - 1; l >= 0; l--) {
+    const int layers = atom_layers(s);
+    if (layers < s.num_layers) {
+        const bool last = layers == 0 && grads.x == nullptr;
+        backward_pooled_layer(net, tile, a.h(layers), grads.pooled, work + 3 * plane, plane, last ? nullptr : grad_h, partial_layer(net, partial, layers));
+    } else {
+        pool_backward(net, tile, grads.pooled, a.h(layers), grad_h);
+    }
+    for (int l = layers - 1; l >= 0; l--) {
         T* grad_z = s.adds_input(l) ? separate : grad_h;
         T* grad_in = l > 0 || grads.x != nullptr ? grad_h : nullptr;
         const PartialLayer<T> sums = partial_layer(net, partial, l);
@@ -88,7 +110,7 @@ template <typename T>
 void backward_local(const Network<T>& net, const Gradients<T>& grads) {
     const Stack<T>& s = net.stack;
     const int64_t partial_size = partial_elements(net, s.num_layers);
-    const int64_t scratch_size = Activations<T>(net, true).elements() + 3 * work_plane(net);
+    const int64_t scratch_size = Activations<T>(net, true).elements() + work_planes * work_plane(net);
     const Array<T> partials(partial_size * s.partition.num_chunks);
     const Array<T> scratch(scratch_size * s.num_threads);
 #pragma omp parallel num_threads(s.num_threads)
@@ -96,7 +118,7 @@ void backward_local(const Network<T>& net, const Gradients<T>& grads) {
         T* memory = scratch.data() + omp_get_thread_num() * scratch_size;
         zero(memory, scratch_size);
         Activations<T> a(net, true);
-        a.place(memory + 3 * work_plane(net));
+        a.place(memory + work_planes * work_plane(net));
 #pragma omp for schedule(dynamic, 1)
         for (int chunk = 0; chunk < s.partition.num_chunks; chunk++) {
             T* partial = partials.data() + chunk * partial_size;

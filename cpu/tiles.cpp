@@ -23,10 +23,11 @@ Tiles::Tiles(const int32_t* ptr, int64_t num_graphs, int64_t num_nodes, int64_t 
     int64_t in_chunk = 0;
     for (int g = 0; g < num_graphs;) {
         const int first = g++;
-        while (g < num_graphs && ptr[g + 1] - ptr[first] <= tile_nodes) g++;
+        while (g < num_graphs && g - first < tile_nodes && ptr[g + 1] - ptr[first] <= tile_nodes) g++;
         const int nodes = ptr[g] - ptr[first];
         tiles_.push_back({first, g, ptr[first], nodes});
         max_nodes_ = std::max(max_nodes_, nodes);
+        max_graphs_ = std::max(max_graphs_, g - first);
         in_chunk += nodes;
         if (in_chunk >= nodes_per_chunk) {
             chunk_ptr_.push_back(int(tiles_.size()));

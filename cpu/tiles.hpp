@@ -14,12 +14,12 @@ public:
     // Throws std::invalid_argument unless ptr runs from 0 to num_nodes.
     Tiles(const int32_t* ptr, int64_t num_graphs, int64_t num_nodes, int64_t gradient_bytes);
 
-    Partition partition() const { return {tiles_.data(), chunk_ptr_.data(), int(tiles_.size()), int(chunk_ptr_.size()) - 1, max_nodes_}; }
+    Partition partition() const { return {tiles_.data(), chunk_ptr_.data(), int(tiles_.size()), int(chunk_ptr_.size()) - 1, max_nodes_, max_graphs_}; }
 
 private:
     std::vector<Tile> tiles_;
     std::vector<int> chunk_ptr_;
-    int max_nodes_ = 0;
+    int max_nodes_ = 0, max_graphs_ = 0;
 };
 
 // Throws std::invalid_argument unless rowptr runs from 0 to num_edges.

@@ -1,0 +1,111 @@
+// The last layer together with mean or sum pooling: both are linear, so that the pooling comes first and the product has one row a molecule
+// instead of one an atom. With r_i the sum of row i of Â (symmetric), S_g = sum_i r_i h_i: pooled_g = S_g W^T + n b, or both over n.
+#pragma once
+
+#include "layer.hpp"
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+template <typename T>
+bool pools_before_last_layer(const Stack<T>& s) {
+    return s.pool != Pool::max && !s.last_activation;
+}
+
+template <typename T>
+T row_sum(const Stack<T>& s, int64_t atom) {
+    T total = 0;
+    for (int64_t e = s.entry_begin[atom]; e < s.entry_end[atom]; e++) total += s.entries[e].weight;
+    return total;
+}
+
+// What one atom counts in its molecule of n atoms.
+template <typename T>
+T share(const Stack<T>& s, int num_atoms) {
+    return s.pool == Pool::mean ? T(1) / T(num_atoms > 0 ? num_atoms : 1) : T(1);
+}
+
+// S [graphs, in_stride], over n for the mean; `unweighted`, unless null, gets the same with all r_i = 1.
+template <typename T>
+void pool_input(const Network<T>& net, const Tile& tile, const T* h, T* weighted, T* unweighted) {
+    const Stack<T>& s = net.stack;
+    const ptrdiff_t stride = net[s.num_layers - 1].in_stride;
+    for (int g = tile.first_graph; g < tile.last_graph; g++, weighted += stride) {
+        const T each = share(s, s.ptr[g + 1] - s.ptr[g]);
+        zero(weighted, stride);
+        if (unweighted != nullptr) zero(unweighted, stride);
+        for (int atom = s.ptr[g]; atom < s.ptr[g + 1]; atom++) {
+            const T* row = h + (atom - tile.first_node) * stride;
+            const T weight = row_sum(s, atom) * each;
+            for (ptrdiff_t c = 0; c < stride; c += lanes<T>) store(weighted + c, load(weighted + c) + weight * load(row + c));
+            if (unweighted == nullptr) continue;
+            for (ptrdiff_t c = 0; c < stride; c += lanes<T>) store(unweighted + c, load(unweighted + c) + each * load(row + c));
+        }
+        if (unweighted != nullptr) unweighted += stride;
+    }
+}
+
+template <typename T>
+T bias_count(const Stack<T>& s, int graph) {
+    const int n = s.ptr[graph + 1] - s.ptr[graph];
+    return s.pool == Pool::sum ? T(n) : T(n > 0);
+}
+
+// `work` holds three planes of max_graphs rows.
+template <typename T>
+void forward_pooled_layer(const Network<T>& net, const Tile& tile, const T* h, T* work, int64_t plane, T* pooled) {
+    const Stack<T>& s = net.stack;
+    const int l = s.num_layers - 1, graphs = tile.last_graph - tile.first_graph;
+    const Layer<T>& layer = net[l];
+    const ptrdiff_t stride = net.stride;
+    T *weighted = work, *unweighted = s.adds_input(l) ? work + plane : nullptr, *product = work + 2 * plane;
+    pool_input(net, tile, h, weighted, unweighted);
+    multiply<T>({weighted, layer.in_stride, 1}, graphs, net.channels, layer.in_channels, layer.transposed, stride,
+                [=](int row, int column, Vec<T> v) { store(product + row * stride + column, v); });
+    for (int i = 0; i < graphs; i++) {
+        T* out = pooled + int64_t{tile.first_graph + i} * net.channels;
+        const T count = bias_count(s, tile.first_graph + i);
+        for (int c = 0; c < net.channels; c++) {
+            out[c] = product[i * stride + c] + count * layer.bias[c] + (unweighted != nullptr ? unweighted[i * stride + c] : T(0));
+        }
+    }
+}
+
+// Writes grad_h, the gradient of the layer's input, unless it is null, and adds the gradients of its weight and bias.
+template <typename T>
+void backward_pooled_layer(const Network<T>& net, const Tile& tile, const T* h, const T* grad_pooled, T* work, int64_t plane, T* grad_h,
+                           const PartialLayer<T>& partial) {
+    const Stack<T>& s = net.stack;
+    const int l = s.num_layers - 1, graphs = tile.last_graph - tile.first_graph;
+    const Layer<T>& layer = net[l];
+    const ptrdiff_t stride = net.stride, in_stride = layer.in_stride;
+    T *weighted = work, *grad = work + plane, *grad_weighted = work + 2 * plane;
+    pool_input(net, tile, h, weighted, static_cast<T*>(nullptr));
+    for (int i = 0; i < graphs; i++) {
+        std::memcpy(grad + i * stride, grad_pooled + int64_t{tile.first_graph + i} * net.channels, net.channels * sizeof(T));
+        const T count = bias_count(s, tile.first_graph + i);
+        for (int c = 0; c < net.channels; c++) partial.bias[c] += count * grad[i * stride + c];
+    }
+    multiply<T>({grad, 1, stride}, net.channels, layer.in_channels, graphs, weighted, in_stride, [=](int row, int column, Vec<T> v) {
+        T* sum = partial.weight + row * in_stride + column;
+        store(sum, load(sum) + v);
+    });
+    if (grad_h == nullptr) return;
+    multiply<T>({grad, stride, 1}, graphs, layer.in_channels, net.channels, layer.weight, in_stride,
+                [=](int row, int column, Vec<T> v) { store(grad_weighted + row * in_stride + column, v); });
+    for (int g = tile.first_graph; g < tile.last_graph; g++, grad += stride, grad_weighted += in_stride) {
+        const T each = share(s, s.ptr[g + 1] - s.ptr[g]);
+        for (int atom = s.ptr[g]; atom < s.ptr[g + 1]; atom++) {
+            T* row = grad_h + (atom - tile.first_node) * in_stride;
+            const T weight = row_sum(s, atom) * each;
+            for (ptrdiff_t c = 0; c < in_stride; c += lanes<T>) {
+                Vec<T> v = weight * load(grad_weighted + c);
+                if (s.adds_input(l)) v += each * load(grad + c);
+                store(row + c, v);
+            }
+        }
+    }
+}
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn
