@@ -1,0 +1,215 @@
+"""backend=fused against backend=pyg, from the same weights."""
+
+import itertools
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from molgcn.data import GraphBatch, PackedMolecules
+from molgcn.errors import UserError
+from molgcn.nn import GCN, backend
+from molgcn.ops import HAS_CPU_EXTENSION
+
+if not HAS_CPU_EXTENSION:
+    pytest.skip("installed without the C++ extension", allow_module_level=True)
+
+SMILES = ["CCO", "c1ccccc1O", "C", "N#Cc1ccncc1", "O=C(C)Oc1ccccc1C(=O)O", "[H][H]", "CC(C)CC(N)C(=O)O", "C1CC1"] * 4
+
+
+@pytest.fixture(scope="module")
+def molecules() -> PackedMolecules:
+    torch.manual_seed(0)
+    return PackedMolecules.from_smiles(SMILES, targets=torch.randn(len(SMILES), 2).numpy(), num_workers=1)
+
+
+@pytest.fixture(scope="module")
+def batch(molecules) -> GraphBatch:
+    return molecules.batch(slice(None))
+
+
+def pair(dtype=torch.float64, seed=0, **options) -> tuple[GCN, GCN]:
+    """The same model on both backends."""
+    models = []
+    for name in ("fused", "pyg"):
+        torch.manual_seed(seed)
+        models.append(GCN(11, 32, options.get("num_layers", 4), 2, backend=name, **{k: v for k, v in options.items() if k != "num_layers"}))
+    return models[0].to(dtype), models[1].to(dtype)
+
+
+def as_dtype(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
+    return GraphBatch(batch.x.to(dtype), batch.ptr, batch.rowptr, batch.col, batch.targets.to(dtype))
+
+
+def relative(a: torch.Tensor, b: torch.Tensor, floor: float = 1e-9) -> float:
+    return ((a - b).norm() / max(b.norm().item(), floor)).item()
+
+
+OPTIONS = [
+    dict(zip(("norm", "residual", "embed", "last_activation", "pool", "add_self_loops", "head_layers"), values, strict=True))
+    for values in itertools.product(
+        (None, "batch", "layer"), (False, True), (False, True), (False, True), ("mean", "sum", "max"), (True, False), (0, 2)
+    )
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS[::5], ids=str)
+def test_predictions_gradients_and_buffers(batch, options):
+    fused, pyg = pair(**options)
+    double = as_dtype(batch, torch.float64)
+    for training in (True, False):
+        inputs = [as_dtype(double, torch.float64) for _ in range(2)]
+        for model, own in zip((fused, pyg), inputs, strict=True):
+            model.train(training).zero_grad()
+            own.x = double.x.clone().requires_grad_()
+            model(own).square().sum().backward()
+        assert relative(fused(double), pyg(double)) < 1e-10
+        if options["pool"] != "max":  # which of a molecule's symmetric atoms is the largest is a matter of rounding
+            assert relative(inputs[0].x.grad, inputs[1].x.grad) < 1e-9
+        scale = max(parameter.grad.norm().item() for parameter in pyg.parameters())  # of a bias before batch norm: rounding alone
+        for (name, left), right in zip(fused.named_parameters(), pyg.parameters(), strict=True):
+            assert relative(left.grad, right.grad, 1e-4 * scale) < 1e-9, name
+        for (name, left), right in zip(fused.named_buffers(), pyg.buffers(), strict=True):
+            assert torch.allclose(left, right, rtol=1e-12), name
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "batch", "embed": True}, {"norm": "layer", "head_layers": 2, "init": "kaiming"}], ids=str)
+def test_one_seed_one_set_of_weights(options):
+    fused, pyg = pair(**options)
+    assert list(fused.state_dict()) == list(pyg.state_dict())
+    assert all(torch.equal(left, right) for left, right in zip(fused.state_dict().values(), pyg.state_dict().values(), strict=True))
+    fused.load_state_dict(pyg.state_dict())
+
+
+def test_takes_pygs_batch(batch):
+    fused, _ = pair(torch.float32)
+    assert torch.equal(fused(batch), fused(batch.to_pyg()))
+
+
+def train(model: GCN, batches: list[GraphBatch], steps: int) -> list[float]:
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    losses = []
+    for step in range(steps):
+        batch = batches[step % len(batches)]
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(batch), batch.targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}], ids=str)
+def test_200_adam_steps_in_float64(molecules, options):
+    batches = [as_dtype(molecules.batch(range(start, start + 8)), torch.float64) for start in range(0, 32, 8)]
+    models = pair(num_layers=6, **options)
+    losses = [torch.tensor(train(model, batches, 200)) for model in models]
+    assert losses[0][-8:].mean() < losses[0][:8].mean()
+    assert ((losses[0] - losses[1]).abs() / losses[1]).max() < 1e-8
+    if options.get("norm") is None:  # Adam turns the rounding in gradients that are zero, those of biases before batch norm, into steps
+        for left, right in zip(models[0].parameters(), models[1].parameters(), strict=True):
+            assert (left - right).abs().max() < 1e-8
+
+
+def test_first_losses_in_float32(molecules):
+    batches = [molecules.batch(range(start, start + 8)) for start in range(0, 32, 8)]
+    losses = [torch.tensor(train(model, batches, 20)) for model in pair(torch.float32, num_layers=12)]
+    assert ((losses[0] - losses[1]).abs() / losses[1]).max() < 1e-4
+
+
+def test_dropout_follows_torchs_generator(batch):
+    model = GCN(11, 32, 3, 1, backend="fused", dropout=0.3)
+    torch.manual_seed(1)
+    first, second = model(batch), model(batch)
+    torch.manual_seed(1)
+    assert torch.equal(model(batch), first)
+    assert not torch.equal(first, second)
+    model.eval()
+    assert torch.equal(model(batch), model(batch))
+
+
+def test_dropout_has_pygs_distribution(batch):
+    """Mean and spread over draws of the pooled activations."""
+    fused, pyg = pair(dropout=0.4, num_layers=3)
+    double = as_dtype(batch, torch.float64)
+    with torch.no_grad():
+        draws = [torch.stack([model(double) for _ in range(400)]) for model in (fused, pyg)]
+    spread = draws[1].std(0)
+    assert ((draws[0].mean(0) - draws[1].mean(0)).abs() < 5 * spread * (2 / 400) ** 0.5).all()
+    assert (draws[0].std(0) / spread - 1).abs().max() < 0.3
+
+
+def test_autocast_and_matmul_precision_keep_working(batch):
+    model = GCN(11, 32, 3, 1, backend="fused", embed=True)
+    expected = model(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert relative(model(batch).float(), expected) < 3e-2
+
+
+def test_torch_compile(batch):
+    model = GCN(11, 16, 3, 1, backend="fused", norm="batch", residual=True).eval()
+    compiled = torch.compile(model, backend="aot_eager")
+    assert torch.allclose(compiled(batch), model(batch), atol=1e-6)
+
+
+def test_batch_norm_of_one_atom_is_refused(molecules):
+    single = PackedMolecules.from_smiles(["[He]"], features="general", num_workers=1).batch([0])
+    model = GCN(single.x.shape[1], 8, 2, 1, backend="fused", norm="batch")
+    with pytest.raises(ValueError, match="more than 1 value"):
+        model(single)
+
+
+def test_batch_norm_in_another_mode_is_refused(batch):
+    model = GCN(11, 8, 3, 1, backend="fused", norm="batch")
+    model.norms[0].eval()
+    with pytest.raises(UserError, match="train\\(\\) or eval\\(\\)"):
+        model(batch)
+
+
+def test_wrong_use_is_refused_in_words(batch):
+    model = GCN(11, 8, 3, 1, backend="fused", strategy="edge")
+    with pytest.raises(UserError, match="auto or stack"):
+        model(batch)
+    with pytest.raises(UserError, match="one operator"):
+        model.convs[0](batch.x, batch.edge_index)
+
+
+def test_without_the_extension(monkeypatch):
+    monkeypatch.setattr(backend, "HAS_CPU_EXTENSION", False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match=r"pip install -e \."):
+        GCN(11, 8, 3, 1, backend="fused")
+    assert GCN(11, 8, 3, 1, backend="auto").backend.name == "pyg"
+
+
+def test_auto_is_fused():
+    assert GCN(11, 8, 3, 1).backend.name == "fused"
+
+
+MEMORY = """
+import resource, sys, torch
+from molgcn.data import PackedMolecules
+from molgcn.nn import GCN
+batch = PackedMolecules.from_smiles(["CC(C)CC(N)C(=O)O", "c1ccccc1O", "CCO"] * 40, num_workers=1)
+batch = batch.batch(list(range(120)) * 34)
+model = GCN(11, 32, 28, 1, backend=sys.argv[1])
+small = PackedMolecules.from_smiles(["CCO"], num_workers=1).batch([0])
+model(small).sum().backward()
+if sys.argv[1] == "pyg":
+    batch = batch.to_pyg()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+model(batch).sum().backward()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_peak_memory_is_a_quarter_of_pygs():
+    """Resident-set growth in a process of its own, B = 4,080, L = 28, H = 32."""
+    growth = {}
+    for name in ("fused", "pyg"):
+        result = subprocess.run([sys.executable, "-c", MEMORY, name], capture_output=True, text=True, check=True)
+        growth[name] = int(result.stdout)
+    assert growth["fused"] < growth["pyg"] / 4, growth
