@@ -103,10 +103,9 @@ def _added_microseconds(loader: PackedLoader, repeats: int = 15) -> float:
     """How much longer a captured step of 0.2 ms on every multiprocessor takes when each has a fresh batch."""
     work = torch.randn(1536, 1536, device="cuda")
     graph = torch.cuda.CUDAGraph()
-    work @ work
-    torch.cuda.synchronize()
+    products = _products(work)
     with torch.cuda.graph(graph):
-        for _ in range(_products(work)):
+        for _ in range(products):
             work @ work
 
     def fresh() -> int:
