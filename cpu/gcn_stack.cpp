@@ -20,6 +20,7 @@ namespace molgcn {
     namespace isa {                                  \
     extern const Kernels<float> float_kernels;       \
     extern const Kernels<double> double_kernels;     \
+    double peak(int num_threads, long iterations);   \
     }
 MOLGCN_DECLARE(portable)
 #ifdef MOLGCN_X86
@@ -33,6 +34,7 @@ struct InstructionSet {
     std::string name;
     const Kernels<float>* float_kernels;
     const Kernels<double>* double_kernels;
+    double (*peak)(int num_threads, long iterations);
 };
 
 // Those that this machine has, the widest vectors first.
@@ -43,11 +45,11 @@ const std::vector<InstructionSet>& instruction_sets() {
         __builtin_cpu_init();
         const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
         if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-            found.push_back({"avx512", &avx512::float_kernels, &avx512::double_kernels});
+            found.push_back({"avx512", &avx512::float_kernels, &avx512::double_kernels, &avx512::peak});
         }
-        if (avx2) found.push_back({"avx2", &avx2::float_kernels, &avx2::double_kernels});
+        if (avx2) found.push_back({"avx2", &avx2::float_kernels, &avx2::double_kernels, &avx2::peak});
 #endif
-        found.push_back({"portable", &portable::float_kernels, &portable::double_kernels});
+        found.push_back({"portable", &portable::float_kernels, &portable::double_kernels, &portable::peak});
         return found;
     }();
     return sets;
@@ -55,11 +57,12 @@ const std::vector<InstructionSet>& instruction_sets() {
 
 const InstructionSet* chosen = nullptr;
 
+const InstructionSet& in_use() { return chosen != nullptr ? *chosen : instruction_sets().front(); }
+
 template <typename T>
 const Kernels<T>& kernels() {
-    const InstructionSet& set = chosen != nullptr ? *chosen : instruction_sets().front();
-    if constexpr (sizeof(T) == sizeof(float)) return *set.float_kernels;
-    else return *set.double_kernels;
+    if constexpr (sizeof(T) == sizeof(float)) return *in_use().float_kernels;
+    else return *in_use().double_kernels;
 }
 
 using Address = uintptr_t;
@@ -158,6 +161,10 @@ void bind_gcn_stack(nb::module_& m) {
         for (const InstructionSet& set : instruction_sets()) names.push_back(set.name);
         return names;
     }, "Instruction sets that this machine has, the one in use by default first.");
+    m.def("peak_gflops", [](int num_threads, long iterations) {
+        const nb::gil_scoped_release release;
+        return in_use().peak(num_threads, iterations);
+    }, nb::arg("num_threads"), nb::arg("iterations") = 10'000'000, "float32 GFLOP/s of multiply-adds on registers, in the instruction set in use.");
     m.def("use_instruction_set", [](const std::string& name) {
         for (const InstructionSet& set : instruction_sets()) {
             if (set.name == name) {

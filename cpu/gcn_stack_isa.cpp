@@ -1,6 +1,7 @@
 // Compiled once per instruction set, with MOLGCN_ISA (a namespace) and MOLGCN_VECTOR_BYTES set by CMakeLists.txt.
 #include <algorithm>
 
+#include "peak.hpp"
 #include "stack_local.hpp"
 #include "stack_synced.hpp"
 
@@ -25,6 +26,10 @@ void backward(const Stack<T>& stack, const Gradients<T>& grads) {
     } else {
         backward_local(net, grads);
     }
+}
+
+double peak(int num_threads, long iterations) {
+    return peak_gflops(num_threads, iterations);
 }
 
 extern const Kernels<float> float_kernels{forward<float>, backward<float>};

@@ -1,0 +1,42 @@
+"""Where and when a benchmark ran."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+
+def machine(device: torch.device) -> dict[str, str | int | float]:
+    """Processor, cores, threads, GPU, date and versions."""
+    facts: dict[str, str | int | float] = {
+        "date": datetime.date.today().isoformat(),
+        "cpu": cpu_name(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+    }
+    for package in ("torch", "torch-geometric", "molgcn"):
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    if device.type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(device)
+    else:
+        from molgcn import _cpu
+
+        facts["instruction_set"] = _cpu.instruction_sets()[0]
+        facts["fma_peak_gflops"] = round(max(_cpu.peak_gflops(torch.get_num_threads()) for _ in range(20)), 1)
+    return facts
+
+
+def cpu_name() -> str:
+    """The processor's name and how many of its cores there are."""
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+    )
+    return f"{names[0]}, {len(names)} cores" if names else platform.processor()

@@ -1,0 +1,41 @@
+"""The one way of timing: medians of interleaved repeats after a warm-up."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+
+def interleaved(calls: Mapping[str, Callable[[], object]], device: torch.device, repeats: int, warm_up: int = 2) -> dict[str, list[float]]:
+    """Milliseconds of each call, `repeats` times in turn, so that a change of the machine's load meets all alike."""
+    for call in calls.values():
+        for _ in range(warm_up):
+            call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            times[name].append(milliseconds(call, device))
+    return times
+
+
+def milliseconds(call: Callable[[], object], device: torch.device) -> float:
+    """Wall time of one call, from an idle device to an idle device."""
+    synchronize(device)
+    start = time.perf_counter()
+    call()
+    synchronize(device)
+    return (time.perf_counter() - start) * 1e3
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits for the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
+    """The median of each call's times."""
+    return {name: statistics.median(values) for name, values in times.items()}
