@@ -46,7 +46,7 @@ class GCN(nn.Module):
         embed: map the features to H columns by a matrix without bias before the first layer.
         last_activation: treat the last layer like the others.
         head_layers: hidden layers of the head, each half as wide as the one before, relu between; 0 is one linear map.
-        init: "glorot" (PyG's) or "kaiming" (keeps the scale of activations through relu).
+        init: of the convolutions: "glorot" (PyG's) or "kaiming" (keeps the scale of activations through relu).
 
     Shapes:
         - **input:** a :class:`molgcn.data.GraphBatch` or a `torch_geometric.data.Batch` of B molecules
@@ -107,16 +107,18 @@ class GCN(nn.Module):
         return resolve_backend(self._backend)
 
     def reset_parameters(self) -> None:
-        """Draws weights by `init`, in the order of the state dict, and zeroes biases: one seed, one set of weights on every backend."""
-        for name, parameter in self.named_parameters():
-            if name.startswith("norms."):
-                continue
-            if parameter.dim() == 2:
-                INITIALISERS[self.init](parameter)
-            else:
-                nn.init.zeros_(parameter)
-        for norm in self.norms:
-            norm.reset_parameters()  # type: ignore[operator]
+        """Draws the convolutions by `init` with zero biases, the embedding and the head as torch's `Embedding` and `Linear` are drawn.
+
+        The order is fixed: one seed gives one set of weights on every backend.
+        """
+        if self.embed is not None:
+            nn.init.normal_(self.embed.weight)
+        for conv in self.convs:
+            INITIALISERS[self.init](conv.lin.weight)  # type: ignore[union-attr, arg-type]
+            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+        for layer in [*self.norms, *self.head.modules()]:
+            if isinstance(layer, (nn.Linear, nn.BatchNorm1d, nn.LayerNorm)):
+                layer.reset_parameters()
 
     def forward(self, batch: GraphBatch | Any) -> Tensor:
         """Predictions [B, T] for a batch of B molecules."""

@@ -1,0 +1,167 @@
+"""A run that is killed at any moment and resumed is, bit for bit, the run that was not."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from molgcn.errors import UserError
+from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
+from molgcn.training.resume import last_run, prepare_resume, saved_config
+from molgcn.training.train import train
+
+TRAIN = Path(__file__).parents[2] / "train.py"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "rich": {
+        "model": {"dropout": 0.2},
+        "training": {"ema_decay": 0.9, "accumulate_batches": 2, "gradient_clip_norm": 1.0},
+        "scheduler": {"name": "plateau", "patience": 0},
+    },
+    "onecycle": {"scheduler": {"name": "onecycle"}, "model": {"norm": "layer", "dropout": 0.1}},
+    "max_steps": {"trainer": {"max_steps": 17, "max_epochs": -1}, "model": {"dropout": 0.2}},
+    "early_stopping": {"callbacks": {"early_stopping_patience": 1, "early_stopping_min_delta": 10.0}},
+    "validation_within_epoch": {"trainer": {"val_check_interval": 3}, "scheduler": {"name": "plateau", "patience": 0}},
+    "packed_loader": {"loader": {"name": "packed"}, "model": {"dropout": 0.1}},
+    "warmup_sgd": {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9}, "scheduler": {"name": "cosine", "warmup_epochs": 1.5}},
+}
+
+
+def metrics_without_timing(path: Path) -> list[dict[str, str]]:
+    with open(path / "metrics.csv", newline="") as file:
+        return [{key: value for key, value in row.items() if not key.startswith("throughput/")} for row in csv.DictReader(file)]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
+
+
+def assert_same_run(folder: Path, reference: Path) -> None:
+    mine, theirs = weights(folder), weights(reference)
+    assert mine.keys() == theirs.keys()
+    different = [key for key in mine if not torch.equal(mine[key], theirs[key])]
+    assert not different
+    assert metrics_without_timing(folder) == metrics_without_timing(reference)
+
+
+@pytest.mark.parametrize("variant", [pytest.param(name, marks=() if name == "rich" else pytest.mark.slow) for name in VARIANTS])
+def test_every_checkpoint_leads_to_the_same_end(variant, tmp_path, small_config, monkeypatch):
+    changes = dict(VARIANTS[variant])
+    changes["training"] = {"checkpoint_seconds": 0, **changes.get("training", {})}
+    config = small_config(**changes)
+    copies: list[Path] = []
+    save = RunCheckpoint._save
+
+    def keep_a_copy(self: RunCheckpoint, trainer: Any, path: Path) -> None:
+        save(self, trainer, path)
+        if path == self.last_path:
+            copies.append(tmp_path / f"killed-{len(copies)}")
+            shutil.copytree(self.folder.parent, copies[-1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunCheckpoint, "_save", keep_a_copy)
+        finished = train(config, tmp_path / "run")
+    assert len(copies) >= 8
+    for copy in copies:
+        with open(copy / "metrics.csv", "a") as file:
+            file.write("9,9,written after the checkpoint\n")
+        resumed = train(config, copy)
+        assert_same_run(copy, tmp_path / "run")
+        assert resumed.metrics == pytest.approx(finished.metrics, abs=0, rel=0, nan_ok=True)
+
+
+def start(folder: Path, *overrides: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(TRAIN), f"hydra.run.dir={folder}", *overrides]
+    return subprocess.Popen(command, cwd=folder.parent, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+KILLED = [
+    "dataset.subset=600",
+    "dataset.features=zinc",
+    "dataset.batch_size=16",
+    "model.dropout=0.1",
+    "model.hidden_channels=8",
+    "model.num_layers=2",
+    "backend=pyg",
+    "training.checkpoint_seconds=0",
+    "training.report=false",
+    "logger=csv",
+    "trainer.max_epochs=4",
+    "trainer.accelerator=cpu",
+]
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_sigkill(kills, tmp_path):
+    whole = start(tmp_path / "whole", *KILLED)
+    assert whole.wait() == 0, whole.stderr
+    folder = tmp_path / "killed"
+    metrics = folder / "metrics.csv"
+    process = start(folder, *KILLED)
+    for number in range(kills):
+        seen = metrics.stat().st_size if metrics.exists() else 0
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            if (folder / "checkpoints" / "last.ckpt").exists() and metrics.stat().st_size != seen:
+                break
+            time.sleep(0.005)
+        time.sleep(0.013 * number)  # another moment each time
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process = subprocess.Popen([sys.executable, str(TRAIN), f"resume={folder}"], cwd=tmp_path, stderr=subprocess.PIPE)
+    assert process.wait() == 0
+    assert_same_run(folder, tmp_path / "whole")
+
+
+def test_resume_finds_the_last_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for age, name in ((100, "old"), (10, "new")):
+        path = Path("runs") / name / "checkpoints" / "last.ckpt"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"")
+        (path.parents[1] / "config.yaml").write_text("seed: 3\ntrainer: {max_epochs: 2}\n")
+        os.utime(path, (time.time() - age,) * 2)
+    assert last_run([Path("runs")]) == Path("runs/new")
+    arguments = prepare_resume(["resume=last", "trainer.max_epochs=5"])
+    folder = (tmp_path / "runs" / "new").resolve()
+    assert f"hydra.run.dir='{folder}'" in arguments
+    assert saved_config(folder, ["trainer.max_epochs=5"]) == {"seed": 3, "trainer": {"max_epochs": 5}, "resume": str(folder)}
+
+
+def test_resume_mistakes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for arguments, message in (
+        (["resume=last"], "no run with a checkpoint"),
+        (["resume=nowhere"], "no such folder"),
+        (["resume=empty"], "nothing to continue from"),
+        (["resume=last", "-m"], "does not go with --multirun"),
+        (["resume=last", "model=gcn"], "does not go with resume="),
+    ):
+        with pytest.raises(UserError, match=message):
+            prepare_resume(arguments)
+    assert prepare_resume(["dataset=qm9"]) == ["dataset=qm9"]
+
+
+def test_changed_data_is_refused(tmp_path, small_config):
+    train(small_config(trainer={"max_epochs": 1}), tmp_path / "run")
+    with pytest.raises(UserError, match="has changed since the run was interrupted"):
+        train(small_config(dataset={"subset": 301}), tmp_path / "run")
+
+
+def test_another_architecture_is_refused(tmp_path, small_config):
+    train(small_config(trainer={"max_epochs": 1}), tmp_path / "run")
+    checkpoint = tmp_path / "run" / "checkpoints" / "best.ckpt"
+    with pytest.raises(UserError, match=r"another architecture.*Give model\.hidden_channels=8"):
+        train(small_config(model={"hidden_channels": 16}, ckpt_path=str(checkpoint)), tmp_path / "other")
+    started = train(small_config(ckpt_path=str(checkpoint), trainer={"max_epochs": 1}, optimizer={"lr": 1e-12}), tmp_path / "new")
+    assert started.epochs == 1
