@@ -117,7 +117,7 @@ def test_values_in_another_unit_are_refused(run, tmp_path):
 def test_data_that_changed_since(run, tmp_path):
     provenance = json.loads((run / "provenance.json").read_text())
     (run / "provenance.json").write_text(json.dumps({**provenance, "data_hash": "0" * 64}))
-    with pytest.raises(UserError, match="has changed since .*hash 000000000000, now"):
+    with pytest.raises(UserError, match=r"has changed since .*hash 000000000000, now"):
         evaluate(config(ckpt_path=str(run)))
 
 

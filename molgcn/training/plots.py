@@ -95,7 +95,8 @@ def plot_parity(targets: np.ndarray, predictions: np.ndarray, names: Sequence[st
         panel.set_visible(False)
     for i, (name, unit) in enumerate(zip(names, units, strict=True)):
         known = ~np.isnan(targets[:, i])
-        _parity_panel(panels[i], targets[known, i], predictions[known, i], _plain(name), _plain(unit))
+        true, predicted = (values[known, i].astype(np.float64) for values in (targets, predictions))
+        _parity_panel(panels[i], true, predicted, _plain(name), _plain(unit))
     figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
 
 

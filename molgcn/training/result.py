@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -107,5 +108,6 @@ def label(name: str, unit: str) -> str:
 
 
 def inert(text: str) -> str:
-    """The text of a cell, with an apostrophe before what a spreadsheet would take for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    """The text of a cell: control characters as spaces, and an apostrophe before what a spreadsheet would take for a formula."""
+    text = re.sub(r"[\x00-\x1f\x7f]", " ", text)
+    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text

@@ -27,7 +27,11 @@ def wandb_mode() -> Literal["online", "offline", "disabled"]:
         return mode  # type: ignore[return-value]
     if mode == "dryrun":
         return "offline"
-    return "online" if wandb.login(prompt=False, verify=False) else "offline"
+    try:
+        return "online" if wandb.login(prompt=False, verify=False) else "offline"
+    except Exception as error:  # a key or an address that cannot be one
+        log.warning("W&B stays offline: %s", error)
+        return "offline"
 
 
 class Wandb(Logger):
@@ -77,7 +81,8 @@ class Wandb(Logger):
                 self.mode = mode
                 break
             except Exception as error:
-                log.warning("W&B could not start in mode %s: %s", mode, error)
+                log.warning("W&B could not start in mode %s: %s", mode, " ".join(str(error).split()))
+                wandb.teardown()  # its service would refuse the id as being in use
         if self.run is not None:
             self.run.define_metric("*", step_metric=_STEP)
 

@@ -1,0 +1,43 @@
+import subprocess
+import sys
+
+import pytest
+
+from molgcn.errors import UserError
+from molgcn.training.loggers import build_loggers
+from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.train import train
+
+
+def test_tensorboard_events_can_be_read_back(small_config, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    result = train(small_config(logger={"name": "tensorboard"}), tmp_path)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    scalars = events.Tags()["scalars"]
+    assert {"train/loss", "val/loss", "val/mae/logp", "lr", "throughput/molecules_per_second", "throughput/data_wait"} <= set(scalars)
+    losses = events.Scalars("val/loss")
+    assert len(losses) == result.epochs == 2
+    assert min(event.value for event in losses) == pytest.approx(result.best_loss, rel=1e-6)
+    assert losses[0].step == -(-240 // 32)  # 300 molecules, 0.8 of them in training, 32 a batch
+    assert (tmp_path / "metrics.csv").is_file()
+
+
+@pytest.mark.parametrize("name", ["csv", "tensorboard", "wandb"])
+def test_metrics_csv_is_always_there(small_config, tmp_path, name):
+    loggers = build_loggers(small_config(logger={"name": name}), tmp_path, ["logp"])
+    assert isinstance(loggers[0], MetricsCSV)
+    assert len(loggers) == (1 if name == "csv" else 2)
+    assert (tmp_path / "metrics.csv").read_text().startswith("epoch,step,train/loss,val/loss")
+
+
+def test_without_tensorboard_the_message_names_the_extra(small_config, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(UserError, match=r"pip install molgcn\[tensorboard\]"):
+        build_loggers(small_config(logger={"name": "tensorboard"}), tmp_path, ["logp"])
+
+
+def test_neither_service_is_imported_before_it_is_asked_for():
+    code = "import sys, molgcn.training.train; print([name for name in ('wandb', 'tensorboard') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
