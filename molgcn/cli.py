@@ -64,7 +64,12 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
     except UserError as error:
         _print_mistake(error)
         sys.exit(MISTAKE)
+    except BrokenPipeError:  # whoever read our output has left, as `head` does: nothing to say, not even when Python flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
+        if error.errno not in _MACHINE_LIMITS:
+            raise
         _print_mistake(_machine_limit(error))
         sys.exit(MISTAKE)
     except OmegaConfBaseException as error:
