@@ -1,15 +1,20 @@
-// Python's view of the data path: plan_tiles and Collator.
+// Python's view of the data path: plan_tiles, SlotCollator and PieceCollator.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "best_fit.hpp"
 #include "collator.hpp"
+#include "piece.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -23,22 +28,45 @@ using Longs = Array<const int64_t>;
 using Ints = Array<const int32_t>;
 using Bytes = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
+// The batches [first, last): reorders each and appends its tile pointers; counts[batch] becomes how many.
+void plan_batches(int64_t first, int64_t last, int64_t* order, const int64_t* batch_ptr, const int64_t* sizes, int tile_nodes,
+                  std::vector<int32_t>& tile_ptr, int64_t* counts) {
+    BestFit planner(tile_nodes);
+    for (int64_t batch = first; batch < last; ++batch) {
+        const size_t before = tile_ptr.size();
+        planner.plan(order + batch_ptr[batch], batch_ptr[batch + 1] - batch_ptr[batch], sizes, tile_ptr);
+        counts[batch] = static_cast<int64_t>(tile_ptr.size() - before);
+    }
+}
+
+void check_plan(const Array<int64_t>& order, const Longs& batch_ptr, const Longs& sizes) {
+    const int64_t batches = static_cast<int64_t>(batch_ptr.size()) - 1, count = static_cast<int64_t>(order.size());
+    for (int64_t i = 0; i < count; ++i)
+        if (order.data()[i] < 0 || order.data()[i] >= static_cast<int64_t>(sizes.size())) throw std::out_of_range("a molecule is not in the set");
+    bool fits = batches >= 0 && batch_ptr.data()[0] == 0 && batch_ptr.data()[batches] == count;
+    for (int64_t batch = 0; batch < batches; ++batch) fits = fits && batch_ptr.data()[batch] <= batch_ptr.data()[batch + 1];
+    if (!fits) throw std::invalid_argument("batch_ptr does not fit order");
+}
+
 nb::tuple plan_tiles(Array<int64_t> order, Longs batch_ptr, Longs sizes, int tile_nodes) {
+    constexpr int64_t kMoleculesAThread = 16384;
     auto tile_ptr = std::make_unique<std::vector<int32_t>>();
-    auto starts = std::make_unique<std::vector<int64_t>>(1, 0);
+    auto starts = std::make_unique<std::vector<int64_t>>();
     {
         nb::gil_scoped_release release;
+        check_plan(order, batch_ptr, sizes);
         const int64_t batches = static_cast<int64_t>(batch_ptr.size()) - 1, count = static_cast<int64_t>(order.size());
-        for (int64_t i = 0; i < count; ++i)
-            if (order.data()[i] < 0 || order.data()[i] >= static_cast<int64_t>(sizes.size())) throw std::out_of_range("a molecule is not in the set");
-        if (batches < 0 || batch_ptr.data()[0] != 0 || batch_ptr.data()[batches] != count) throw std::invalid_argument("batch_ptr does not fit order");
-        BestFit planner(tile_nodes);
-        for (int64_t batch = 0; batch < batches; ++batch) {
-            const int64_t begin = batch_ptr.data()[batch], end = batch_ptr.data()[batch + 1];
-            if (begin > end || end > count) throw std::invalid_argument("batch_ptr decreases");
-            planner.plan(order.data() + begin, end - begin, sizes.data(), *tile_ptr);
-            starts->push_back(static_cast<int64_t>(tile_ptr->size()));
-        }
+        const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+        const int64_t threads = std::max<int64_t>(1, std::min({cores, batches, count / kMoleculesAThread, int64_t{4}}));
+        starts->resize(batches + 1);
+        std::vector<std::vector<int32_t>> parts(threads);
+        std::vector<std::thread> workers;
+        for (int64_t i = 0; i < threads; ++i)
+            workers.emplace_back(plan_batches, batches * i / threads, batches * (i + 1) / threads, order.data(), batch_ptr.data(), sizes.data(),
+                                 tile_nodes, std::ref(parts[i]), starts->data() + 1);
+        for (std::thread& worker : workers) worker.join();
+        for (const auto& part : parts) tile_ptr->insert(tile_ptr->end(), part.begin(), part.end());
+        for (int64_t batch = 0; batch < batches; ++batch) (*starts)[batch + 1] += (*starts)[batch];
     }
     const auto owned = [](auto vector) {
         auto* raw = vector.release();
@@ -77,10 +105,11 @@ int uint_bytes(const Bytes& array) {
     return type.bits / 8;
 }
 
+template <class Target>
 class PyCollator {
   public:
     PyCollator(nb::handle molecules, nb::handle first, nb::handle second, int threads)
-        : collator_(packed(molecules), {slot(first), slot(second)}, threads) {}
+        : collator_(packed(molecules), {target(first), target(second)}, threads) {}
 
     void start(nb::handle plan, int64_t first, int64_t last) {
         Arrays arrays;
@@ -129,37 +158,57 @@ class PyCollator {
         return result;
     }
 
-    Slot slot(nb::handle object) {
-        Slot result{};
-        result.x = arrays_.get<float>(object, "x");
-        result.ptr = arrays_.get<int32_t>(object, "ptr");
-        result.rowptr = arrays_.get<int32_t>(object, "rowptr");
-        result.col = arrays_.get<int32_t>(object, "col");
+    Target target(nb::handle object) {
+        Target result{};
+        if constexpr (std::is_same_v<Target, Slot>) {
+            result.x = arrays_.get<float>(object, "x");
+            result.ptr = arrays_.get<int32_t>(object, "ptr");
+            result.rowptr = arrays_.get<int32_t>(object, "rowptr");
+            result.col = arrays_.get<int32_t>(object, "col");
+            result.indices = arrays_.get<int64_t>(object, "indices");
+            result.counts = arrays_.get<int32_t>(object, "counts");
+        } else {
+            result.order = arrays_.get<int64_t>(object, "order");
+            result.node_ptr = arrays_.get<int64_t>(object, "node_ptr");
+            result.edge_ptr = arrays_.get<int64_t>(object, "edge_ptr");
+            result.row_end = writable(object, "row_end");
+            result.neighbors = writable(object, "neighbors");
+            result.x = writable(object, "x");
+            result.end_bytes = nb::cast<int>(object.attr("row_end").attr("itemsize"));
+        }
         result.targets = arrays_.get<float>(object, "targets");
-        result.indices = arrays_.get<int64_t>(object, "indices");
         result.tile_ptr = arrays_.get<int32_t>(object, "tile_ptr");
-        result.counts = arrays_.get<int32_t>(object, "counts");
-        result.max_graphs = arrays_.bytes(object, "ptr").shape(0) - 1;
-        result.max_nodes = arrays_.bytes(object, "rowptr").shape(0) - 1;
-        result.max_edges = arrays_.bytes(object, "col").shape(0);
-        result.max_tiles = arrays_.bytes(object, "tile_ptr").shape(0) - 1;
+        const nb::object capacity = object.attr("capacity");
+        result.max_graphs = nb::cast<int64_t>(capacity.attr("graphs"));
+        result.max_nodes = nb::cast<int64_t>(capacity.attr("nodes"));
+        result.max_edges = nb::cast<int64_t>(capacity.attr("edges"));
+        result.max_tiles = nb::cast<int64_t>(capacity.attr("tiles"));
         return result;
     }
 
+    void* writable(nb::handle object, const char* name) { return const_cast<void*>(arrays_.bytes(object, name).data()); }
+
     Arrays arrays_, plan_;  // outlive the threads of collator_, which is destroyed first
-    Collator collator_;
+    Collator<Target> collator_;
 };
+
+template <class Target>
+void bind_collator(nb::module_& m, const char* name, const char* doc) {
+    using C = PyCollator<Target>;
+    nb::class_<C>(m, name, doc)
+        .def(nb::init<nb::handle, nb::handle, nb::handle, int>(), "molecules"_a, "first"_a, "second"_a, "threads"_a)
+        .def("start", &C::start, "plan"_a, "first"_a, "last"_a, "Begins to fill in the batches first ... last - 1 of a plan.")
+        .def("next", &C::next, "Gives the last batch back and waits for the next: its number (place: number % 2), or -1 at the end.")
+        .def("stop", &C::stop, "Ends the filling.");
+}
 
 }  // namespace
 
 void bind_collate(nb::module_& m) {
     m.def("plan_tiles", &plan_tiles, "order"_a, "batch_ptr"_a, "sizes"_a, "tile_nodes"_a,
           "Reorders the molecules of every batch tile after tile; returns the batches' tile pointers and where each batch's start.");
-    nb::class_<PyCollator>(m, "Collator", "Threads that gather molecules into two slots in turn, one batch ahead of the reader.")
-        .def(nb::init<nb::handle, nb::handle, nb::handle, int>(), "molecules"_a, "first_slot"_a, "second_slot"_a, "threads"_a)
-        .def("start", &PyCollator::start, "plan"_a, "first"_a, "last"_a, "Begins to fill the batches first ... last - 1 of a plan.")
-        .def("next", &PyCollator::next, "Gives the last batch back and waits for the next: its number (slot: number % 2), or -1 at the end.")
-        .def("stop", &PyCollator::stop, "Ends the filling.");
+    bind_collator<Slot>(m, "SlotCollator", "Threads that gather molecules into two slots in turn, one batch ahead of the reader.");
+    bind_collator<Piece>(m, "PieceCollator", "Threads that gather molecules, still packed, into two pieces in turn, one batch ahead of the reader.");
 }
 
 }  // namespace molgcn

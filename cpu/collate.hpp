@@ -76,30 +76,40 @@ void look_up(const Packed& packed, const Code* codes, int64_t count, float* out,
     }
 }
 
+// Bytes of an atom's features as they are stored.
+inline int64_t atom_bytes(const Packed& packed) {
+    return packed.code_bytes ? packed.code_bytes : packed.num_features * static_cast<int64_t>(sizeof(float));
+}
+
+// Asks for the cache lines of the molecules that come a few places behind `i`: a shuffled batch finds none of them in the cache.
+inline void prefetch(const Packed& packed, const Plan& plan, int64_t i, int64_t end) {
+    constexpr int64_t kAhead = 6;
+    if (i + 2 * kAhead < end) {
+        __builtin_prefetch(packed.node_ptr + plan.order[i + 2 * kAhead]);
+        __builtin_prefetch(packed.edge_ptr + plan.order[i + 2 * kAhead]);
+    }
+    if (i + kAhead < end) {
+        const int64_t molecule = plan.order[i + kAhead], node = packed.node_ptr[molecule];
+        __builtin_prefetch(static_cast<const char*>(packed.degree) + node * packed.degree_bytes);
+        __builtin_prefetch(static_cast<const char*>(packed.x) + node * atom_bytes(packed));
+        __builtin_prefetch(static_cast<const char*>(packed.neighbors) + packed.edge_ptr[molecule] * packed.neighbor_bytes);
+        __builtin_prefetch(packed.targets + molecule * packed.num_targets);
+    }
+}
+
 // Molecules [first, last) of batch `number`, counted through the epoch. Shares of one batch touch different places of the slot.
 template <class Degree, class Neighbor>
 void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t first, int64_t last, const Slot& slot) {
-    constexpr int64_t kAhead = 6;  // molecules whose cache lines are on their way
     const int64_t begin = plan.batch_ptr[number], end = plan.batch_ptr[number + 1];
     const int64_t node_base = plan.node_ptr[begin], edge_base = plan.edge_ptr[begin];
     const auto* degree = static_cast<const Degree*>(packed.degree);
     const auto* neighbors = static_cast<const Neighbor*>(packed.neighbors);
     const auto* x = static_cast<const char*>(packed.x);
-    const int64_t x_bytes = packed.code_bytes ? packed.code_bytes : packed.num_features * static_cast<int64_t>(sizeof(float));
+    const int64_t x_bytes = atom_bytes(packed);
     const float* x_end = slot.x + (plan.node_ptr[last] - node_base) * packed.num_features;
 
     for (int64_t i = first; i < last; ++i) {
-        if (i + 2 * kAhead < end) {
-            __builtin_prefetch(packed.node_ptr + plan.order[i + 2 * kAhead]);
-            __builtin_prefetch(packed.edge_ptr + plan.order[i + 2 * kAhead]);
-        }
-        if (i + kAhead < end) {
-            const int64_t next = plan.order[i + kAhead];
-            __builtin_prefetch(degree + packed.node_ptr[next]);
-            __builtin_prefetch(x + packed.node_ptr[next] * x_bytes);
-            __builtin_prefetch(neighbors + packed.edge_ptr[next]);
-            __builtin_prefetch(packed.targets + next * packed.num_targets);
-        }
+        prefetch(packed, plan, i, end);
         const int64_t molecule = plan.order[i], row = i - begin;
         const int64_t from_node = packed.node_ptr[molecule], from_edge = packed.edge_ptr[molecule];
         const int64_t node = plan.node_ptr[i] - node_base, edge = plan.edge_ptr[i] - edge_base;

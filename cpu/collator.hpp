@@ -1,4 +1,4 @@
-// Threads that fill two slots in turn, one batch ahead of its reader.
+// Threads that fill two slots (or pieces) in turn, one batch ahead of its reader.
 #pragma once
 
 #include <array>
@@ -14,9 +14,11 @@
 namespace molgcn {
 
 // Batch b of a plan goes into slot b % 2. Worker w of W fills the w-th share of every batch; no two write the same place.
+// Target is Slot or Piece.
+template <class Target>
 class Collator {
   public:
-    Collator(Packed packed, std::array<Slot, 2> slots, int threads) : packed_(packed), slots_(slots), threads_(threads) {
+    Collator(Packed packed, std::array<Target, 2> slots, int threads) : packed_(packed), slots_(slots), threads_(threads) {
         const int64_t columns = packed.num_features, stride = padded_columns(columns);
         table_.resize(packed.num_codes * stride);
         for (int64_t row = 0; row < packed.num_codes; ++row)
@@ -70,7 +72,7 @@ class Collator {
                 if (stopping_) return;
             }
             const int64_t begin = plan_.batch_ptr[number], graphs = plan_.batch_ptr[number + 1] - begin;
-            const Slot& slot = slots_[number % 2];
+            const Target& slot = slots_[number % 2];
             fill_share(packed_, plan_, number, begin + graphs * worker / threads_, begin + graphs * (worker + 1) / threads_, slot);
             if (worker == 0) fill_rest(packed_, plan_, number, slot);
             std::lock_guard lock(mutex_);
@@ -81,7 +83,7 @@ class Collator {
     void check(const Plan& plan, int64_t first, int64_t last) const {
         for (int64_t number = first; number < last; ++number) {
             const int64_t begin = plan.batch_ptr[number], end = plan.batch_ptr[number + 1];
-            const Slot& slot = slots_[number % 2];
+            const Target& slot = slots_[number % 2];
             if (end - begin > slot.max_graphs || plan.node_ptr[end] - plan.node_ptr[begin] > slot.max_nodes ||
                 plan.edge_ptr[end] - plan.edge_ptr[begin] > slot.max_edges ||
                 plan.tile_starts[number + 1] - plan.tile_starts[number] - 1 > slot.max_tiles)
@@ -90,7 +92,7 @@ class Collator {
     }
 
     Packed packed_;
-    std::array<Slot, 2> slots_;
+    std::array<Target, 2> slots_;
     int threads_;
     std::vector<float> table_;
     Plan plan_{};

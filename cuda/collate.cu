@@ -1,7 +1,8 @@
 // Gathers the molecules of one batch from the resident packed set into a slot, in one launch: a warp per molecule, no communication.
 //
 // Macros: FEATURES (columns of x), CODE_BYTES (of an atom's code into the table; 0: x holds the rows themselves), END_BYTES (of `row_end`),
-// NEIGHBOR_BYTES. The layout is that of molgcn.data.slots.Slot; offsets within the epoch come with the plan, so nothing is scanned here.
+// NEIGHBOR_BYTES, STAGED (the set's arrays hold only this batch, in its order: a molgcn.data.piece.Piece). The layout of what is written
+// is that of molgcn.data.slots.Slot; offsets within the epoch come with the plan, so nothing is scanned here.
 #define JOIN(bytes) UINT_##bytes
 #define UINT_1 unsigned char
 #define UINT_2 unsigned short
@@ -11,7 +12,7 @@
 
 struct Parameters {
     // the resident set
-    const long long *node_ptr, *edge_ptr;  // [M + 1]
+    const long long *node_ptr, *edge_ptr;  // [M + 1], null if STAGED
     const TYPE(END_BYTES)* row_end;        // [N], end of the atom's bonds, counted within its molecule
     const TYPE(NEIGHBOR_BYTES)* neighbors; // [E]
     const TYPE(CODE_BYTES)* x;             // [N] codes, or [N, FEATURES]
@@ -41,13 +42,14 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
         const int edge = static_cast<int>(p.plan_edge_ptr[p.first_graph + i] - p.first_edge);
         const int nodes = static_cast<int>(p.plan_node_ptr[p.first_graph + i + 1] - p.first_node) - node;
         const int edges = static_cast<int>(p.plan_edge_ptr[p.first_graph + i + 1] - p.first_edge) - edge;
-        const long long from_node = p.node_ptr[molecule], from_edge = p.edge_ptr[molecule];
+        const long long row = STAGED ? i : molecule;
+        const long long from_node = STAGED ? node : p.node_ptr[molecule], from_edge = STAGED ? edge : p.edge_ptr[molecule];
         if (lane == 0) {
             p.slot_ptr[i + 1] = node + nodes;
             p.slot_indices[i] = molecule;
         }
         for (int k = lane; k < p.num_targets; k += 32)
-            p.slot_targets[static_cast<long long>(i) * p.num_targets + k] = p.targets[molecule * p.num_targets + k];
+            p.slot_targets[static_cast<long long>(i) * p.num_targets + k] = p.targets[row * p.num_targets + k];
         for (int k = lane; k < nodes; k += 32) p.slot_rowptr[node + k + 1] = edge + static_cast<int>(p.row_end[from_node + k]);
         for (int k = lane; k < edges; k += 32) p.slot_col[edge + k] = node + p.neighbors[from_edge + k];
         float* out = p.slot_x + static_cast<long long>(node) * FEATURES;

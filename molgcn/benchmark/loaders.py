@@ -55,7 +55,7 @@ def pyg_rows(molecules: PackedMolecules, workers: Iterable[int]) -> list[Row]:
     data, rows = molecules[: 8 * BATCH_SIZES[0]].to_pyg(), []
     for batch_size in BATCH_SIZES:
         for number in workers:
-            loader = DataLoader(data, batch_size=batch_size, shuffle=True, num_workers=number)
+            loader = DataLoader(data, batch_size=batch_size, shuffle=True, num_workers=number, persistent_workers=number > 0)
             where = f"{number} workers" if number else "main process"
             rows.append(Row(f"PyG DataLoader, {where}", batch_size, microseconds(loader, batch_size, 1)))
     return rows

@@ -54,12 +54,7 @@ def make_feed(
                     f"The packed set needs {resident_bytes(molecules) / 2**30:.1f} GiB, more than is free in the memory of {device}. "
                     "Use dataset.resident=auto or false, which gather on the CPU."
                 )
-            try:
-                return ResidentFeed(molecules, capacity, device)
-            except UserError as error:
-                if resident is True:
-                    raise
-                log.warning("Batches are gathered on the CPU, as with dataset.resident=false: %s", error)
+            return ResidentFeed(molecules, capacity, device)
         if HAS_EXTENSION:
             return StagedFeed(molecules, capacity, device, num_threads or min(8, max(1, (os.cpu_count() or 1) - 1)))
     elif HAS_EXTENSION and device.type == "cpu":

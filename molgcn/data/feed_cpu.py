@@ -19,10 +19,10 @@ class CPUFeed:
     """
 
     def __init__(self, molecules: PackedMolecules, slots: tuple[Slot, Slot], num_threads: int = 1) -> None:
-        from molgcn._cpu import Collator
+        from molgcn._cpu import SlotCollator
 
         self.slots = slots
-        self._collator = Collator(molecules, *slots, num_threads)
+        self._collator = SlotCollator(molecules, *slots, num_threads)
         self._reader: object = None
         self._batch: SlotBatch | None = None
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import torch
 
-from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.resident import KERNEL, SOURCE, THREADS, Launch, PlanBuffer, ResidentSet
+from molgcn.data.piece import Piece
+from molgcn.data.resident import KERNEL, SOURCE, THREADS, Launch, PlanBuffer, ResidentSet, macros
 from molgcn.data.sampler import EpochPlan
 from molgcn.data.slots import Capacity, Slot, SlotBatch
 from molgcn.ops.launch import kernel
@@ -107,7 +107,7 @@ class ResidentFeed(CUDAFeed):
         self._launches: list[Launch] = []
         self._uploaded = torch.cuda.Event()
         torch.cuda.current_stream(device).synchronize()
-        for tensor in self.resident.tensors():
+        for tensor in self.resident.arrays().values():
             tensor.record_stream(self.stream)
 
     def stage(self, plan: EpochPlan, epoch: int) -> EpochPlan:
@@ -124,7 +124,7 @@ class ResidentFeed(CUDAFeed):
         """Uploads the plan."""
         if self._plan is None:
             self._plan = PlanBuffer(plan, self.device)
-            self._launches = [Launch(self.resident, self._plan, slot) for slot in self.slots]
+            self._launches = [Launch(self.resident.arrays() | self._plan.arrays(), slot) for slot in self.slots]
         self._plan.copy_(plan)
         self._uploaded.record(self.stream)
 
@@ -138,38 +138,54 @@ class ResidentFeed(CUDAFeed):
 
 
 class StagedFeed(CUDAFeed):
-    """For a set that does not fit: threads gather into page-locked slots, which are copied asynchronously.
+    """For a set that does not fit: threads gather each batch, still packed, into page-locked memory; copied, it is unpacked on the GPU.
 
     Args:
         molecules: the set.
         capacity: of the slots.
         device: the GPU.
         num_threads: that gather.
+
+    Raises:
+        UserError: when the CUDA tool chain is not installed.
     """
 
     def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device, num_threads: int) -> None:
+        from molgcn._cpu import PieceCollator
+
         super().__init__(molecules, capacity, device)
-        self._staging = Slot.pair(molecules, capacity, pin_memory=True)
-        self._cpu = CPUFeed(molecules, self._staging, num_threads)
-        self._batches: Iterator[SlotBatch] = iter(())
+        self._staging = (Piece(molecules, capacity, pin_memory=True), Piece(molecules, capacity, pin_memory=True))
+        self._collator = PieceCollator(molecules, *self._staging, num_threads)
+        self._copied = torch.cuda.Event()
+        self._piece = Piece(molecules, capacity, device)
+        self._table = None if molecules.table is None else torch.tensor(molecules.table, device=device)
+        table = {} if self._table is None else {"table": self._table}
+        self._launches = [Launch(self._piece.arrays() | table, slot) for slot in self.slots]
+        piece = self._piece
+        options = macros(molecules.num_features, piece.x, self._table, piece.row_end, piece.neighbors, staged=True)
+        self.kernel = kernel(SOURCE, KERNEL, options, device)
+        torch.cuda.current_stream(device).synchronize()
+        for tensor in (piece.buffer, *table.values()):
+            tensor.record_stream(self.stream)
 
     def settle(self) -> None:
         """Nothing but the threads reads the plan, and they stop with each reading."""
 
     def begin(self, plan: EpochPlan, start: int) -> None:
         """Lets the threads begin."""
-        self.stream.synchronize()  # copies of a reading that was broken off
-        self._batches = self._cpu.read(plan, start)
+        self._copied.synchronize()
+        self._collator.start(plan, start, len(plan))
 
     def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
-        """Copies the places in use, and of the pointers all."""
-        self._filled[1 - number % 2].synchronize()  # the page-locked slot that is given back now has been copied
-        next(self._batches)
-        place, staging = plan.place(number), self._staging[number % 2]
-        used = {"x": place.num_nodes, "col": place.num_edges}
-        for name in slot.names:
-            getattr(slot, name)[: used.get(name)].copy_(getattr(staging, name)[: used.get(name)], non_blocking=True)
+        """One copy and one launch."""
+        self._copied.synchronize()  # the page-locked memory that is given back now has been read
+        self._collator.next()
+        place, used = plan.place(number), self._piece.used_bytes(plan.place(number))
+        self._piece.buffer[:used].copy_(self._staging[number % 2].buffer[:used], non_blocking=True)
+        self._copied.record(self.stream)
+        launch = self._launches[number % 2]
+        self.kernel.launch(launch.grid, THREADS, 0, launch.batch(place._replace(first_graph=0, first_tile=0)))
 
     def end(self) -> None:
         """Stops the threads."""
-        self._batches = iter(())
+        self._collator.stop()

@@ -58,23 +58,35 @@ class ResidentSet:
     @property
     def macros(self) -> dict[str, int]:
         """What the kernel is specialised by."""
-        return {
-            "FEATURES": self.num_features,
-            "CODE_BYTES": 0 if self.table is None else self.x.itemsize,
-            "END_BYTES": self.row_end.itemsize,
-            "NEIGHBOR_BYTES": self.neighbors.itemsize,
-        }
+        return macros(self.num_features, self.x, self.table, self.row_end, self.neighbors)
 
-    def tensors(self) -> list[Tensor]:
-        """All arrays."""
-        return [tensor for name in self.names if (tensor := getattr(self, name)) is not None]
+    def arrays(self) -> dict[str, Tensor]:
+        """The arrays by the names of :class:`Parameters`."""
+        arrays = {name: getattr(self, name) for name in self.names}
+        return {name: tensor for name, tensor in arrays.items() if tensor is not None}
+
+
+def macros(num_features: int, x: Tensor, table: Tensor | None, row_end: Tensor, neighbors: Tensor, staged: bool = False) -> dict[str, int]:
+    """What the kernel is specialised by; see cuda/collate.cu."""
+    return {
+        "FEATURES": num_features,
+        "CODE_BYTES": 0 if table is None else x.itemsize,
+        "END_BYTES": row_end.itemsize,
+        "NEIGHBOR_BYTES": neighbors.itemsize,
+        "STAGED": int(staged),
+    }
+
+
+def row_end_type(molecules: PackedMolecules) -> type[np.integer]:
+    """Of :attr:`ResidentSet.row_end`: the smallest that holds a molecule's number of bonds."""
+    largest = int(np.diff(molecules.edge_ptr).max())
+    return np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.int32
 
 
 def row_ends(molecules: PackedMolecules) -> np.ndarray:
-    """uint8, uint16 or int32 [N], see :class:`ResidentSet`."""
+    """[N], see :class:`ResidentSet`."""
     ends = np.cumsum(molecules.degree, dtype=np.int64) - np.repeat(molecules.edge_ptr[:-1], molecules.num_nodes_per_graph)
-    largest = int(np.diff(molecules.edge_ptr).max())
-    return ends.astype(np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.int32)
+    return ends.astype(row_end_type(molecules))
 
 
 def resident_bytes(molecules: PackedMolecules) -> int:
@@ -109,6 +121,10 @@ class PlanBuffer:
             getattr(self, name)[: len(source)].copy_(source, non_blocking=True)
         return self
 
+    def arrays(self) -> dict[str, Tensor]:
+        """The arrays by the names of :class:`Parameters`."""
+        return {f"plan_{name}": getattr(self, name) for name in self.names}
+
     def view(self, plan: EpochPlan) -> EpochPlan:
         """`plan` with its arrays in this buffer, which lies on the CPU."""
         return replace(plan, **{name: getattr(self, name)[: len(getattr(plan, name))].numpy() for name in self.names})
@@ -118,29 +134,22 @@ class Launch:
     """The arguments of all launches that fill one slot.
 
     Args:
-        resident: where molecules come from.
-        plan: which.
-        slot: where they go.
+        arrays: the set's and the plan's arrays by the names of :class:`Parameters`; those that are not given are null.
+        slot: where the molecules go.
     """
 
-    def __init__(self, resident: ResidentSet, plan: PlanBuffer, slot: Slot) -> None:
-        self._parameters = Parameters()
-        self._point("", resident, resident.names)
-        self._point("plan_", plan, plan.names)
-        self._point("slot_", slot, slot.names)
+    def __init__(self, arrays: dict[str, Tensor], slot: Slot) -> None:
         capacity = slot.capacity
-        self._set(max_graphs=capacity.graphs, max_nodes=capacity.nodes, max_tiles=capacity.tiles, num_targets=resident.num_targets)
         self.grid = -(-capacity.graphs * 32 // THREADS)
+        self._parameters = Parameters()
+        self._set(max_graphs=capacity.graphs, max_nodes=capacity.nodes, max_tiles=capacity.tiles, num_targets=slot.targets.shape[1])
+        self._set(**{name: tensor.data_ptr() for name, tensor in arrays.items()})
+        self._set(**{f"slot_{name}": getattr(slot, name).data_ptr() for name in slot.names})
 
     def batch(self, place: Place) -> Parameters:
         """The argument of the launch that fills in the batch at `place`."""
         self._set(**place._asdict())
         return self._parameters
-
-    def _point(self, prefix: str, owner: object, names: tuple[str, ...]) -> None:
-        for name in names:
-            tensor = getattr(owner, name)
-            setattr(self._parameters, prefix + name, None if tensor is None else tensor.data_ptr())
 
     def _set(self, **values: int) -> None:
         for name, value in values.items():

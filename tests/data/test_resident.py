@@ -11,7 +11,8 @@ from test_loader import poison
 
 from molgcn.data import PackedMolecules
 from molgcn.data.feed_cpu import CPUFeed
-from molgcn.data.resident import SOURCE, THREADS, Launch, PlanBuffer, ResidentSet, resident_bytes, row_ends
+from molgcn.data.piece import Piece
+from molgcn.data.resident import SOURCE, THREADS, Launch, PlanBuffer, ResidentSet, macros, resident_bytes, row_ends
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.slots import Capacity, Slot
 from molgcn.data.tiles import HAS_EXTENSION
@@ -42,53 +43,103 @@ def test_row_ends_are_the_running_sums_of_each_molecule(molecules):
     for i in range(len(molecules)):
         nodes = slice(*molecules.node_ptr[i : i + 2])
         assert np.array_equal(ends[nodes], np.cumsum(molecules.degree[nodes]))
-    assert sum(tensor.nbytes for tensor in ResidentSet(molecules, "cpu").tensors()) <= resident_bytes(molecules)
+    assert sum(tensor.nbytes for tensor in ResidentSet(molecules, "cpu").arrays().values()) <= resident_bytes(molecules)
 
 
 def test_the_kinds_differ_in_what_the_kernel_is_specialised_by():
-    macros = [ResidentSet(random_set(**kind), "cpu").macros for kind in KINDS.values()]
-    assert [tuple(sorted(m.items())) for m in macros] == [
-        (("CODE_BYTES", 1), ("END_BYTES", 1), ("FEATURES", 4), ("NEIGHBOR_BYTES", 1)),
-        (("CODE_BYTES", 2), ("END_BYTES", 1), ("FEATURES", 2), ("NEIGHBOR_BYTES", 1)),
-        (("CODE_BYTES", 0), ("END_BYTES", 2), ("FEATURES", 5), ("NEIGHBOR_BYTES", 2)),
+    found = [ResidentSet(random_set(**kind), "cpu").macros for kind in KINDS.values()]
+    assert [tuple(sorted(m.items())) for m in found] == [
+        (("CODE_BYTES", 1), ("END_BYTES", 1), ("FEATURES", 4), ("NEIGHBOR_BYTES", 1), ("STAGED", 0)),
+        (("CODE_BYTES", 2), ("END_BYTES", 1), ("FEATURES", 2), ("NEIGHBOR_BYTES", 1), ("STAGED", 0)),
+        (("CODE_BYTES", 0), ("END_BYTES", 2), ("FEATURES", 5), ("NEIGHBOR_BYTES", 2), ("STAGED", 0)),
     ]
 
 
-@pytest.mark.skipif(not HAS_EXTENSION or shutil.which("c++") is None, reason="needs the C++ extension and a compiler")
-def test_the_kernel_fills_slots_as_the_cpu_does(molecules, tmp_path):
-    """Every place of every array, empty ones too; the slots are poisoned before each fill."""
-    resident = ResidentSet(molecules, "cpu")
-    library = tmp_path / "collate.so"
-    macros = [f"-D{name}={value}" for name, value in resident.macros.items()]
-    command = ["c++", "-x", "c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-I", str(resource("cuda")), *macros]
-    subprocess.run([*command, str(Path(__file__).with_name("threads.h")), "-o", str(library)], check=True)
-    run = ctypes.CDLL(str(library)).run
-    sampler = MoleculeSampler(molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr), 7, seed=1)
-    capacity = Capacity.of(molecules, 7)
-    expected = CPUFeed(molecules, Slot.pair(molecules, capacity))
-    slots = Slot.pair(molecules, capacity)
-    buffer = PlanBuffer(sampler.plan(0))
+@pytest.fixture
+def emulated(tmp_path):
+    """Compiles the kernel for the CPU, one thread after the other."""
+    if not HAS_EXTENSION or shutil.which("c++") is None:
+        pytest.skip("needs the C++ extension and a compiler")
+
+    def build(macros):
+        library = tmp_path / "collate.so"
+        options = [
+            "-std=c++17",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-I",
+            str(resource("cuda")),
+            *(f"-D{name}={value}" for name, value in macros.items()),
+        ]
+        subprocess.run(["c++", "-x", "c++", *options, str(Path(__file__).with_name("threads.h")), "-o", str(library)], check=True)
+        run = ctypes.CDLL(str(library)).run
+        return lambda launch, place: run(ctypes.byref(launch.batch(place)), launch.grid, THREADS)
+
+    return build
+
+
+def batches_of_two_epochs(molecules, batch_size):
+    """Plans, numbers, and the CPU's slot with the batch, poisoned before it was filled."""
+    sampler = MoleculeSampler(molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr), batch_size, seed=1)
+    feed = CPUFeed(molecules, Slot.pair(molecules, Capacity.of(molecules, batch_size)))
     for epoch in range(2):
         plan = sampler.plan(epoch)
-        buffer.copy_(plan)
         for number in range(len(plan)):
-            poison((*slots, *expected.slots))
-            next(expected.read(plan, number))
-            slot = slots[number % 2]
-            launch = Launch(resident, buffer, slot)
-            run(ctypes.byref(launch.batch(plan.place(number))), launch.grid, THREADS)
-            for name in Slot.names:
-                one, other = getattr(slot, name), getattr(expected.slots[number % 2], name)
-                assert torch.equal(one.nan_to_num(nan=-77), other.nan_to_num(nan=-77)), name
+            poison(feed.slots)
+            next(feed.read(plan, number))
+            yield plan, number, feed.slots[number % 2]
 
 
+def assert_same(slot, expected):
+    """In every place of every array, empty ones too."""
+    for name in Slot.names:
+        assert torch.equal(getattr(slot, name).nan_to_num(nan=-77), getattr(expected, name).nan_to_num(nan=-77)), name
+
+
+def test_the_kernel_fills_slots_from_the_set_as_the_cpu_does(molecules, emulated):
+    resident, slots, buffer = ResidentSet(molecules, "cpu"), Slot.pair(molecules, Capacity.of(molecules, 7)), None
+    run = emulated(resident.macros)
+    for plan, number, expected in batches_of_two_epochs(molecules, 7):
+        buffer = (buffer or PlanBuffer(plan)).copy_(plan)
+        slot = slots[number % 2]
+        poison([slot])
+        run(Launch(resident.arrays() | buffer.arrays(), slot), plan.place(number))
+        assert_same(slot, expected)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated, num_threads):
+    from molgcn._cpu import PieceCollator
+
+    capacity = Capacity.of(molecules, 7)
+    slots, pieces = Slot.pair(molecules, capacity), (Piece(molecules, capacity), Piece(molecules, capacity))
+    collator = PieceCollator(molecules, *pieces, num_threads)
+    table = None if molecules.table is None else torch.tensor(molecules.table)
+    first = pieces[0]
+    run = emulated(macros(molecules.num_features, first.x, table, first.row_end, first.neighbors, staged=True))
+    for plan, number, expected in batches_of_two_epochs(molecules, 7):
+        slot, piece, place = slots[number % 2], pieces[number % 2], plan.place(number)
+        poison([slot])
+        for one in pieces:
+            one.buffer.fill_(0xEE)
+        collator.start(plan, number, len(plan))
+        assert collator.next() == number
+        collator.stop()
+        piece.buffer[piece.used_bytes(place) :] = 0xEE  # what is not copied to the GPU
+        arrays = piece.arrays() | ({} if table is None else {"table": table})
+        run(Launch(arrays, slot), place._replace(first_graph=0, first_tile=0))
+        assert_same(slot, expected)
+
+
+@pytest.mark.parametrize("staged", [0, 1])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
-def test_the_kernel_compiles(molecules, arch):
+def test_the_kernel_compiles(molecules, arch, staged):
     try:
         nvrtc.nvrtc_version()
     except UserError as error:
         pytest.skip(str(error))
-    assert nvrtc.compile_source(SOURCE, ResidentSet(molecules, "cpu").macros, arch).startswith(b"\x7fELF")
+    assert nvrtc.compile_source(SOURCE, ResidentSet(molecules, "cpu").macros | {"STAGED": staged}, arch).startswith(b"\x7fELF")
 
 
 def test_a_staged_plan_is_the_plan(molecules):

@@ -1,0 +1,59 @@
+// A batch's part of the packed set, still packed, in the order of the batch: what travels to a GPU that does not hold the set.
+#pragma once
+
+#include "collate.hpp"
+
+namespace molgcn {
+
+struct Piece {  // the arrays of molgcn.data.piece.Piece
+    int64_t *order, *node_ptr, *edge_ptr;
+    int32_t* tile_ptr;
+    float* targets;
+    void *row_end, *neighbors, *x;
+    int end_bytes;
+    int64_t max_graphs, max_nodes, max_edges, max_tiles;
+};
+
+template <class End, class Degree>
+void row_ends(void* out, const void* degree, int64_t to, int64_t from, int64_t count) {
+    End* ends = static_cast<End*>(out) + to;
+    const Degree* degrees = static_cast<const Degree*>(degree) + from;
+    int64_t end = 0;
+    for (int64_t i = 0; i < count; ++i) ends[i] = static_cast<End>(end += degrees[i]);
+}
+
+inline void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t first, int64_t last, const Piece& piece) {
+    const int64_t begin = plan.batch_ptr[number], end = plan.batch_ptr[number + 1];
+    const int64_t node_base = plan.node_ptr[begin], edge_base = plan.edge_ptr[begin];
+    const auto* neighbors = static_cast<const char*>(packed.neighbors);
+    const auto* x = static_cast<const char*>(packed.x);
+    const int64_t x_bytes = atom_bytes(packed), target_bytes = packed.num_targets * static_cast<int64_t>(sizeof(float));
+    for (int64_t i = first; i < last; ++i) {
+        prefetch(packed, plan, i, end);
+        const int64_t molecule = plan.order[i];
+        const int64_t from_node = packed.node_ptr[molecule], from_edge = packed.edge_ptr[molecule];
+        const int64_t node = plan.node_ptr[i] - node_base, edge = plan.edge_ptr[i] - edge_base;
+        const int64_t nodes = plan.node_ptr[i + 1] - plan.node_ptr[i], edges = plan.edge_ptr[i + 1] - plan.edge_ptr[i];
+        std::memcpy(piece.targets + (i - begin) * packed.num_targets, packed.targets + molecule * packed.num_targets, target_bytes);
+        std::memcpy(static_cast<char*>(piece.x) + node * x_bytes, x + from_node * x_bytes, nodes * x_bytes);
+        std::memcpy(static_cast<char*>(piece.neighbors) + edge * packed.neighbor_bytes, neighbors + from_edge * packed.neighbor_bytes,
+                    edges * packed.neighbor_bytes);
+        if (packed.degree_bytes == 1 && piece.end_bytes == 1) row_ends<uint8_t, uint8_t>(piece.row_end, packed.degree, node, from_node, nodes);
+        else if (packed.degree_bytes == 1 && piece.end_bytes == 2) row_ends<uint16_t, uint8_t>(piece.row_end, packed.degree, node, from_node, nodes);
+        else if (packed.degree_bytes == 1) row_ends<int32_t, uint8_t>(piece.row_end, packed.degree, node, from_node, nodes);
+        else if (piece.end_bytes == 2) row_ends<uint16_t, uint16_t>(piece.row_end, packed.degree, node, from_node, nodes);
+        else row_ends<int32_t, uint16_t>(piece.row_end, packed.degree, node, from_node, nodes);
+    }
+}
+
+// The plan of the batch, offsets counted through the epoch as in the plan itself.
+inline void fill_rest(const Packed&, const Plan& plan, int64_t number, const Piece& piece) {
+    const int64_t begin = plan.batch_ptr[number], graphs = plan.batch_ptr[number + 1] - begin;
+    const int64_t tile = plan.tile_starts[number];
+    std::memcpy(piece.order, plan.order + begin, graphs * sizeof(int64_t));
+    std::memcpy(piece.node_ptr, plan.node_ptr + begin, (graphs + 1) * sizeof(int64_t));
+    std::memcpy(piece.edge_ptr, plan.edge_ptr + begin, (graphs + 1) * sizeof(int64_t));
+    std::memcpy(piece.tile_ptr, plan.tile_ptr + tile, (plan.tile_starts[number + 1] - tile) * sizeof(int32_t));
+}
+
+}  // namespace molgcn
