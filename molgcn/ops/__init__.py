@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 
+from molgcn.ops import gcn_stack_cuda as gcn_stack_cuda
 from molgcn.ops.gcn_stack import StackInputs, gcn_stack
 from molgcn.ops.gcn_stack_reference import gcn_stack_reference
 

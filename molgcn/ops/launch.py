@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,21 +13,13 @@ from molgcn.ops.nvrtc import cubin
 
 
 class Kernel:
-    """One kernel on one device; loaded once a process (see :func:`kernel`).
-
-    Attributes:
-        device: the device's index.
-        shared_limit: bytes of shared memory that one block may have.
-        num_multiprocessors: of the device.
-    """
+    """One kernel on one device; loaded once a process (see :func:`kernel`)."""
 
     def __init__(self, source: str, name: str, defines: Mapping[str, int], device: int) -> None:
         from cuda.core import Device, ObjectCode
 
         properties = torch.cuda.get_device_properties(device)
         self.device = device
-        self.shared_limit: int = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
-        self.num_multiprocessors: int = properties.multi_processor_count
         torch.cuda.init()
         with torch.cuda.device(device):
             Device(device).set_current()
@@ -74,6 +66,25 @@ class Kernel:
     def _check(self, result: tuple) -> None:
         if int(result[0]) != 0:
             raise RuntimeError(f"CUDA kernel {self._name} on cuda:{self.device}: {result[0].name}")
+
+
+class Gpu(NamedTuple):
+    """What plans depend on.
+
+    Attributes:
+        num_multiprocessors: of the device.
+        shared_limit: bytes of shared memory that one block may have.
+    """
+
+    num_multiprocessors: int
+    shared_limit: int
+
+
+@cache
+def gpu(device: torch.device) -> Gpu:
+    """The device's :class:`Gpu`."""
+    properties = torch.cuda.get_device_properties(device)
+    return Gpu(properties.multi_processor_count, properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
 @cache

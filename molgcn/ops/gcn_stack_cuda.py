@@ -1,0 +1,171 @@
+"""`molgcn::gcn_stack` on CUDA: forward one launch, backward one launch (`cuda/gcn_stack_*.cu`); imported for its registrations."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from molgcn.errors import UserError
+from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
+from molgcn.ops.gcn_stack_plan import Plan, Saved, backward_plan, forward_plan, next_fit
+from molgcn.ops.launch import Kernel, gpu, kernel
+
+STRATEGIES = ("auto", "stack")
+MAX_HIDDEN = 256
+MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
+_NORMS = (None, "layer", "batch")
+_POINTERS = 10  # of `struct Layer`
+
+
+def _saved_bytes(inputs: StackInputs) -> int:
+    return Saved(inputs).num_bytes
+
+
+def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Schema in :mod:`molgcn.ops.gcn_stack`."""
+    inputs = _supported(StackInputs(*args))
+    outputs = empty_outputs(inputs)
+    pooled, _, _, saved = outputs
+    if inputs.num_graphs > 0:
+        inputs = _with_tiles(inputs)
+        plan = forward_plan(inputs, gpu(inputs.x.device))
+        function = _kernel("gcn_stack_forward", inputs, plan)
+        scratch = inputs.x.new_empty(_scratch_size(inputs))
+        parameters = _parameters(inputs, saved, scratch)
+        parameters.pooled = pooled.data_ptr()
+        function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters)
+    return outputs
+
+
+def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any) -> tuple[Tensor, list, list, list, list]:
+    """Schema in :mod:`molgcn.ops.gcn_stack`."""
+    inputs = _supported(StackInputs(*args))
+    grad_pooled = grad_pooled.contiguous()
+    gradients = empty_gradients(grad_pooled, saved, needs_grad_x, *args)
+    if inputs.num_graphs == 0:
+        for tensor in (gradients[0], *(tensor for tensors in gradients[1:] for tensor in tensors)):
+            tensor.zero_()
+        return gradients
+    inputs = _with_tiles(inputs)
+    plan = backward_plan(inputs, gpu(inputs.x.device))
+    function = _kernel("gcn_stack_backward", inputs, plan)
+    scratch = inputs.x.new_empty(_scratch_size(inputs) + plan.grid * plan.gradient_size)
+    parameters = _parameters(inputs, saved, scratch, gradients[1:])
+    parameters.grad_pooled = grad_pooled.data_ptr()
+    parameters.grad_x = gradients[0].data_ptr() if needs_grad_x else 0
+    parameters.partial = scratch[_scratch_size(inputs) :].data_ptr()
+    function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True)
+    return gradients
+
+
+def _supported(inputs: StackInputs) -> StackInputs:
+    if inputs.x.dtype != torch.float32:
+        raise UserError(f"backend=fused on CUDA computes in float32, not {inputs.x.dtype}. Convert model and batch, or use backend=pyg.")
+    if inputs.strategy not in STRATEGIES:
+        raise UserError(f"backend.strategy={inputs.strategy} is not in this version. Use auto or stack.")
+    if inputs.hidden_channels > MAX_HIDDEN:
+        raise UserError(
+            f"model.hidden_channels={inputs.hidden_channels} is more than backend=fused has on CUDA in this version, {MAX_HIDDEN}. "
+            "Use fewer, or backend=pyg."
+        )
+    if inputs.num_layers > MAX_LAYERS:
+        raise UserError(f"model.num_layers={inputs.num_layers} is more than backend=fused has on CUDA, {MAX_LAYERS}. Use backend=pyg.")
+    if inputs.batch_statistics:
+        raise UserError("model.norm=batch is not trained by backend=fused on CUDA in this version. Use norm=layer, or backend=pyg.")
+    return StackInputs(*(_contiguous(value) for value in inputs))
+
+
+def _contiguous(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [tensor.contiguous() for tensor in value]
+    return value.contiguous() if isinstance(value, Tensor) else value
+
+
+def _with_tiles(inputs: StackInputs) -> StackInputs:
+    return inputs if inputs.tile_ptr is not None else inputs._replace(tile_ptr=next_fit(inputs.ptr))
+
+
+def _scratch_size(inputs: StackInputs) -> int:
+    return 3 * inputs.x.shape[0] * Saved(inputs).width
+
+
+def _kernel(name: str, inputs: StackInputs, plan: Plan) -> Kernel:
+    weights = (*inputs.weights[1:], *inputs.biases, *inputs.norm_weights, *inputs.norm_biases)
+    defines = {
+        "HIDDEN": inputs.hidden_channels,
+        "MAX_LAYERS": _max_layers(inputs.num_layers),
+        "PRECISION": PRECISIONS.index(inputs.precision),
+        "NORM": _NORMS.index(inputs.norm),
+        "RESIDUAL": int(inputs.residual),
+        "DROPOUT": int(inputs.dropout_rate > 0),
+        "SELF_LOOPS": int(inputs.add_self_loops),
+        "LAST_ACTIVATION": int(inputs.last_activation),
+        "POOL": POOLS.index(inputs.pool),
+        "ALIGNED": int(inputs.hidden_channels % 4 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in weights)),
+        "SAVE": int(inputs.save_for_backward),
+        **plan.defines,
+    }
+    return kernel(f"{name}.cu", name, defines, inputs.x.device)
+
+
+def _max_layers(num_layers: int) -> int:
+    return next(size for size in (32, 64, 128, 256, MAX_LAYERS) if num_layers <= size)
+
+
+class _Parameters(ctypes.Structure):
+    """`struct Parameters` of cuda/gcn_stack.cuh, up to its layers."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed", "pooled", "inputs", "normalised")),
+        *((name, ctypes.c_uint64) for name in ("deviations", "masks", "last", "arrivals", "scratch", "grad_pooled", "grad_x", "partial")),
+        *((name, ctypes.c_int32) for name in ("num_nodes", "num_features", "num_layers", "num_tiles")),
+        ("dropout_threshold", ctypes.c_uint32),
+        ("dropout_scale", ctypes.c_float),
+        ("eps", ctypes.c_float),
+    )
+
+
+_STRUCTURES = {
+    size: type(f"_Parameters{size}", (_Parameters,), {"_fields_": (("layers", ctypes.c_uint64 * (_POINTERS * size)),)})
+    for size in (32, 64, 128, 256, MAX_LAYERS)
+}
+
+
+def _parameters(inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients: tuple[list[Tensor], ...] = ([], [], [], [])) -> Any:
+    parameters = _STRUCTURES[_max_layers(inputs.num_layers)]()
+    for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed"):
+        setattr(parameters, name, getattr(inputs, name).data_ptr())
+    if inputs.save_for_backward:
+        for name, offset in Saved(inputs).offsets.items():
+            setattr(parameters, name, saved.data_ptr() + offset)
+    parameters.scratch = scratch.data_ptr()
+    parameters.num_nodes, parameters.num_features = inputs.x.shape
+    parameters.num_layers = inputs.num_layers
+    assert inputs.tile_ptr is not None
+    parameters.num_tiles = inputs.tile_ptr.shape[0] - 1
+    parameters.dropout_threshold = int(inputs.dropout_rate * 2**32)
+    parameters.dropout_scale = 1.0 / (1.0 - inputs.dropout_rate)
+    parameters.eps = inputs.eps
+    columns = (
+        inputs.weights,
+        inputs.biases,
+        inputs.norm_weights,
+        inputs.norm_biases,
+        inputs.running_means,
+        inputs.running_vars,
+        *gradients,
+    )
+    addresses = [0] * (_POINTERS * inputs.num_layers)
+    for column, tensors in enumerate(columns):
+        for layer, tensor in enumerate(tensors):
+            addresses[_POINTERS * layer + column] = tensor.data_ptr()
+    parameters.layers[: len(addresses)] = addresses
+    return parameters
+
+
+keeps("cuda", _saved_bytes)
+torch.library.impl("molgcn::gcn_stack", "CUDA", forward)
+torch.library.impl("molgcn::gcn_stack_backward", "CUDA", backward)

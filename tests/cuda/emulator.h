@@ -1,0 +1,214 @@
+// The device functions that cuda/device.cuh and the kernels use, on a CPU: every thread of every block is a fiber, warps meet in
+// collectives, blocks in barriers. It checks logic and arithmetic (TF32 and bf16 operands are rounded as the hardware does), not memory
+// ordering or speed. Shared memory starts as NaN.
+#pragma once
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __noinline__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define SHARED_MEMORY(name) unsigned char* name = emulator::current->block->shared.data()
+#define threadIdx (emulator::current->thread_index)
+#define blockIdx (emulator::current->block_index)
+#define blockDim (emulator::block_dim)
+#define gridDim (emulator::grid_dim)
+
+using uint32 = std::uint32_t;
+using uint64 = unsigned long long;
+using std::size_t;
+struct float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+namespace emulator {
+
+struct Index { int x; };
+
+struct Warp {
+    int arrived = 0, kind = 0;
+    unsigned phase = 0;
+    uint32 in[32][16], out[32][4];
+};
+struct Barrier {
+    int arrived = 0;
+    unsigned phase = 0;
+};
+struct Block {
+    std::vector<unsigned char> shared;
+    std::vector<Warp> warps;
+    std::map<int, Barrier> barriers;
+};
+struct Fiber {
+    Block* block;
+    Index thread_index, block_index;
+    ucontext_t start;
+    jmp_buf state;
+    std::vector<char> stack;
+    bool started = false, done = false;
+};
+
+inline Fiber* current;
+inline Index block_dim, grid_dim;
+inline jmp_buf scheduler;
+inline std::function<void()> body;
+
+inline void fail(const char* what) {
+    std::fprintf(stderr, "emulator: %s (block %d, thread %d)\n", what, current->block_index.x, current->thread_index.x);
+    std::abort();
+}
+inline void yield() {
+    if (!_setjmp(current->state)) _longjmp(scheduler, 1);
+}
+inline void enter() {
+    body();
+    current->done = true;
+    _longjmp(scheduler, 1);
+}
+
+// All lanes of a warp meet; the last one computes everybody's result from everybody's input.
+template <class Compute>
+const uint32* collective(int kind, const uint32* in, int words, Compute compute) {
+    Warp& warp = current->block->warps[current->thread_index.x / 32];
+    const int lane = current->thread_index.x % 32;
+    if (warp.arrived == 0) warp.kind = kind;
+    if (warp.kind != kind) fail("lanes of a warp meet in different collectives");
+    std::memcpy(warp.in[lane], in, 4 * words);
+    const unsigned phase = warp.phase;
+    if (++warp.arrived == 32) {
+        compute(warp);
+        warp.arrived = 0;
+        warp.phase++;
+    } else {
+        while (warp.phase == phase) yield();
+    }
+    return warp.out[lane];
+}
+
+template <class Kernel>
+void launch(int grid, int threads, int shared_bytes, Kernel kernel) {
+    body = kernel;
+    block_dim = {threads}, grid_dim = {grid};
+    std::vector<Block> blocks(grid);
+    std::vector<Fiber> fibers(grid * threads);
+    for (int i = 0; i < grid * threads; i++) {
+        Block& block = blocks[i / threads];
+        if (i % threads == 0) block.shared.assign(shared_bytes, 0xff), block.warps.resize(threads / 32);
+        fibers[i].block = &block;
+        fibers[i].thread_index = {i % threads}, fibers[i].block_index = {i / threads};
+        fibers[i].stack.resize(256 << 10);
+    }
+    for (size_t left = fibers.size(); left > 0;) {
+        for (Fiber& fiber : fibers) {
+            if (fiber.done) continue;
+            current = &fiber;
+            if (!_setjmp(scheduler)) {
+                if (fiber.started) _longjmp(fiber.state, 1);
+                fiber.started = true;
+                getcontext(&fiber.start);
+                fiber.start.uc_stack.ss_sp = fiber.stack.data();
+                fiber.start.uc_stack.ss_size = fiber.stack.size();
+                fiber.start.uc_link = nullptr;
+                makecontext(&fiber.start, enter, 0);
+                setcontext(&fiber.start);
+            }
+            if (current->done) left--;
+        }
+    }
+}
+
+}  // namespace emulator
+
+inline uint32 bits(float x) { uint32 u; std::memcpy(&u, &x, 4); return u; }
+inline float number(uint32 u) { float x; std::memcpy(&x, &u, 4); return x; }
+inline float relu(float x) { return x < 0.0f ? 0.0f : x; }
+inline uint32 bf16(float x) { const uint32 u = bits(x); return (u + 0x7fffu + (u >> 16 & 1)) >> 16; }
+inline uint32 pack_bf16(float low, float high) { return bf16(low) | bf16(high) << 16; }
+
+// Lane 4 g + t: a = rows g, g + 8 of a step's columns; b = its rows of column g; d = rows g, g + 8 of columns 2 t, 2 t + 1
+template <int K, class A, class B>
+void multiply(emulator::Warp& warp, A a, B b) {
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+            double sum = number(warp.in[lane][i]);
+            for (int k = 0; k < K; k++) sum += double(a(row, k)) * b(k, column);
+            warp.out[lane][i] = bits(float(sum));
+        }
+}
+inline void multiply_collective(int kind, float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {
+    const uint32 in[10] = {bits(d[0]), bits(d[1]), bits(d[2]), bits(d[3]), a[0], a[1], a[2], a[3], b[0], b[1]};
+    const uint32* out = emulator::collective(kind, in, 10, [kind](emulator::Warp& warp) {
+        const auto tf32 = [](uint32 u) { return number(u & 0xffffe000u); };
+        const auto half = [](uint32 u, int which) { return number(which ? u & 0xffff0000u : u << 16); };
+        if (kind == 2)
+            multiply<8>(
+                warp, [&](int row, int k) { return tf32(warp.in[4 * (row % 8) + k % 4][4 + row / 8 + 2 * (k / 4)]); },
+                [&](int k, int column) { return tf32(warp.in[4 * column + k % 4][8 + k / 4]); });
+        else
+            multiply<16>(
+                warp, [&](int row, int k) { return half(warp.in[4 * (row % 8) + k % 8 / 2][4 + row / 8 + 2 * (k / 8)], k % 2); },
+                [&](int k, int column) { return half(warp.in[4 * column + k % 8 / 2][8 + k / 8], k % 2); });
+    });
+    for (int i = 0; i < 4; i++) d[i] = number(out[i]);
+}
+inline void mma_tf32(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(2, d, a, b); }
+inline void mma_bf16(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(3, d, a, b); }
+
+inline void __syncwarp() {
+    const uint32 none = 0;
+    emulator::collective(4, &none, 1, [](emulator::Warp&) {});
+}
+inline float shuffle_xor(float x, int mask) {
+    const uint32 in[2] = {bits(x), uint32(mask)};
+    return number(emulator::collective(5, in, 2, [](emulator::Warp& warp) {
+        for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = warp.in[lane ^ warp.in[lane][1]][0];
+    })[0]);
+}
+inline bool any_lane(bool x) {
+    const uint32 in = x;
+    return emulator::collective(6, &in, 1, [](emulator::Warp& warp) {
+        uint32 any = 0;
+        for (int lane = 0; lane < 32; lane++) any |= warp.in[lane][0];
+        for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = any;
+    })[0];
+}
+inline void barrier(int name, int threads) {
+    if (name > 15) emulator::fail("there are 16 barriers");
+    emulator::Barrier& it = emulator::current->block->barriers[name];
+    const unsigned phase = it.phase;
+    if (++it.arrived == threads) {
+        it.arrived = 0;
+        it.phase++;
+    } else {
+        while (it.phase == phase) emulator::yield();
+    }
+}
+inline void __syncthreads() { barrier(0, blockDim.x); }
+inline void pause() { emulator::yield(); }
+inline int load_acquire_block(const int* at) { return *at; }
+inline void store_release_block(int* at, int value) { *at = value; }
+inline uint32 load_acquire_grid(const uint32* at) { return *at; }
+inline float load_past_l1(const float* at) { return *at; }
+inline void prefetch(const void*) {}
+inline void __threadfence() {}
+inline uint32 atomicAdd(uint32* at, uint32 x) { const uint32 old = *at; *at += x; return old; }
+template <class T>
+T __ldg(const T* at) {
+    if (reinterpret_cast<std::uintptr_t>(at) % sizeof(T)) emulator::fail("misaligned load");
+    return *at;
+}

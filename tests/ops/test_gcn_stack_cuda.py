@@ -1,0 +1,198 @@
+"""The CUDA operator without a GPU: its Python and its kernels run on CPU tensors under emulation, against the float64 oracle.
+
+What only a GPU shows is in test_gcn_stack_gpu.py.
+"""
+
+import itertools
+
+import emulated
+import pytest
+import torch
+from stack_cases import converted, random_batch, random_inputs, run, worst
+
+from molgcn.errors import UserError
+from molgcn.ops import gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
+from molgcn.ops.gcn_stack_plan import PLACES, backward_plan, forward_plan, limit_shared_memory, next_fit, width_of
+from molgcn.ops.launch import Gpu
+from molgcn.ops.nvrtc import compile_source
+
+ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
+LARGE = [5, 70, 3, 200, 1, 8]
+H100, A100, RTX = 227 * 1024, 163 * 1024, 99 * 1024
+SMALL = Gpu(1, H100)  # so that a block has several tiles
+
+
+@pytest.fixture
+def emulate(monkeypatch):
+    if not emulated.has_compiler():
+        pytest.skip("no g++")
+    monkeypatch.setattr(gcn_stack_cuda, "kernel", emulated.kernel)
+    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: SMALL)
+
+
+def run_emulated(inputs, grad_pooled=None):
+    """As `stack_cases.run`, past torch's dispatch, which would take the CPU's operator."""
+    needs_grad_x = inputs.x.requires_grad
+    inputs = converted(inputs, torch.float32)
+    saved = torch.full((gcn_stack_cuda.Saved(inputs).num_bytes,), 0xFF, dtype=torch.uint8)  # poison: NaN
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        outputs = (torch.full((inputs.num_graphs, inputs.hidden_channels), torch.nan), torch.empty(0), torch.empty(0), saved)
+        patch.setattr(gcn_stack_cuda, "empty_outputs", lambda inputs: outputs)
+        pooled = gcn_stack_cuda.forward(*inputs)[0]
+        if grad_pooled is None:
+            grad_pooled = torch.sin(torch.arange(pooled.numel(), dtype=torch.float64)).view_as(pooled)
+        empty = gcn_stack_cuda.empty_gradients
+        poisoned = [
+            [tensor.fill_(torch.nan) for tensor in tensors] if isinstance(tensors, list) else tensors.fill_(torch.nan)
+            for tensors in empty(grad_pooled.float(), saved, needs_grad_x, *inputs)
+        ]
+        patch.setattr(gcn_stack_cuda, "empty_gradients", lambda *args: tuple(poisoned))
+        grad_x, *gradients = gcn_stack_cuda.backward(grad_pooled.float(), saved, needs_grad_x, *inputs)
+    names = ("weights", "biases", "norm_weights", "norm_biases")
+    by_name = {f"{name}[{i}]": tensor for name, tensors in zip(names, gradients, strict=True) for i, tensor in enumerate(tensors)}
+    return pooled, {"x": grad_x} | by_name
+
+
+def check(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled=None, floor=1e-9):
+    pooled, gradients = run_emulated(inputs, grad_pooled)
+    expected = run(gcn_stack_reference, converted(inputs, torch.float64), grad_pooled)
+    assert worst({"pooled": pooled}, {"pooled": expected.outputs["pooled"]}, floor) < output_bound
+    assert worst(gradients, expected.gradients, floor) < gradient_bound
+
+
+OPTIONS = [
+    {},
+    {"residual": True, "pool": "sum"},
+    {"norm": "layer", "residual": True, "last_activation": True, "pool": "max"},
+    {"norm": "batch", "add_self_loops": False},
+    {"dropout": 0.3, "training": True, "last_activation": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["tiles", "large"])
+def test_every_option(emulate, sizes, options):
+    check(random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 3, **options))
+
+
+@pytest.mark.parametrize(("channels", "hidden"), [(3, 1), (50, 24), (20, 20), (5, 33), (64, 64)])
+def test_widths(emulate, channels, hidden):
+    check(random_inputs(random_batch(SIZES, channels), hidden, 2, residual=True, norm="layer"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hidden", [80, 128, 172, 256])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_wide(emulate, hidden, options):
+    check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, **options))
+
+
+@pytest.mark.parametrize("num_multiprocessors", [1, 3])
+def test_28_layers(emulate, monkeypatch, num_multiprocessors):
+    """In groups of two warps, and of four, which a batch of few tiles gets."""
+    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
+    check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 32, 28))
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
+def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision)
+    check(inputs, bound, 3 * bound)
+    with pytest.raises(AssertionError):
+        check(inputs)
+
+
+def test_a_molecule_does_not_depend_on_its_neighbours(emulate):
+    """Bit for bit, beside atoms 1e6 times larger in the same tile."""
+    inputs = random_inputs(random_batch([9, 9, 9, 9], 11), 32, 12)
+    large = inputs.x.detach().clone()
+    large[9:] *= 1e6
+    alone, beside = run_emulated(inputs)[0], run_emulated(inputs._replace(x=large))[0]
+    assert torch.equal(alone[0], beside[0])
+
+
+def test_float32_range(emulate):
+    """Activations of 1e6 and gradients of 1e-12 keep their accuracy."""
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 12)
+    inputs = inputs._replace(x=(inputs.x.detach() * 1e6).requires_grad_())
+    check(inputs, grad_pooled=torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64), floor=1e-20)
+
+
+def test_same_bits_in_any_number_of_rounds(emulate, monkeypatch):
+    """Gradients are added in the order of tiles and blocks; groups of warps only take turns."""
+    inputs = random_inputs(random_batch(SIZES * 3, 11), 32, 2)
+    first = run_emulated(inputs)[1]
+    monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 1)
+    second = run_emulated(inputs)[1]
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_sums_of_gradients_beyond_shared_memory(emulate):
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 3)
+    with limit_shared_memory(16 * 1024):
+        plan = backward_plan(inputs._replace(tile_ptr=next_fit(inputs.ptr)), SMALL)
+        assert not plan.shared_gradients
+        check(inputs)
+
+
+def test_tiles_of_padded_batches_may_be_empty(emulate):
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 2)
+    tiles = next_fit(inputs.ptr)
+    check(inputs._replace(tile_ptr=torch.cat([tiles, tiles[-1:], tiles[-1:]])))
+
+
+def test_next_fit_keeps_molecules_whole():
+    ptr = torch.tensor([0, 30, 60, 65, 165, 165, 170], dtype=torch.int32)
+    assert next_fit(ptr).tolist() == [0, 2, 3, 4, 6]
+    assert next_fit(torch.zeros(1, dtype=torch.int32)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("hidden", [16, 32, 64, 128, 172, 256])
+def test_plans_fit_the_shared_memory(hidden):
+    inputs = random_inputs(random_batch([20] * 200, 11), hidden, 28)
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    for limit, num_multiprocessors in itertools.product((RTX, A100, H100), (2, 30, 132)):
+        for plan in (forward_plan(inputs, Gpu(num_multiprocessors, limit)), backward_plan(inputs, Gpu(num_multiprocessors, limit))):
+            assert plan.shared_bytes <= limit
+            assert plan.threads <= plan.max_threads
+            assert 16 * plan.warps * plan.row_tiles == PLACES
+            assert plan.shared_bytes >= 4 * PLACES * width_of(hidden) * plan.groups
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"norm": "batch", "training": True}, "norm=batch"),
+        ({"strategy": "edge"}, "strategy=edge"),
+    ],
+)
+def test_what_this_version_does_not_have_is_an_error_in_words(options, message):
+    inputs = converted(random_inputs(random_batch([5], 3), 8, 2, **options), torch.float32)
+    with pytest.raises(UserError, match=message):
+        gcn_stack_cuda.forward(*inputs)
+
+
+def test_float64_and_wide_are_errors_in_words():
+    batch = random_batch([5], 3)
+    with pytest.raises(UserError, match="float32"):
+        gcn_stack_cuda.forward(*random_inputs(batch, 8, 2))
+    with pytest.raises(UserError, match="hidden_channels=300"):
+        gcn_stack_cuda.forward(*converted(random_inputs(batch, 300, 2), torch.float32))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("source", ["gcn_stack_forward", "gcn_stack_backward"])
+def test_compiles_for_every_architecture(source, arch, monkeypatch):
+    """Options and widths take turns over the architectures, so that each architecture and each option is compiled."""
+    number = ARCHITECTURES.index(arch)
+    options = OPTIONS[number % len(OPTIONS)]
+    hidden = (32, 64, 20, 128, 32, 172)[number]
+    precision = ("float32", "tf32", "bf16")[number % 3]
+    inputs = converted(random_inputs(random_batch([5], 11), hidden, 3, precision=precision, **options), torch.float32)
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(132, H100))
+    found = []
+    monkeypatch.setattr(gcn_stack_cuda, "kernel", lambda source, name, defines, device: found.append((source, defines)))
+    gcn_stack_cuda._kernel(source, inputs, plan)
+    assert compile_source(*found[0], arch).startswith(b"\x7fELF")
