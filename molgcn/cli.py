@@ -19,7 +19,7 @@ from molgcn.overrides import check_overrides, quote_paths
 from molgcn.resources import resource
 
 MISTAKE = 2
-_MACHINE_LIMITS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
 
 def main() -> None:
@@ -40,15 +40,13 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
     def guarded(config: DictConfig) -> Any:
         try:
             return job(config)
-        except UserError as error:
-            mistake = error
-        except OSError as error:
-            if error.errno not in _MACHINE_LIMITS:
+        except Exception as error:
+            mistake = _as_mistake(error)
+            if mistake is None:
                 raise
-            mistake = _machine_limit(error)
-        _print_mistake(mistake)
-        failures.append(str(mistake))
-        return None
+            _print_mistake(mistake)
+            failures.append(str(mistake))
+            return None
 
     conf = resource("conf")
     arguments = sys.argv[1:]
@@ -61,30 +59,32 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
             arguments = prepare(arguments)
         sys.argv[1:] = arguments
         hydra.main(version_base="1.3", config_path=str(conf), config_name=config_name)(guarded)()
-    except UserError as error:
-        _print_mistake(error)
-        sys.exit(MISTAKE)
     except BrokenPipeError:  # whoever read our output has left, as `head` does: nothing to say, not even when Python flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except OSError as error:
-        if error.errno not in _MACHINE_LIMITS:
+    except Exception as error:
+        mistake = _as_mistake(error)
+        if mistake is None:
             raise
-        _print_mistake(_machine_limit(error))
-        sys.exit(MISTAKE)
-    except OmegaConfBaseException as error:
-        _print_mistake(UserError(f"The configuration cannot be read: {' '.join(str(error).split())}"))
+        _print_mistake(mistake)
         sys.exit(MISTAKE)
     if failures:
         sys.exit(MISTAKE)
 
 
-def _machine_limit(error: OSError) -> UserError:
-    place = f" at {error.filename}" if error.filename else ""
-    return UserError(
-        f"Writing failed{place}: {error.strerror or error}. Free disk space, or choose a folder that can be written with "
-        "hydra.run.dir= (runs) or dataset.cache_dir= (packed molecules). What was written before is intact."
-    )
+def _as_mistake(error: Exception) -> UserError | None:
+    """What the user can mend about an exception; None for a bug of ours."""
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, OmegaConfBaseException):
+        return UserError(f"The configuration cannot be read: {' '.join(str(error).split())}")
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+        place = f" at {error.filename}" if error.filename else ""
+        return UserError(
+            f"Writing failed{place}: {error.strerror or error}. Free disk space, or choose a folder that can be written with "
+            "hydra.run.dir= (runs) or dataset.cache_dir= (packed molecules). What was written before is intact."
+        )
+    return None
 
 
 def _print_mistake(error: UserError) -> None:

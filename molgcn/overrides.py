@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from molgcn.errors import UserError
 
 _PATH_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "resume", "dir", "runs", "sweeps", "output")
-_PLAIN = re.compile(r"[\w./:@%+*~-]*")
+_PLAIN = re.compile(r"[\w./:@%+*~-]*", re.ASCII)
 _OPEN_SECTIONS = ("trainer", "hydra")
 
 
@@ -39,8 +39,7 @@ def _quote(argument: str, multirun: bool) -> str:
     several = multirun and "," in value and not Path(value).exists()
     if quoted or several or "${" in value or _PLAIN.fullmatch(value):
         return argument
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{key}='{escaped}'"
+    return f"{key}={quote(value)}"
 
 
 def check_overrides(arguments: Sequence[str], conf: Path, config_name: str) -> None:
@@ -71,7 +70,24 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str) -> N
         raise UserError(f"{key} is not a key of the configuration.{_nearest(key, known)} `--help` shows all keys.")
 
 
+def quote(text: str) -> str:
+    """A value in the quotes of Hydra's grammar."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def values_of(key: str, arguments: Sequence[str]) -> list[str]:
+    """What the command line sets `key` to, without quotes; nothing for null."""
+    overrides = [_parse(argument) for argument in arguments if argument.startswith(f"{key}=")]
+    return [str(override.value()) for override in overrides if override.value() is not None]
+
+
 def _parse(argument: str) -> Override:
+    """Hydra's view of an override.
+
+    Raises:
+        UserError: with the way to quote it.
+    """
     try:
         return OverridesParser.create().parse_override(argument)
     except HydraException:

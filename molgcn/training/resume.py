@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from molgcn.errors import UserError
+from molgcn.overrides import quote, values_of
 
 _LAST = Path("checkpoints") / "last.ckpt"
 
@@ -20,8 +21,8 @@ def prepare_resume(arguments: list[str]) -> list[str]:
     Raises:
         UserError: when there is no such run, it has no checkpoint yet, or the command line would change what cannot change.
     """
-    wanted = [argument.partition("=")[2].strip("'\"") for argument in arguments if argument.startswith("resume=")]
-    if not wanted or wanted[-1] in ("null", ""):
+    wanted = values_of("resume", arguments)
+    if not wanted:
         return arguments
     if {"-m", "--multirun"} & set(arguments):
         raise UserError("resume= continues one run and does not go with --multirun. Resume the runs of a sweep one by one.")
@@ -35,13 +36,12 @@ def prepare_resume(arguments: list[str]) -> list[str]:
             )
     folder = last_run(_runs_folders(rest)) if wanted[-1] == "last" else Path(wanted[-1])
     check_resumable(folder)
-    quoted = "'" + str(folder.resolve()).replace("'", "\\'") + "'"
+    quoted = quote(str(folder.resolve()))
     return [*rest, f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
 
 
 def _runs_folders(arguments: Sequence[str]) -> list[Path]:
-    given = [argument.partition("=")[2].strip("'\"") for argument in arguments if argument.startswith("paths.runs=")]
-    return [Path(given[-1] if given else "runs"), Path("multirun")]
+    return [Path((values_of("paths.runs", arguments) or ["runs"])[-1]), Path((values_of("paths.sweeps", arguments) or ["multirun"])[-1])]
 
 
 def last_run(folders: Sequence[Path]) -> Path:

@@ -1,0 +1,151 @@
+"""What a person types, in a process of its own: mistakes end with a paragraph and exit code 2, never with a traceback."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from molgcn.cli import main
+from molgcn.errors import UserError
+from molgcn.overrides import check_overrides, quote_paths
+from molgcn.resources import resource
+
+TRAIN = Path(__file__).parents[1] / "train.py"
+FAST = [
+    "dataset.subset=200",
+    "dataset.features=zinc",
+    "model.hidden_channels=8",
+    "model.num_layers=2",
+    "trainer.max_epochs=1",
+    "logger=csv",
+]
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command in this process, in `tmp_path`: exit code, output, error output."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [str(TRAIN), *arguments])
+        GlobalHydra.instance().clear()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        finally:
+            logging.getLogger().handlers.clear()  # Hydra's write to this run's streams
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def test_train_then_resume_for_longer(tmp_path, run_cli):
+    first = run_cli(*FAST)
+    assert first.returncode == 0, first.stderr
+    assert "test MAE" in first.stdout
+    (folder,) = (tmp_path / "runs").iterdir()
+    again = run_cli("resume=last", "trainer.max_epochs=3")
+    assert again.returncode == 0, again.stderr
+    assert list((tmp_path / "runs").iterdir()) == [folder]
+    with open(folder / "metrics.csv", newline="") as file:
+        assert {row["epoch"] for row in csv.DictReader(file)} == {"0", "1", "2"}
+
+
+def test_multirun_keeps_going_and_tabulates(tmp_path, run_cli):
+    done = run_cli("--multirun", "model.num_layers=2,0,3", *FAST[:3], *FAST[4:])
+    assert done.returncode == 2
+    assert "model.num_layers=0" in done.stderr
+    assert "Traceback" not in done.stderr
+    (sweep,) = (tmp_path / "multirun").iterdir()
+    with open(sweep / "results.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["job"] for row in rows} == {"0", "2"}
+    assert "molecules packed" not in done.stdout.split("#1", 1)[1]  # loaded once in the process
+
+
+MISTAKES = {
+    "no such file": (["dataset=csv", "dataset.path=nowhere.csv", "dataset.targets=[y]"], "nowhere.csv"),
+    "empty file": (["dataset=csv", "dataset.path=empty.csv", "dataset.targets=[y]"], "empty.csv"),
+    "wrong column": (["dataset=csv", "dataset.path=good.csv", "dataset.targets=[yy]"], "yy"),
+    "text for a number": (["dataset=csv", "dataset.path=text.csv", "dataset.targets=[y]"], "row"),
+    "all targets missing": (["dataset=csv", "dataset.path=missing.csv", "dataset.targets=[y]"], "y"),
+    "one molecule": (["dataset=csv", "dataset.path=one.csv", "dataset.targets=[y]"], "split"),
+    "bad SMILES": (["dataset=csv", "dataset.path=bad.csv", "dataset.targets=[y]"], "C1CC"),
+    "unknown key": (["model.hiden_channels=3"], "Did you mean model.hidden_channels"),
+    "unknown group option": (["dataset=qm"], "Did you mean qm9"),
+    "bad type": (["optimizer.lr=fast"], "optimizer.lr"),
+    "bad range": (["training.ema_decay=2"], "training.ema_decay"),
+    "no write permission": (["hydra.run.dir=good.csv/run"], "hydra.run.dir"),
+    "nothing to resume": (["resume=last"], "finds no run"),
+    "no checkpoint": (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt"),
+    "not key=value": (["dataset"], "key=value"),
+}
+
+
+@pytest.fixture
+def files(tmp_path) -> Path:
+    good = [f"{'C' * n}O,{n}" for n in range(1, 20)]
+    contents = {
+        "good": good,
+        "empty": [],
+        "text": [*good, "CC,much"],
+        "missing": [f"{'C' * n}O," for n in range(1, 20)],
+        "one": good[:1],
+        "bad": [*good, "C1CC,3"],
+    }
+    for name, rows in contents.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(["smiles,y", *rows]) + "\n" if rows else "")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_end_in_a_paragraph(name, files, cli):
+    arguments, expected = MISTAKES[name]
+    code, out, err = cli(*arguments)
+    assert code == 2, out + err
+    assert "Traceback" not in err
+    message = err.split("Error: ", 1)[1]
+    assert expected in message
+    assert "\n" not in message.strip()
+
+
+def test_skip_leaves_bad_rows_out_and_lists_them(files, cli):
+    code, _, err = cli(
+        "dataset=csv", "dataset.path=bad.csv", "dataset.targets=[y]", "dataset.on_error=skip", "hydra.run.dir=run", *FAST[2:]
+    )
+    assert code == 0, err
+    assert "C1CC" in (files / "run" / "skipped.csv").read_text()
+
+
+@pytest.mark.parametrize("name", ["with space", "a,b", "a (1)", "a=b", "it's", "x%y", "ünïcode"])
+def test_paths_of_every_kind_work(name, files, cli):
+    folder = files / name
+    folder.mkdir()
+    os.rename(files / "good.csv", folder / "good.csv")
+    code, _, err = cli("dataset=csv", f"dataset.path={name}/good.csv", "dataset.targets=[y]", f"hydra.run.dir={name}/run", *FAST[2:])
+    assert code == 0, err
+    assert (folder / "run" / "metrics.csv").exists()
+    code, _, err = cli(f"resume={name}/run", "trainer.max_epochs=2")
+    assert code == 0, err
+    assert len((folder / "run" / "metrics.csv").read_text().splitlines()) == 5
+
+
+def test_quoting():
+    assert quote_paths(["dataset.path=a (1).csv", "model.norm=batch,layer"]) == ["dataset.path='a (1).csv'", "model.norm=batch,layer"]
+    assert quote_paths(["dataset.path='a b'", "dataset.path=plain.csv"]) == ["dataset.path='a b'", "dataset.path=plain.csv"]
+    assert quote_paths(["-m", "dataset.path=a.csv,b.csv"]) == ["-m", "dataset.path=a.csv,b.csv"]
+
+
+def test_lightning_arguments_can_be_added():
+    check_overrides(["+trainer.detect_anomaly=true", "~trainer.max_steps", "hydra.job.chdir=true"], resource("conf"), "train")
+    with pytest.raises(UserError, match="Quote it"):
+        check_overrides(["model.norm=a(b"], resource("conf"), "train")

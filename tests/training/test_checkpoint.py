@@ -1,0 +1,63 @@
+import errno
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from molgcn.errors import UserError
+from molgcn.training.checkpoint import AtomicCheckpointIO, load_checkpoint
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"molgcn": {}, "value": 1}, path)
+
+    def full(checkpoint, file):
+        file.write(b"half of it")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        AtomicCheckpointIO().save_checkpoint({"molgcn": {}, "value": 2}, path)
+    assert load_checkpoint(path)["value"] == 1
+    assert os.listdir(tmp_path) == ["last.ckpt"]
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("true",)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a readable checkpoint"),
+        (b"no checkpoint at all", "not a readable checkpoint"),
+        (pickle.dumps(Evil()), "not a readable checkpoint"),
+    ],
+)
+def test_unreadable_files(content, message, tmp_path):
+    (tmp_path / "x.ckpt").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        load_checkpoint(tmp_path / "x.ckpt")
+
+
+def test_foreign_and_missing_files(tmp_path):
+    torch.save({"state_dict": {}}, tmp_path / "foreign.ckpt")
+    with pytest.raises(UserError, match="was not written by molgcn"):
+        load_checkpoint(tmp_path / "foreign.ckpt")
+    torch.save({"molgcn": Evil()}, tmp_path / "evil.ckpt")
+    with pytest.raises(UserError, match="not a readable checkpoint"):
+        load_checkpoint(tmp_path / "evil.ckpt")
+    with pytest.raises(UserError, match="There is no checkpoint"):
+        load_checkpoint(Path("nowhere.ckpt"))
+
+
+def test_cut_off_file(tmp_path):
+    AtomicCheckpointIO().save_checkpoint({"molgcn": {}, "tensor": torch.zeros(1000)}, tmp_path / "a.ckpt")
+    content = (tmp_path / "a.ckpt").read_bytes()
+    (tmp_path / "a.ckpt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match="not a readable checkpoint"):
+        load_checkpoint(tmp_path / "a.ckpt")

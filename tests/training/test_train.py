@@ -1,0 +1,165 @@
+"""Whole training runs on a few hundred molecules."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from molgcn.config import Config, parse
+from molgcn.training.checkpoint import load_checkpoint
+from molgcn.training.train import train
+
+
+def column(folder, name):
+    with open(folder / "metrics.csv", newline="") as file:
+        return [float(row[name]) for row in csv.DictReader(file) if row[name]]
+
+
+def test_a_run_leaves_everything_in_its_folder(tmp_path, small_config):
+    folder = tmp_path / "a run (1), with = and spaces"
+    result = train(small_config(training={"report": True}, dataset={"targets": ["logp", "tpsa"]}), folder)
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert names >= {
+        "config.yaml",
+        "provenance.json",
+        "splits.json",
+        "metrics.csv",
+        "predictions_test.csv",
+        "learning_curve.png",
+        "parity.png",
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+    }
+    assert not any("=" in path.name for path in folder.rglob("*.ckpt"))
+    assert set(result.metrics) == {
+        f"{part}/{kind}/{t}" for part in ("train", "val", "test") for kind in ("mae", "rmse", "r2") for t in ("logp", "tpsa")
+    }
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert provenance["versions"]["torch"] == torch.__version__
+    assert provenance["seed"] == 0
+    assert len(provenance["data_hash"]) == 64
+    table = pd.read_csv(folder / "predictions_test.csv")
+    true, predicted = table["tpsa [A^2]"], table["tpsa [A^2] predicted"]
+    assert np.abs(true - predicted).mean() == pytest.approx(result.metrics["test/mae/tpsa"], rel=1e-4)
+    splits = json.loads((folder / "splits.json").read_text())
+    assert sorted(table["row"]) == sorted(splits["test"])
+    assert len(column(folder, "val/loss")) == 2
+    assert all(rate > 0 for rate in column(folder, "throughput/molecules_per_second"))
+    assert all(0 <= share < 1 for share in column(folder, "throughput/data_wait"))
+
+
+def test_overfits_a_few_molecules(tmp_path, small_config):
+    """The whole path can learn: 24 molecules by heart."""
+    config = small_config(
+        dataset={"subset": 30, "split_fractions": [24, 3, 3], "batch_size": 8, "features": "general"},
+        model={"hidden_channels": 64, "num_layers": 3, "norm": None},
+        optimizer={"lr": 3e-3},
+        trainer={"max_epochs": 150, "check_val_every_n_epoch": 150},
+    )
+    result = train(config, tmp_path)
+    spread = np.std(pd.read_csv(tmp_path / "metrics.csv")["train/loss"].dropna().head(3))
+    assert result.metrics["train/mae/logp"] < 0.05, spread
+
+
+def test_same_seed_same_run_other_seed_another(tmp_path, small_config):
+    losses = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(small_config(seed=seed, model={"dropout": 0.1}), tmp_path / name)
+        losses.append(column(tmp_path / name, "train/loss"))
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_loaders_do_not_change_the_training(tmp_path, small_config):
+    """The packed loader and PyG's give the same batches, so the same losses up to the order of bonds."""
+    losses = []
+    for name in ("pyg", "packed"):
+        train(small_config(loader={"name": name}), tmp_path / name)
+        losses.append(column(tmp_path / name, "train/loss"))
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+def test_accumulation_steps_once_in_so_many_batches(tmp_path, small_config):
+    train(small_config(training={"accumulate_batches": 3}), tmp_path)
+    assert load_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["global_step"] == 2 * 3  # 8 batches an epoch: 3 + 3 + 2
+
+
+def test_gradient_clipping_bounds_the_update(tmp_path, small_config):
+    """With plain SGD a step is lr * gradient, so no step may be longer than lr * clip."""
+    config = small_config(
+        training={"gradient_clip_norm": 1e-3},
+        optimizer={"name": "sgd", "lr": 1.0},
+        scheduler={"name": "constant"},
+        trainer={"max_steps": 1},
+    )
+    torch.manual_seed(config.seed)
+    train(config, tmp_path)
+    after = load_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["state_dict"]
+    fresh = small_config(optimizer={"name": "sgd", "lr": 1e-12}, scheduler={"name": "constant"}, trainer={"max_steps": 1})
+    train(fresh, tmp_path / "fresh")
+    before = load_checkpoint(tmp_path / "fresh" / "checkpoints" / "last.ckpt")["state_dict"]
+    moved = [after[key] - before[key] for key in after if key.startswith("model.") and "running" not in key and "num_batches" not in key]
+    length = torch.cat([step.flatten() for step in moved]).norm()
+    assert 0.9e-3 < length < 1.0001e-3
+
+
+def test_ema_weights_are_the_ones_reported(tmp_path, small_config):
+    train(small_config(training={"ema_decay": 0.999}, optimizer={"lr": 0.01}), tmp_path / "ema")
+    state = load_checkpoint(tmp_path / "ema" / "checkpoints" / "best.ckpt")["state_dict"]
+    assert not torch.equal(state["ema.module.convs.0.lin.weight"], state["model.convs.0.lin.weight"])
+    train(small_config(optimizer={"lr": 0.01}), tmp_path / "plain")
+    assert column(tmp_path / "ema", "val/loss")[-1] > column(tmp_path / "plain", "val/loss")[-1]  # it lags far behind after 16 steps
+
+
+def test_early_stopping_and_the_rate_s_floor(tmp_path, small_config):
+    stopped = train(
+        small_config(callbacks={"early_stopping_patience": 1, "early_stopping_min_delta": 100.0}, trainer={"max_epochs": 9}), tmp_path / "a"
+    )
+    assert stopped.epochs == 2
+    cosine = small_config(
+        scheduler={"name": "cosine"}, callbacks={"stop_below_lr": 5e-4}, optimizer={"lr": 1e-3}, trainer={"max_epochs": 6}
+    )
+    assert train(cosine, tmp_path / "b").epochs == 4  # at half of the run the rate is half, not yet below
+
+
+def test_missing_targets_are_masked(tmp_path, small_config):
+    rows = ["smiles,y,z"] + [f"{'C' * n}O,{n if n % 3 else ''},{-n if n % 2 else ''}" for n in range(1, 60)]
+    (tmp_path / "x.csv").write_text("\n".join(rows) + "\n")
+    dataset = {
+        "name": "csv",
+        "path": str(tmp_path / "x.csv"),
+        "targets": ["y", "z"],
+        "features": "general",
+        "batch_size": 8,
+        "subset": None,
+    }
+    result = train(small_config(dataset=dataset, training={"report": True}), tmp_path / "run")
+    assert np.isfinite(result.metrics["test/mae/y"])
+    table = pd.read_csv(tmp_path / "run" / "predictions_test.csv")
+    assert table["y"].isna().any()
+    assert table["y predicted"].notna().all()
+
+
+@pytest.mark.parametrize(
+    "smiles",
+    [["C", "[He]", "O"], ["C" * 200, "CC", "CCC"], ["CC"] * 6],
+    ids=["one atom, no bond", "200 atoms", "duplicates"],
+)
+def test_odd_molecules(smiles, tmp_path, small_config):
+    rows = ["smiles,y"] + [f"{text},{number}" for number, text in enumerate(smiles * 4)]
+    (tmp_path / "x.csv").write_text("\n".join(rows) + "\n")
+    dataset = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["y"], "features": "general", "batch_size": 2, "subset": None}
+    result = train(small_config(dataset=dataset, model={"norm": "layer"}), tmp_path / "run")
+    assert np.isfinite(result.metrics["train/mae/y"])
+
+
+def test_config_survives_its_file(tmp_path, small_config):
+    from omegaconf import OmegaConf
+
+    config = small_config(model={"dropout": 0.25})
+    train(config, tmp_path)
+    assert parse(Config, OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))) == config

@@ -1,0 +1,27 @@
+import pytest
+
+from molgcn.errors import UserError
+from molgcn.training.trainer import build_trainer
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gradient_clip_val": 1.0}, r"training\.gradient_clip_norm"),
+        ({"accumulate_grad_batches": 2}, r"training\.accumulate_batches"),
+        ({"logger": False}, "logger=csv"),
+        ({"max_epoch": 3}, r"Did you mean trainer\.max_epochs"),
+        ({"precision": "16-mixed"}, "bf16-mixed"),
+        ({"accelerator": "cpu", "devices": 0}, "Lightning's Trainer refuses"),
+        ({"accelerator": "abacus"}, "Lightning's Trainer refuses"),
+    ],
+)
+def test_refusals_name_the_alternative(options, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        build_trainer(options, [], [], tmp_path)
+
+
+def test_no_gpu_is_said_in_words(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="no CUDA GPU"):
+        build_trainer({"accelerator": "gpu"}, [], [], tmp_path)
