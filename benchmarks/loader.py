@@ -1,19 +1,13 @@
 """Molecules a second of the loaders: `python benchmarks/loader.py --packed FOLDER --output benchmarks/results/loader_MACHINE.md`."""
 
 import argparse
-import datetime
-import platform
 from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.loaders import cpu_rows, cuda_rows, memory_lines, pyg_rows
+from molgcn.benchmark.loaders import DEVICE, cpu_rows, cuda_rows, memory_lines, pyg_rows
+from molgcn.benchmark.machine import machine
 from molgcn.data import PackedMolecules
-
-
-def cpu_name() -> str:
-    names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} cores" if names else platform.processor()
 
 
 def read(arguments: argparse.Namespace) -> PackedMolecules:
@@ -23,9 +17,9 @@ def read(arguments: argparse.Namespace) -> PackedMolecules:
         lines = arguments.smiles.read_text().splitlines()[1:]
         return PackedMolecules.from_smiles([line.split(",")[0] for line in lines], features="qm9", on_error="skip")
     from molgcn.data.config import DatasetConfig
-    from molgcn.data.load import load_dataset
+    from molgcn.data.load import load_molecules
 
-    return load_dataset(DatasetConfig()).molecules
+    return load_molecules(DatasetConfig())[0]
 
 
 def main() -> None:
@@ -38,16 +32,15 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a Markdown file to write")
     arguments = parser.parse_args()
     molecules = read(arguments)
-    gpu = torch.cuda.is_available()
     torch.set_num_threads(1)
     pyg = pyg_rows(molecules, arguments.workers)
-    rows = pyg + cpu_rows(molecules) + (cuda_rows(molecules) if gpu else [])
+    rows = pyg + cpu_rows(molecules) + (cuda_rows(molecules) if DEVICE.type == "cuda" else [])
     baseline = {row.batch_size: row.rate for row in reversed(pyg)}
     lines = [
         "# Loaders",
         "",
-        f"{datetime.date.today()}, {cpu_name()}{', ' + torch.cuda.get_device_name() if gpu else ''}, "
-        f"Python {platform.python_version()}, PyTorch {torch.__version__}, PyG {__import__('torch_geometric').__version__}.",
+        ", ".join(f"{name} {value}" for name, value in machine(DEVICE).items()) + ".",
+        "",
         f"{len(molecules):,} molecules, {molecules.num_nodes / len(molecules):.1f} atoms and "
         f"{molecules.num_edges / len(molecules):.1f} directed bonds each, {molecules.num_features} features; shuffled.",
         *memory_lines(molecules),

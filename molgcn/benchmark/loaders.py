@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from molgcn.benchmark.measure import interleaved, medians
 from molgcn.data import PackedMolecules
 from molgcn.data.loader import PackedLoader
 
 BATCH_SIZES = (4096, 128)
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,9 @@ class Row:
 
 def microseconds(batches: Iterable[Any], batch_size: int, epochs: int) -> float:
     """Of reading alone, for `batch_size` molecules; median over epochs after one to warm up."""
-    times = []
-    for _ in range(epochs + 1):
-        start = time.perf_counter()
-        molecules = sum(batch.num_graphs for batch in batches)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        times.append((time.perf_counter() - start) / molecules)
-    return statistics.median(times[1:]) * batch_size * 1e6
+    counts = []
+    times = interleaved({"read": lambda: counts.append(sum(batch.num_graphs for batch in batches))}, DEVICE, epochs, warm_up=1)
+    return medians(times)["read"] * 1e3 / counts[0] * batch_size
 
 
 def pyg_rows(molecules: PackedMolecules, workers: Iterable[int]) -> list[Row]:
@@ -108,20 +104,16 @@ def _added_microseconds(loader: PackedLoader, repeats: int = 15) -> float:
         for _ in range(products):
             work @ work
 
-    def fresh() -> int:
-        steps = 0
+    def fresh() -> None:
         for _ in loader:
             graph.replay()
-            steps += 1
-        return steps
 
-    def same() -> int:
+    def same() -> None:
         for _ in range(len(loader)):
             graph.replay()
-        return len(loader)
 
-    fresh()
-    return _step_microseconds(fresh, repeats) - _step_microseconds(same, repeats)
+    times = medians(interleaved({"fresh": fresh, "same": same}, DEVICE, repeats))
+    return (times["fresh"] - times["same"]) / len(loader) * 1e3
 
 
 def _products(work: torch.Tensor) -> int:
@@ -133,17 +125,6 @@ def _products(work: torch.Tensor) -> int:
     end.record()
     end.synchronize()
     return max(1, round(0.2 * 20 / start.elapsed_time(end)))
-
-
-def _step_microseconds(run: Callable[[], int], repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        steps = run()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - start) / steps * 1e6)
-    return statistics.median(times)
 
 
 def memory_lines(molecules: PackedMolecules) -> list[str]:

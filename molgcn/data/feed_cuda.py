@@ -63,27 +63,27 @@ class CUDAFeed(ABC):
         with torch.cuda.stream(self.stream):
             self.begin(plan, start)
         try:
-            self._fill(plan, start)
+            self._fill(plan, start, torch.cuda.current_stream(self.device))
             for number in range(start, len(plan)):
                 if self._reader is not reader:
                     raise RuntimeError("this loader is being read anew; make a second loader to read it twice at a time")
                 self._expire()
+                current = torch.cuda.current_stream(self.device)
                 if number + 1 < len(plan):
-                    self._fill(plan, number + 1)
-                torch.cuda.current_stream(self.device).wait_event(self._filled[number % 2])
+                    self._fill(plan, number + 1, current)
+                current.wait_event(self._filled[number % 2])
                 self._batch = SlotBatch(self.slots[number % 2], plan.place(number))
                 yield self._batch
         finally:
             if self._reader is reader:
                 self.end()
 
-    def _fill(self, plan: EpochPlan, number: int) -> None:
+    def _fill(self, plan: EpochPlan, number: int, current: torch.cuda.Stream) -> None:
         """Fills a slot once the work that has been enqueued so far is done: the last batch that lay there is among it."""
-        self._free.record(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self.stream):
-            self.stream.wait_event(self._free)
-            self.fill(plan, number, self.slots[number % 2])
-            self._filled[number % 2].record(self.stream)
+        self._free.record(current)
+        self.stream.wait_event(self._free)
+        self.fill(plan, number, self.slots[number % 2])
+        self._filled[number % 2].record(self.stream)
 
     def _expire(self) -> None:
         if self._batch is not None:
@@ -131,7 +131,7 @@ class ResidentFeed(CUDAFeed):
     def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
         """One launch."""
         launch = self._launches[number % 2]
-        self.kernel.launch(launch.grid, THREADS, 0, launch.batch(plan.place(number)))
+        self.kernel.launch(launch.grid, THREADS, 0, launch.batch(plan.place(number)), stream=self.stream)
 
     def end(self) -> None:
         """The launches that are enqueued may run to their end."""
@@ -180,11 +180,13 @@ class StagedFeed(CUDAFeed):
         """One copy and one launch."""
         self._copied.synchronize()  # the page-locked memory that is given back now has been read
         self._collator.next()
-        place, used = plan.place(number), self._piece.used_bytes(plan.place(number))
-        self._piece.buffer[:used].copy_(self._staging[number % 2].buffer[:used], non_blocking=True)
+        place = plan.place(number)
+        used = self._piece.used_bytes(place)
+        with torch.cuda.stream(self.stream):
+            self._piece.buffer[:used].copy_(self._staging[number % 2].buffer[:used], non_blocking=True)
         self._copied.record(self.stream)
         launch = self._launches[number % 2]
-        self.kernel.launch(launch.grid, THREADS, 0, launch.batch(place._replace(first_graph=0, first_tile=0)))
+        self.kernel.launch(launch.grid, THREADS, 0, launch.batch(place._replace(first_graph=0, first_tile=0)), stream=self.stream)
 
     def end(self) -> None:
         """Stops the threads."""

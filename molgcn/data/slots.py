@@ -52,7 +52,8 @@ class Capacity:
                 )
         nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
         large = min(graphs, int((sizes > molecules.tile_nodes).sum()))
-        return cls(batch_size, nodes, edges, max_tiles(batch_size, nodes, large, molecules.tile_nodes))
+        tiles = max_tiles(batch_size, nodes, large, molecules.tile_nodes) + 1  # one for the places that stay empty
+        return cls(batch_size, nodes, edges, tiles)
 
 
 def _largest(sizes: np.ndarray, count: int) -> int:
@@ -62,9 +63,9 @@ def _largest(sizes: np.ndarray, count: int) -> int:
 class Slot:
     """The arrays of one batch, padded to a fixed capacity.
 
-    After a fill of B molecules, N atoms and E bonds the first places hold the batch. The rest of `ptr`, `rowptr` and `tile_ptr` repeats
-    its last value, so that it reads as molecules, atoms and tiles that have nothing; there `targets` is NaN (missing) and `indices` -1.
-    The rest of `x` and `col` is never read through the pointers and keeps whatever it held.
+    After a fill of B molecules, N atoms and E bonds in K tiles the first places hold the batch. What follows reads as molecules without
+    atoms: the rest of `ptr` is N, that of `rowptr` E, `targets` NaN (missing) and `indices` -1. Tile K + 1 holds them all, the tiles behind
+    it nothing. The rest of `x` and `col` is never read through the pointers and keeps whatever it held.
 
     Args:
         capacity: its places.

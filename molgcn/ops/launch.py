@@ -34,8 +34,17 @@ class Kernel:
         """`cuda.core`'s view of registers, local memory and the like on this device."""
         return self._kernel.attributes[self.device]
 
-    def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, *, cooperative: bool = False) -> None:
-        """Launches on the device's current stream.
+    def launch(
+        self,
+        grid: int,
+        block: int,
+        shared: int,
+        parameters: ctypes.Structure,
+        *,
+        cooperative: bool = False,
+        stream: torch.cuda.Stream | None = None,
+    ) -> None:
+        """Launches on a stream of the device.
 
         Args:
             grid: blocks.
@@ -43,6 +52,7 @@ class Kernel:
             shared: bytes of dynamic shared memory in each.
             parameters: the kernel's one argument, passed by value.
             cooperative: all blocks run at once, so that a barrier over the grid may be used.
+            stream: default the current one.
 
         Raises:
             RuntimeError: naming the kernel and CUDA's error.
@@ -54,9 +64,9 @@ class Kernel:
                 attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 self._check(driver.cuKernelSetAttribute(attribute, shared, driver.CUkernel(self._handle), driver.CUdevice(self.device)))
                 self._shared = shared
-            stream = torch.cuda.current_stream(self.device).cuda_stream
+            handle = (stream or torch.cuda.current_stream(self.device)).cuda_stream
             arguments = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))
-            shape = (grid, 1, 1, block, 1, 1, shared, driver.CUstream(stream), ctypes.addressof(arguments))
+            shape = (grid, 1, 1, block, 1, 1, shared, driver.CUstream(handle), ctypes.addressof(arguments))
             function = driver.CUfunction(self._handle)
             if cooperative:
                 self._check(driver.cuLaunchCooperativeKernel(function, *shape))
