@@ -1,0 +1,238 @@
+"""Every file under conf/: it composes, is commented, says what the code says, and every recipe in it runs."""
+
+import csv
+import math
+import re
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from molgcn.config import CallbacksConfig, Config, LoggerConfig, ModelConfig, TrainingConfig, parse
+from molgcn.data.config import DatasetConfig
+from molgcn.evaluate import EvaluateConfig
+from molgcn.predict import PredictConfig
+from molgcn.resources import resource
+from molgcn.training.restore import load_regressor
+from molgcn.training.train import train
+
+CONF = resource("conf")
+FILES = sorted(CONF.rglob("*.yaml"))
+DATACLASSES = {"train": Config, "predict": PredictConfig, "evaluate": EvaluateConfig}
+TINY = ["model.hidden_channels=8", "model.num_layers=3", "trainer.max_epochs=1", "trainer.accelerator=cpu", "logger=csv"]
+BUILTIN = ["dataset=builtin", "dataset.subset=200", "dataset.features=qm9", "dataset.targets=[logp]"]
+
+
+def values(primary, overrides, hydra=False):
+    """The composed configuration as plain values."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(primary, overrides=overrides, return_hydra_config=hydra)
+    if hydra:
+        return OmegaConf.to_container(config, resolve=False)
+    return {key: value for key, value in OmegaConf.to_container(config, resolve=True).items() if key != "paths"}
+
+
+def run(folder, overrides):
+    return train(parse(Config, values("train", overrides)), folder)
+
+
+def training_losses(folder):
+    with open(folder / "metrics.csv", newline="") as file:
+        return [float(row["train/loss"]) for row in csv.DictReader(file) if row["train/loss"]]
+
+
+def options(primary):
+    """Every `group=option` that a primary config can be given."""
+    for entry in yaml.safe_load((CONF / f"{primary}.yaml").read_text())["defaults"]:
+        for group in [] if isinstance(entry, str) else entry:
+            if (CONF / group).is_dir() and group != "hydra":
+                yield from (f"{group}={path.stem}" for path in sorted((CONF / group).glob("*.yaml")))
+
+
+# --- composition ---
+@pytest.mark.parametrize(("primary", "choice"), [(p.stem, choice) for p in CONF.glob("*.yaml") for choice in [None, *options(p.stem)]])
+def test_every_option_of_every_group_composes(primary, choice):
+    overrides = [] if choice is None else [choice]
+    config = values(primary, overrides, hydra=True)
+    assert config["hydra"]["job"]["chdir"] is False
+    if primary in DATACLASSES:
+        parse(DATACLASSES[primary], values(primary, overrides))
+
+
+def test_every_group_belongs_to_a_command():
+    used = {choice.split("=")[0] for primary in CONF.glob("*.yaml") for choice in options(primary.stem)}
+    assert {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra"} == used
+
+
+@pytest.mark.parametrize("name", ["predict", "evaluate"])
+def test_defaults_are_those_of_the_code(name):
+    assert asdict(parse(DATACLASSES[name], values(name, []))) == asdict(DATACLASSES[name]())
+
+
+@pytest.mark.parametrize(
+    ("group", "cls"),
+    [("dataset", DatasetConfig), ("model", ModelConfig), ("training", TrainingConfig), ("callbacks", CallbacksConfig)],
+)
+def test_every_key_of_the_code_is_in_the_file(group, cls):
+    """So that no key that works is refused as unknown on the command line."""
+    for path in (CONF / group).glob("*.yaml"):
+        assert set(yaml.safe_load(path.read_text())) == {field.name for field in fields(cls)}, path
+
+
+def test_logger_wandb_has_every_key():
+    assert set(yaml.safe_load((CONF / "logger/wandb.yaml").read_text())) == {field.name for field in fields(LoggerConfig)}
+
+
+@pytest.mark.parametrize("group", ["training", "callbacks"])
+def test_default_files_hold_the_code_s_defaults(group):
+    cls = {"training": TrainingConfig, "callbacks": CallbacksConfig}[group]
+    defaults = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+    assert yaml.safe_load((CONF / group / "default.yaml").read_text()) == defaults
+
+
+# --- comments ---
+def leaves(node, path=()):
+    """Line number and dotted name of every key whose value is no mapping."""
+    for key, value in node.value:
+        name = (*path, key.value)
+        if isinstance(value, yaml.MappingNode) and value.value:
+            yield from leaves(value, name)
+        elif name != ("defaults",):
+            yield key.start_mark.line, ".".join(name)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONF).as_posix())
+def test_every_key_has_a_comment(path):
+    lines = path.read_text().splitlines()
+    bare = []
+    for line, name in leaves(yaml.compose(path.read_text())):
+        above, beside = lines[line - 1].strip() if line else "", lines[line].partition(" # ")[2]
+        comment = above[1:].strip() if above.startswith("#") else beside
+        if name.endswith("_target_"):  # names a class; the comment is above its section
+            comment = lines[line - 2].strip().lstrip("# ")
+        if len(comment) < 4 or comment.startswith("@package"):
+            bare.append(f"{name} (line {line + 1})")
+    assert not bare
+
+
+# --- help ---
+@pytest.mark.parametrize(
+    ("module", "mentions"),
+    [
+        (None, ["python train.py dataset=qm9", "--multirun", "resume=last", "predictions_test.csv", "Quote a value"]),
+        ("molgcn.predict", ["python -m molgcn.predict ckpt_path=", "dataset.on_error=skip", "output: predictions.csv"]),
+        ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt_path=", "metrics.json", "split_file: null"]),
+    ],
+)
+def test_help_is_worth_reading(run_cli, tmp_path, module, mentions):
+    done = run_cli("--help", module=module)
+    assert done.returncode == 0
+    for text in mentions:
+        assert text in done.stdout
+    assert "Hydra" not in done.stdout.replace("for both the shell and Hydra", "")  # its own boilerplate says nothing about molecules
+    assert list(tmp_path.iterdir()) == []
+    if module is None:
+        for choice in options("train"):
+            group, option = choice.split("=")
+            assert re.search(rf"^{group}: .*\b{option}\b", done.stdout, re.MULTILINE), choice
+
+
+def test_the_examples_of_the_help_page_compose():
+    for name in ("default", "predict", "evaluate"):
+        text = yaml.safe_load((CONF / "hydra" / f"{name}.yaml").read_text())["help"]["template"]
+        commands = re.findall(r"python (train\.py|-m molgcn\.\w+)((?: +[\w.]+=\S+| --multirun)+)", text)
+        assert commands
+        for program, arguments in commands:
+            overrides = [word for word in arguments.split() if "resume=" not in word and not word.startswith("--")]
+            grid = [word.split(",")[0] if word.count(",") and "[" not in word else word for word in overrides]
+            values(program.rpartition(".")[2].replace("py", "train"), [re.sub(r"[<>]", "", word) for word in grid])
+
+
+# --- recipes that run ---
+@pytest.fixture
+def qm9(tmp_path):
+    """A file with QM9's columns: chains with a gap that falls with their length, in hartree."""
+    path = tmp_path / "qm9.csv"
+    molecules = [f"{'C' * (1 + i % 7)}{'NO'[i % 2]}{'C' * (i % 3)}" for i in range(60)]
+    path.write_text("mol_id,smiles,gap\n" + "".join(f"gdb_{i + 1},{text},{0.4 - 0.02 * len(text)}\n" for i, text in enumerate(molecules)))
+    return [f"dataset.path={path}", f"dataset.cache_dir={tmp_path / 'cache'}"]
+
+
+@pytest.fixture
+def zinc(tmp_path):
+    """Lists and index files as the benchmark's, of a few molecules."""
+    folder = tmp_path / "zinc"
+    folder.mkdir()
+    for part, count in (("train", 40), ("valid", 12), ("test", 12)):
+        (folder / f"{part}.txt").write_text("".join(f"{'C' * (1 + i % 9)}c1ccc{'nc'[i % 2]}c1\n" for i in range(count)))
+    for part, count in (("train", 30), ("val", 10), ("test", 10)):
+        (folder / f"{part}.index").write_text(",".join(map(str, range(count))) + "\n")
+    return [f"dataset.path={folder}", f"dataset.cache_dir={tmp_path / 'cache'}"]
+
+
+EXPERIMENTS = {"qm9_gap": "qm9", "deep28": "qm9", "zinc12k_gcn16": "zinc"}
+
+
+def test_no_recipe_is_left_out():
+    assert {path.stem for path in (CONF / "experiment").glob("*.yaml")} == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiments_run_as_they_are(name, tmp_path, request):
+    """The recipe's own network and data set, one epoch of a few molecules."""
+    data = request.getfixturevalue(EXPERIMENTS[name])
+    fast = ["trainer.max_epochs=1", "trainer.accelerator=cpu", "logger=csv"]
+    result = run(tmp_path / "run", [f"experiment={name}", *data, *fast])
+    assert all(math.isfinite(result.metrics[f"test/mae/{target}"]) for target in result.names)
+    model = load_regressor(tmp_path / "run").model
+    if name == "zinc12k_gcn16":
+        assert sum(parameter.numel() for parameter in model.parameters()) == 505_079  # "Benchmarking GNNs", table of ZINC's baselines
+    if name == "deep28":
+        assert (model.num_layers, model.hidden_channels, model.norm, model.residual) == (28, 32, None, False)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "debug").glob("*.yaml")))
+def test_debug_presets_run(name, tmp_path):
+    result = run(tmp_path, [*BUILTIN, *TINY[:2], "trainer.accelerator=cpu", f"debug={name}", "trainer.max_epochs=1"])
+    assert result.epochs == 1
+    assert math.isfinite(result.metrics["train/mae/logp"])
+
+
+def test_overfit_learns_its_batches(tmp_path):
+    small = ["dataset.batch_size=16", "model.hidden_channels=32", "model.num_layers=2", "optimizer.lr=0.01", "trainer.max_epochs=25"]
+    run(tmp_path, [*BUILTIN, "debug=overfit", *small, "trainer.accelerator=cpu", "training.report=false"])
+    losses = training_losses(tmp_path)
+    assert min(losses[-5:]) < 0.4 * losses[0]
+
+
+CHOICES = [choice for choice in options("train") if choice.split("=")[0] in ("optimizer", "scheduler", "loader", "backend", "callbacks")]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_trains(choice, tmp_path):
+    result = run(tmp_path, [*BUILTIN, *TINY, "training.report=false", choice])
+    assert result.best_loss < 5
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "sweep").glob("*.yaml")))
+def test_sweeps_name_keys_that_exist(name):
+    config = values("train", [f"sweep={name}"], hydra=True)
+    grid = config["hydra"]["sweeper"]["params"]
+    assert grid
+    for key, listed in grid.items():
+        for value in str(listed).split(","):
+            parse(Config, values("train", [f"{key}={value}"]))
+
+
+@pytest.mark.slow
+def test_a_sweep_side_by_side(run_cli, tmp_path):
+    overrides = [*BUILTIN, *TINY, "training.report=false", "model.num_layers=1,2", "launcher=joblib"]
+    overrides.remove("model.num_layers=3")
+    done = run_cli("--multirun", *overrides)
+    assert done.returncode == 0, done.stderr
+    (sweep,) = (Path(tmp_path) / "multirun").iterdir()
+    with open(sweep / "results.csv", newline="") as file:
+        assert sorted(row["job"] for row in csv.DictReader(file)) == ["0", "1"]
