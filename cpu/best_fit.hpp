@@ -3,23 +3,25 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace molgcn {
 
 class BestFit {
   public:
-    explicit BestFit(int tile_nodes) : tile_nodes_(tile_nodes), open_(tile_nodes / 64 + 1), top_(tile_nodes + 1), starts_(tile_nodes + 2) {}
+    explicit BestFit(int tile_nodes) : tile_nodes_(tile_nodes), open_(tile_nodes / 64 + 1), top_(tile_nodes + 1), ends_(tile_nodes + 2) {}
 
     // Reorders order[0, count) tile after tile and appends the first molecule of each tile, and count, to tile_ptr.
     void plan(int64_t* order, int64_t count, const int64_t* sizes, std::vector<int32_t>& tile_ptr) {
         sort(order, count, sizes);
-        tile_of_.resize(count);
         fill_.clear();
         below_.clear();
         std::fill(open_.begin(), open_.end(), 0);
-        for (int64_t i = 0; i < small_; ++i) tile_of_[i] = place(static_cast<int>(sizes[sorted_[i]]));
-        for (int64_t i = small_; i < count; ++i) {  // larger than a tile: alone, behind all others
+        int64_t i = 0;
+        for (int size = tile_nodes_; size >= 0; --size)
+            for (; i < ends_[size]; ++i) tile_of_[i] = place(size);
+        for (; i < count; ++i) {  // larger than a tile: alone, behind all others
             tile_of_[i] = static_cast<int32_t>(fill_.size());
             fill_.push_back(1);
         }
@@ -30,29 +32,30 @@ class BestFit {
             molecules = start - molecules;  // from here on: where the tile's next molecule goes
         }
         tile_ptr.push_back(start);
-        for (int64_t i = 0; i < count; ++i) order[fill_[tile_of_[i]]++] = sorted_[i];
+        for (i = 0; i < count; ++i) order[fill_[tile_of_[i]]++] = sorted_[i];
     }
 
   private:
-    // By decreasing size, equal sizes in their order.
+    // By decreasing size, equal sizes in their order; ends_[size] is where the molecules of that size end.
     void sort(const int64_t* order, int64_t count, const int64_t* sizes) {
         sorted_.resize(count);
-        std::fill(starts_.begin(), starts_.end(), 0);
-        large_.clear();
+        tile_of_.resize(count);
+        sizes_.resize(count);
+        std::fill(ends_.begin(), ends_.end(), 0);
+        const int64_t large = tile_nodes_ + 1;  // one class for all sizes beyond a tile
         for (int64_t i = 0; i < count; ++i) {
-            if (sizes[order[i]] > tile_nodes_) large_.push_back(order[i]);
-            else ++starts_[sizes[order[i]]];
+            sizes_[i] = static_cast<int32_t>(std::min(sizes[order[i]], large));
+            ++ends_[sizes_[i]];
         }
-        small_ = 0;
-        for (int size = tile_nodes_; size >= 0; --size) {
-            const int64_t same = starts_[size];
-            starts_[size] = small_;
-            small_ += same;
+        int64_t next = 0;
+        for (int64_t size = tile_nodes_; size >= -1; --size) {
+            int64_t& place = ends_[size < 0 ? large : size];
+            std::swap(place, next);
+            next += place;
         }
-        for (int64_t i = 0; i < count; ++i)
-            if (sizes[order[i]] <= tile_nodes_) sorted_[starts_[sizes[order[i]]]++] = order[i];
-        std::stable_sort(large_.begin(), large_.end(), [&](int64_t a, int64_t b) { return sizes[a] > sizes[b]; });
-        std::copy(large_.begin(), large_.end(), sorted_.begin() + small_);
+        const int64_t first_large = ends_[large];
+        for (int64_t i = 0; i < count; ++i) sorted_[ends_[sizes_[i]]++] = order[i];
+        std::stable_sort(sorted_.begin() + first_large, sorted_.end(), [&](int64_t a, int64_t b) { return sizes[a] > sizes[b]; });
     }
 
     int32_t place(int size) {
@@ -89,13 +92,13 @@ class BestFit {
     }
 
     int tile_nodes_;
-    int64_t small_ = 0;
     std::vector<uint64_t> open_;     // bit r: a tile with r places left exists
     std::vector<int32_t> top_;       // by places left: the tile that came to it last
     std::vector<int32_t> below_;     // by tile: the tile that came to the same number of places before it
     std::vector<int32_t> fill_;      // by tile: molecules
     std::vector<int32_t> tile_of_;   // by place in sorted_
-    std::vector<int64_t> starts_, sorted_, large_;
+    std::vector<int32_t> sizes_;     // by place in order
+    std::vector<int64_t> ends_, sorted_;
 };
 
 }  // namespace molgcn

@@ -49,7 +49,7 @@ void check_plan(const Array<int64_t>& order, const Longs& batch_ptr, const Longs
 }
 
 nb::tuple plan_tiles(Array<int64_t> order, Longs batch_ptr, Longs sizes, int tile_nodes) {
-    constexpr int64_t kMoleculesAThread = 16384;
+    constexpr int64_t kMoleculesAThread = 8192;
     auto tile_ptr = std::make_unique<std::vector<int32_t>>();
     auto starts = std::make_unique<std::vector<int64_t>>();
     {

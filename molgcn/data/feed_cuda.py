@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from threading import Lock
 
 import torch
 
@@ -102,7 +103,8 @@ class ResidentFeed(CUDAFeed):
         super().__init__(molecules, capacity, device)
         self.resident = ResidentSet(molecules, device)
         self.kernel = kernel(SOURCE, KERNEL, self.resident.macros, device)
-        self._staging: tuple[PlanBuffer, ...] = ()
+        self._staging: list[PlanBuffer] = []
+        self._lock = Lock()
         self._plan: PlanBuffer | None = None
         self._launches: list[Launch] = []
         self._uploaded = torch.cuda.Event()
@@ -110,11 +112,12 @@ class ResidentFeed(CUDAFeed):
         for tensor in self.resident.arrays().values():
             tensor.record_stream(self.stream)
 
-    def stage(self, plan: EpochPlan, epoch: int) -> EpochPlan:
-        """Moves a plan into page-locked memory, where that of the epoch before the last was (see :meth:`settle`)."""
-        if not self._staging:
-            self._staging = (PlanBuffer(plan, pin_memory=True), PlanBuffer(plan, pin_memory=True))
-        return self._staging[epoch % 2].copy_(plan).view(plan)
+    def stage(self, plan: EpochPlan, place: int, places: int) -> EpochPlan:
+        """Moves a plan into page-locked memory; all of it is allocated with the first plan, since a graph may be captured later."""
+        with self._lock:
+            if not self._staging:
+                self._staging = [PlanBuffer(plan, pin_memory=True) for _ in range(places)]
+        return self._staging[place].copy_(plan).view(plan)
 
     def settle(self) -> None:
         """Waits until the last plan is uploaded, so that its page-locked memory may take another."""

@@ -1,4 +1,4 @@
-"""The plan of the next epoch is made while the current one is read."""
+"""The plans of the next epochs are made while the current one is read."""
 
 from __future__ import annotations
 
@@ -7,30 +7,42 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from molgcn.data.sampler import EpochPlan, MoleculeSampler
 
+SHORT_EPOCH = 1_000_000
+
 
 class PlanAhead:
-    """Gives a sampler's plans and has the next one made in a background thread.
+    """Gives a sampler's plans and has the next ones made in background threads.
+
+    A plan costs some 30 ns a molecule. A GPU may read a short epoch faster than that, so short epochs are planned three ahead, each by a
+    thread; long ones one ahead, since plans take memory.
 
     Args:
         sampler: whose plans; one that does not shuffle has only one.
 
     Attributes:
-        stage: if set, called with every new plan and its epoch in the background thread; what it returns is the plan then.
+        ahead: epochs that are planned before they are asked for.
+        stage: if set, called in the background with every new plan, a number below the third argument that no plan in use or in making
+            has, and how many such numbers there are; what it returns is the plan then.
     """
 
-    stage: Callable[[EpochPlan, int], EpochPlan] | None = None
+    stage: Callable[[EpochPlan, int, int], EpochPlan] | None = None
 
     def __init__(self, sampler: MoleculeSampler) -> None:
         self.sampler = sampler
-        self._thread = ThreadPoolExecutor(1, "molgcn-plan")
+        self.ahead = (3 if sampler.share <= SHORT_EPOCH else 1) if sampler.shuffle else 0
+        self._threads = ThreadPoolExecutor(max(1, self.ahead), "molgcn-plan")
         self._plans: dict[int, Future[EpochPlan]] = {}
 
     def __call__(self, epoch: int) -> EpochPlan:
-        """The plan of `epoch`."""
-        wanted = (epoch, epoch + 1) if self.sampler.shuffle else (0,)
-        self._plans = {e: self._plans.get(e) or self._thread.submit(self._plan, e) for e in wanted}
-        return self._plans[wanted[0]].result()
+        """The plan of `epoch`; those asked for before are no longer in use."""
+        first = epoch if self.sampler.shuffle else 0
+        wanted = range(first, first + 1 + self.ahead)
+        for other in self._plans.keys() - set(wanted):
+            if not self._plans[other].cancel():
+                self._plans[other].result()
+        self._plans = {e: self._plans.get(e) or self._threads.submit(self._plan, e) for e in wanted}
+        return self._plans[first].result()
 
     def _plan(self, epoch: int) -> EpochPlan:
-        plan = self.sampler.plan(epoch)
-        return plan if self.stage is None else self.stage(plan, epoch)
+        plan, places = self.sampler.plan(epoch), self.ahead + 1
+        return plan if self.stage is None else self.stage(plan, epoch % places, places)

@@ -1,0 +1,82 @@
+import threading
+
+import numpy as np
+import pytest
+
+from molgcn.data.planning import SHORT_EPOCH, PlanAhead
+from molgcn.data.sampler import MoleculeSampler
+
+
+def make(**options):
+    sizes = np.random.default_rng(0).integers(1, 30, 50)
+    return MoleculeSampler(sizes, 2 * sizes, 8, **options)
+
+
+def assert_plan(plan, sampler, epoch):
+    expected = sampler.plan(epoch)
+    for name in ("order", "batch_ptr", "node_ptr", "edge_ptr", "tile_ptr", "tile_starts"):
+        assert np.array_equal(getattr(plan, name), getattr(expected, name)), name
+
+
+@pytest.mark.parametrize("epochs", [range(6), [0, 7, 2, 2, 3, 100, 0]])
+def test_gives_the_samplers_plans_in_any_order(epochs):
+    sampler = make()
+    ahead = PlanAhead(sampler)
+    for epoch in epochs:
+        assert_plan(ahead(epoch), sampler, epoch)
+
+
+def test_plans_are_made_before_they_are_asked_for(monkeypatch):
+    sampler = make()
+    ahead, made = PlanAhead(sampler), []
+    plan = sampler.plan
+    monkeypatch.setattr(sampler, "plan", lambda epoch: made.append((epoch, threading.current_thread())) or plan(epoch))
+    ahead(0)
+    for future in ahead._plans.values():
+        future.result()
+    assert sorted(epoch for epoch, _ in made) == [0, 1, 2, 3]
+    assert threading.current_thread() not in {thread for _, thread in made}
+    ahead(1)
+    ahead._plans[4].result()
+    assert sorted(epoch for epoch, _ in made) == [0, 1, 2, 3, 4]
+
+
+def test_without_shuffling_there_is_one_plan():
+    ahead = PlanAhead(make(shuffle=False))
+    assert ahead(0) is ahead(5) and ahead.ahead == 0
+
+
+def test_long_epochs_are_planned_one_ahead(monkeypatch):
+    monkeypatch.setattr(MoleculeSampler, "share", SHORT_EPOCH + 1)
+    assert PlanAhead(make()).ahead == 1
+
+
+def test_a_place_is_never_given_to_two_plans_at_a_time():
+    ahead = PlanAhead(make())
+    busy, lock, places_seen = set(), threading.Lock(), set()
+
+    def stage(plan, place, places):
+        with lock:
+            assert place not in busy and place < places
+            busy.add(place)
+            places_seen.add(places)
+        threading.Event().wait(0.002)
+        with lock:
+            busy.discard(place)
+        return plan
+
+    ahead.stage = stage
+    for epoch in [0, 1, 2, 9, 3, 4, 0, 17, 18]:
+        ahead(epoch)
+    assert places_seen == {4}
+
+
+def test_an_error_while_planning_reaches_who_asks(monkeypatch):
+    sampler = make()
+
+    def fail(epoch):
+        raise MemoryError
+
+    monkeypatch.setattr(sampler, "plan", fail)
+    with pytest.raises(MemoryError):
+        PlanAhead(sampler)(0)
