@@ -1,0 +1,65 @@
+"""The notebooks run from the first cell to the last: with small numbers here, as they are in the slow tier."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+SMALL = {
+    "quickstart": {"SUBSET": 200, "EPOCHS": 2},
+    "api": {"MOLECULES": 300, "EPOCHS": 2},
+}
+
+
+def run(name, folder, parameters=None):
+    """Executes a notebook in `folder`, with other values in its cell tagged "parameters"; returns its printed text."""
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    for key, value in (parameters or {}).items():
+        cell.source, found = re.subn(rf"^{key} = \d+", f"{key} = {value}", cell.source, flags=re.MULTILINE)
+        assert found == 1, f"{name} has no parameter {key}"
+    NotebookClient(notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs)
+
+
+def check(name, text, folder):
+    if name == "quickstart":
+        assert "test MAE" in text
+        assert "all MAE" in text
+        (run_folder,) = (folder / "runs").iterdir()
+        assert (run_folder / "evaluation_measured" / "metrics.json").is_file()
+    else:
+        difference = float(re.search(r"largest difference (\S+)", text)[1])
+        assert difference < 1e-4
+        relative = [float(value) for value in re.findall(r"'fused': '([^']+)'", text)]
+        assert all(value < 5e-5 for value in relative)
+
+
+def test_none_is_left_out():
+    assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == set(SMALL)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small(name, tmp_path):
+    check(name, run(name, tmp_path, SMALL[name]), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_whole(name, tmp_path):
+    text = run(name, tmp_path)
+    check(name, text, tmp_path)
+    if name == "api":
+        error, of_the_mean = map(float, re.search(r"test MAE of logP (\S+); predicting the mean gives (\S+)", text).groups())
+        assert error < 0.5 * of_the_mean
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_committed_without_outputs(name):
+    for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
