@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <string>
@@ -90,12 +91,13 @@ T* const* table(const Addresses& addresses) {
 
 template <typename T, typename Run>
 void with_stack(const Arguments& a, const Run& run) {
-    const auto [graphs, nodes, edges, in, hidden, layers, threads] = a.sizes;
+    const auto [graphs, nodes, edges, in, hidden, layers, most_threads] = a.sizes;
     const int64_t gradient_bytes = sizeof(T) * (hidden * row_stride<T>(int(in)) + layers * (hidden + 3) * row_stride<T>(int(hidden)));
     const Tiles tiles(pointer<const int32_t>(a.tensors[1]), graphs, nodes, gradient_bytes);
     const Partition partition = tiles.partition();
+    const int threads = int(std::min<int64_t>(most_threads, partition.num_chunks));  // a chunk is the least that is worth waking one for
     const Adjacency<T> adjacency(partition, pointer<const int32_t>(a.tensors[2]), pointer<const int32_t>(a.tensors[3]), nodes, edges,
-                                 a.options[3] != 0, int(threads));
+                                 a.options[3] != 0, threads);
     Stack<T> s{};
     s.num_graphs = graphs;
     s.num_nodes = nodes;
@@ -103,7 +105,7 @@ void with_stack(const Arguments& a, const Run& run) {
     s.hidden_channels = int(hidden);
     s.num_layers = int(layers);
     s.num_norms = int(a.parameters[2].size());
-    s.num_threads = int(threads);
+    s.num_threads = threads;
     s.x = pointer<const T>(a.tensors[0]);
     s.ptr = pointer<const int32_t>(a.tensors[1]);
     s.weights = table<const T>(a.parameters[0]);

@@ -45,24 +45,9 @@ public:
             layer.transposed = take(int64_t{layer.in_channels} * stride);
             layer.weight = take(int64_t{channels} * layer.in_stride);
             for (T** row : {&layer.bias, &layer.gamma, &layer.beta, &layer.mean, &layer.rstd, &layer.scale, &layer.shift}) *row = take(stride);
-            for (int o = 0; o < channels; o++) {
-                for (int i = 0; i < layer.in_channels; i++) {
-                    const T w = s.weights[l][int64_t{o} * layer.in_channels + i];
-                    layer.transposed[int64_t{i} * stride + o] = w;
-                    layer.weight[int64_t{o} * layer.in_stride + i] = w;
-                }
-                layer.bias[o] = s.biases[l][o];
-                if (s.normed(l)) {
-                    layer.gamma[o] = s.norm_weights[l][o];
-                    layer.beta[o] = s.norm_biases[l][o];
-                }
-            }
-            if (s.normed(l) && s.norm == Norm::batch && !s.training) {
-                for (int o = 0; o < channels; o++) {
-                    set_statistics(l, o, s.running_means[l][o], T(1) / std::sqrt(s.running_vars[l][o] + T(s.eps)));
-                }
-            }
         }
+#pragma omp parallel for num_threads(s.num_threads) schedule(dynamic, 1) if (elements() > 1 << 18)
+        for (int l = 0; l < s.num_layers; l++) fill(l);
     }
 
     const Layer<T>& operator[](int l) const { return layers_[l]; }
@@ -77,6 +62,25 @@ public:
     }
 
 private:
+    void fill(int l) const {
+        const Stack<T>& s = stack;
+        const Layer<T>& layer = layers_[l];
+        for (int o = 0; o < channels; o++) {
+            for (int i = 0; i < layer.in_channels; i++) {
+                const T w = s.weights[l][int64_t{o} * layer.in_channels + i];
+                layer.transposed[int64_t{i} * stride + o] = w;
+                layer.weight[int64_t{o} * layer.in_stride + i] = w;
+            }
+            layer.bias[o] = s.biases[l][o];
+            if (!s.normed(l)) continue;
+            layer.gamma[o] = s.norm_weights[l][o];
+            layer.beta[o] = s.norm_biases[l][o];
+            if (s.norm == Norm::batch && !s.training) {
+                set_statistics(l, o, s.running_means[l][o], T(1) / std::sqrt(s.running_vars[l][o] + T(s.eps)));
+            }
+        }
+    }
+
     int64_t elements() const {
         const int64_t rest = int64_t{stack.num_layers} * 7 * stride;
         const int64_t first = int64_t{stack.in_channels} * stride + int64_t{channels} * in_stride;

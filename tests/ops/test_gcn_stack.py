@@ -27,6 +27,15 @@ def instruction_set(request):
     _cpu.use_instruction_set(_cpu.instruction_sets()[0])
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tiny batches on a busy machine wait for their threads; several are tested by themselves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 OPTIONS = [
     dict(zip(("norm", "residual", "add_self_loops", "last_activation", "pool", "training"), values, strict=True))
     for values in itertools.product(
