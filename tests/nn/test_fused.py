@@ -30,6 +30,15 @@ def batch(molecules) -> GraphBatch:
     return molecules.batch(slice(None))
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tiny batches on a busy machine wait for their threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def pair(dtype=torch.float64, seed=0, **options) -> tuple[GCN, GCN]:
     """The same model on both backends."""
     models = []
