@@ -47,7 +47,7 @@ class MoleculeDataModule(LightningDataModule):
         self.seed = seed
         default = "pyg" if backend == "pyg" else "packed"
         self.loader_name = default if loader.name == "auto" else loader.name
-        self.make_loader: Callable[..., MoleculeLoader] = PackedLoader
+        self.make_loader: Callable[..., MoleculeLoader] = partial(PackedLoader, resident=config.resident)
         if self.loader_name == "pyg":
             self.make_loader = partial(PyGLoader, num_workers=loader.num_workers)
         self.timed_train_loader: TimedLoader | None = None
@@ -70,6 +70,7 @@ class MoleculeDataModule(LightningDataModule):
             seed=self.seed,
             rank=self.trainer.global_rank if self.trainer else 0,
             world_size=self.trainer.world_size if self.trainer else 1,
+            device=self.trainer.strategy.root_device if self.trainer else "cpu",
         )
         return TimedLoader(loader)
 

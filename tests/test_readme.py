@@ -1,0 +1,60 @@
+"""Every command of the README does what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from molgcn.overrides import check_overrides
+from molgcn.resources import resource
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+COMMANDS = [line.split("#")[0].strip() for block in re.findall(r"```bash\n(.*?)```", README, re.S) for line in block.splitlines() if line]
+TRAIN = [shlex.split(command)[2:] for command in COMMANDS if command.startswith("python train.py")]
+FAST = [
+    "dataset.subset=200",
+    "model.hidden_channels=8",
+    "model.num_layers=2",
+    "trainer.max_epochs=1",
+    "trainer.limit_train_batches=2",
+    "logger=csv",
+]
+
+
+def test_the_two_commands_come_first():
+    assert COMMANDS[:2] == ["make train", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{target}:", makefile, re.M) for target in ("train", "test", "test-all", "lint"))
+
+
+@pytest.mark.parametrize("arguments", TRAIN, ids=" ".join)
+def test_every_training_command_is_understood(arguments):
+    check_overrides([argument for argument in arguments if argument != "--help"], resource("conf"), "train")
+
+
+def test_commands_run_in_order(tmp_path, run_cli):
+    """The fast form of: train, resume, predict, evaluate, and training on one's own file."""
+    (tmp_path / "x.csv").write_text("\n".join(["smiles,y", *(f"{'C' * n}O,{n}" for n in range(1, 40))]) + "\n")
+    (tmp_path / "new.csv").write_text("smiles\nCCO\nCCCO\n")
+    assert run_cli(*FAST, "hydra.run.dir=runs/first").returncode == 0
+    own = next(arguments for arguments in TRAIN if "dataset=csv" in arguments)
+    assert run_cli(*own, *FAST[1:], "hydra.run.dir=runs/own").returncode == 0
+    resumed = run_cli("resume=last", "trainer.max_epochs=2")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "runs/own" in resumed.stdout
+    for module in ("molgcn.predict", "molgcn.evaluate"):
+        command = next(command for command in COMMANDS if command.startswith(f"python -m {module}"))
+        done = run_cli(*shlex.split(command.replace("<run>", "own"))[3:], module=module)
+        assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 3
+
+
+def test_python_example_runs():
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    scope: dict[str, object] = {}
+    exec(example, scope)
+    assert scope["prediction"].shape == (2, 1)  # type: ignore[attr-defined]
