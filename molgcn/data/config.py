@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from molgcn.data.atoms import get_featurizer
 from molgcn.errors import UserError
@@ -52,7 +52,7 @@ class DatasetConfig:
     num_workers: int | None = None
     cache_dir: str | None = None
     batch_size: int = 128
-    resident: str | bool = "auto"
+    resident: Literal["auto"] | bool = "auto"
 
     def __post_init__(self) -> None:
         """Checks what can be checked without the data.
