@@ -96,11 +96,12 @@ void with_stack(const Arguments& a, const Run& run) {
     const Tiles tiles(pointer<const int32_t>(a.tensors[1]), graphs, nodes, gradient_bytes);
     const Partition partition = tiles.partition();
     const int threads = int(std::min<int64_t>(most_threads, partition.num_chunks));  // a chunk is the least that is worth waking one for
-    const Adjacency<T> adjacency(partition, pointer<const int32_t>(a.tensors[2]), pointer<const int32_t>(a.tensors[3]), nodes, edges,
+    const int64_t used_nodes = pointer<const int32_t>(a.tensors[1])[graphs];  // a padded batch has room for more
+    const Adjacency<T> adjacency(partition, pointer<const int32_t>(a.tensors[2]), pointer<const int32_t>(a.tensors[3]), used_nodes, edges,
                                  a.options[3] != 0, threads);
     Stack<T> s{};
     s.num_graphs = graphs;
-    s.num_nodes = nodes;
+    s.num_nodes = used_nodes;
     s.in_channels = int(in);
     s.hidden_channels = int(hidden);
     s.num_layers = int(layers);
@@ -141,7 +142,9 @@ template <typename T>
 void backward(const Arguments& a, const std::array<Address, 2>& pooled_and_x, const std::array<Addresses, 4>& gradients) {
     const nb::gil_scoped_release release;
     with_stack<T>(a, [&](const Stack<T>& s) {
-        kernels<T>().backward(s, {pointer<const T>(pooled_and_x[0]), pointer<T>(pooled_and_x[1]), table<T>(gradients[0]), table<T>(gradients[1]),
+        T* grad_x = pointer<T>(pooled_and_x[1]);
+        if (grad_x != nullptr) std::fill(grad_x + s.num_nodes * s.in_channels, grad_x + a.sizes[1] * s.in_channels, T(0));
+        kernels<T>().backward(s, {pointer<const T>(pooled_and_x[0]), grad_x, table<T>(gradients[0]), table<T>(gradients[1]),
                                   table<T>(gradients[2]), table<T>(gradients[3])});
     });
 }

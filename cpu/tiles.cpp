@@ -13,10 +13,11 @@ constexpr int64_t gradient_memory = 64 << 20;
 }  // namespace
 
 Tiles::Tiles(const int32_t* ptr, int64_t num_graphs, int64_t num_nodes, int64_t gradient_bytes) {
-    bool valid = ptr[0] == 0 && ptr[num_graphs] == num_nodes;
+    bool valid = ptr[0] == 0 && ptr[num_graphs] <= num_nodes;
     for (int64_t g = 0; g < num_graphs; g++) valid = valid && ptr[g] <= ptr[g + 1];
-    if (!valid) throw std::invalid_argument("gcn_stack: ptr must run from 0 to the number of atoms without decreasing");
+    if (!valid) throw std::invalid_argument("gcn_stack: ptr must run from 0 to at most the number of atoms without decreasing");
 
+    num_nodes = ptr[num_graphs];
     const int64_t chunks = std::clamp(gradient_memory / std::max<int64_t>(gradient_bytes, 1), min_chunks, max_chunks);
     const int64_t nodes_per_chunk = std::max(chunk_nodes, (num_nodes + chunks - 1) / chunks);
     chunk_ptr_.push_back(0);
@@ -38,9 +39,9 @@ Tiles::Tiles(const int32_t* ptr, int64_t num_graphs, int64_t num_nodes, int64_t 
 }
 
 void check_rowptr(const int32_t* rowptr, int64_t num_nodes, int64_t num_edges) {
-    bool valid = rowptr[0] == 0 && rowptr[num_nodes] == num_edges;
+    bool valid = rowptr[0] == 0 && rowptr[num_nodes] <= num_edges;
     for (int64_t i = 0; i < num_nodes; i++) valid = valid && rowptr[i] <= rowptr[i + 1];
-    if (!valid) throw std::invalid_argument("gcn_stack: rowptr must run from 0 to the number of bonds without decreasing");
+    if (!valid) throw std::invalid_argument("gcn_stack: rowptr must run from 0 to at most the number of bonds without decreasing");
 }
 
 }  // namespace molgcn

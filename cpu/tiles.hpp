@@ -11,7 +11,7 @@ namespace molgcn {
 
 class Tiles {
 public:
-    // Throws std::invalid_argument unless ptr runs from 0 to num_nodes.
+    // num_nodes is what there is room for: a padded batch uses less. Throws std::invalid_argument unless ptr rises from 0 to at most that.
     Tiles(const int32_t* ptr, int64_t num_graphs, int64_t num_nodes, int64_t gradient_bytes);
 
     Partition partition() const { return {tiles_.data(), chunk_ptr_.data(), int(tiles_.size()), int(chunk_ptr_.size()) - 1, max_nodes_, max_graphs_}; }
@@ -22,7 +22,7 @@ private:
     int max_nodes_ = 0, max_graphs_ = 0;
 };
 
-// Throws std::invalid_argument unless rowptr runs from 0 to num_edges.
+// Throws std::invalid_argument unless rowptr rises from 0 to at most num_edges.
 void check_rowptr(const int32_t* rowptr, int64_t num_nodes, int64_t num_edges);
 
 // D^-1/2 (A + I) D^-1/2, or without I, row by row; PyG's gcn_norm: duplicate bonds count, existing loops are replaced by one if loops are added.

@@ -180,6 +180,26 @@ def test_molecule_without_atoms_pools_to_zero(pool):
     assert worst(actual.gradients, expected.gradients) < TOLERANCE
 
 
+@pytest.mark.parametrize("norm", [None, "batch", "layer"])
+@pytest.mark.parametrize("pool", ["mean", "sum", "max"])
+def test_padding_weighs_nothing(norm, pool):
+    """Room for more molecules, atoms and bonds, filled with NaN and nonsense: the same outputs, statistics and gradients."""
+    inputs = random_inputs(random_batch([3, 9, 1, 30], 5), 8, 3, norm=norm, pool=pool, training=True, residual=True, last_activation=True)
+    expected = run(gcn_stack, inputs)
+    nodes, edges, graphs = inputs.x.shape[0], inputs.col.shape[0], inputs.num_graphs
+    x = torch.cat([inputs.x.detach(), torch.full((7, inputs.x.shape[1]), torch.nan, dtype=inputs.x.dtype)]).requires_grad_()
+    ptr = torch.cat([inputs.ptr, torch.full((3,), nodes, dtype=torch.int32)])
+    rowptr = torch.cat([inputs.rowptr, torch.full((7,), edges, dtype=torch.int32)])
+    col = torch.cat([inputs.col, torch.full((5,), 10**6, dtype=torch.int32)])
+    actual = run(gcn_stack, inputs._replace(x=x, ptr=ptr, rowptr=rowptr, col=col))
+    assert not actual.outputs["pooled"][graphs:].any()
+    assert torch.equal(actual.outputs.pop("pooled")[:graphs], expected.outputs.pop("pooled"))
+    assert not actual.gradients["x"][nodes:].any()
+    assert torch.equal(actual.gradients.pop("x")[:nodes], expected.gradients.pop("x"))
+    for name, tensor in (expected.outputs | expected.gradients).items():
+        assert torch.equal((actual.outputs | actual.gradients)[name], tensor), name
+
+
 def test_dropout_is_reproducible_and_has_the_right_rate():
     batch = random_batch([2000], 4)
     inputs = random_inputs(batch, 16, 1, last_activation=True, dropout=0.25, training=True)
@@ -265,7 +285,7 @@ def test_wrong_inputs_are_refused_in_words():
         ({"seed": torch.tensor([1.0])}, "seed"),
         ({"strategy": "edge"}, "on the CPU use auto or stack"),
         ({"ptr": inputs.ptr + 1}, "ptr must run"),
-        ({"rowptr": torch.zeros_like(inputs.rowptr)}, "rowptr must run"),
+        ({"rowptr": inputs.rowptr.flip(0)}, "rowptr must run"),
         ({"rowptr": torch.full_like(inputs.rowptr, 5), "col": none}, "rowptr must run"),
         ({"col": inputs.col + 100}, "stay inside their molecule"),
     ]:
