@@ -35,7 +35,7 @@ struct Parameters {
     const float* grad_pooled;
     float* grad_x;         // or null
     float* partial;        // [blocks, gradient size]
-    int num_nodes, num_features, num_layers, num_tiles;
+    int num_graphs, num_nodes, num_features, num_layers, num_tiles;  // with the room of padded batches
     uint32 dropout_threshold;
     float dropout_scale, eps;
     Layer layers[MAX_LAYERS];
@@ -73,6 +73,11 @@ __device__ __forceinline__ void read_columns(float (&v)[4], const float* vector,
 __device__ __forceinline__ void read_atoms(float (&v)[4], const Parameters& p, int node, bool there, int column) {
 #pragma unroll
     for (int e = 0; e < 4; e++) v[e] = there && column + e < p.num_features ? __ldg(p.x + size_t(node) * p.num_features + column + e) : 0.0f;
+}
+
+// Zeroes begin .. end - 1 of an array, all blocks together: what no molecule of a padded batch writes
+__device__ __forceinline__ void clear(float* array, size_t begin, size_t end) {
+    for (size_t i = begin + blockIdx.x * blockDim.x + threadIdx.x; i < end; i += size_t(gridDim.x) * blockDim.x) array[i] = 0.0f;
 }
 
 __device__ __forceinline__ float4 four(const float (&v)[4]) { return make_float4(v[0], v[1], v[2], v[3]); }

@@ -26,7 +26,7 @@ __device__ __forceinline__ void through_activation(Features& d, Columns& columns
                 if constexpr (NORM != NORM_NONE) {
                     read_columns(weight, it.norm_weight, group, c);
                     if (NORM == NORM_BATCH) read_columns(variance, it.variance, group, c);
-                    const float4 all = there ? load<true>(p.normalised + at_node(p, layer, tile.first_node), row, 4 * c + group.t)
+                    const float4 all = there ? load_own<true>(p.normalised + at_node(p, layer, tile.first_node), group, first_row, m, half, c)
                                              : nothing();
                     x[c][0] = all.x, x[c][1] = all.y, x[c][2] = all.z, x[c][3] = all.w;
                 }
@@ -63,6 +63,7 @@ __device__ __forceinline__ void through_activation(Features& d, Columns& columns
 template <bool large, bool first>
 __device__ __forceinline__ void input_gradient(Features& d, const Group& group, const Tile& tile, const float* buffer, int first_row,
                                                const float* weight, int base, int columns) {
+    const float* corner = weight + 4 * group.t * HIDDEN + 2 * group.g;
     const auto read_weights = [&](float(&w)[wide][2][4], int c, int p) {
 #pragma unroll
         for (int i = 0; i < wide; i++)
@@ -72,6 +73,7 @@ __device__ __forceinline__ void input_gradient(Features& d, const Group& group, 
                 const float* at = weight + size_t(out) * columns + in;
                 if (ALIGNED && !first) {
                     const bool there = !padded || (out < HIDDEN && in < HIDDEN);
+                    at = corner + (16 * c + e) * HIDDEN + 16 * (p + i);
                     const float2 x = there ? __ldg(reinterpret_cast<const float2*>(at)) : make_float2(0.0f, 0.0f);
                     w[i][0][e] = x.x, w[i][1][e] = x.y;
                 } else {
@@ -87,13 +89,11 @@ __device__ __forceinline__ void input_gradient(Features& d, const Group& group, 
         matrix::Left a[ROW_TILES];
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++) {
-            float v[2][4];
+            float4 v[2];
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const int row = first_row + group.row(m, half);
-                float4 x = nothing();
-                if (!large || row < tile.num_nodes) x = load<large>(buffer, row, 4 * c + group.t);
-                v[half][0] = x.x, v[half][1] = x.y, v[half][2] = x.z, v[half][3] = x.w;
+                const bool there = !large || first_row + group.row(m, half) < tile.num_nodes;
+                v[half] = there ? load_own<large>(buffer, group, first_row, m, half, c) : nothing();
             }
             a[m] = matrix::left(v);
         }
@@ -135,7 +135,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& group
         unpool<large>(d, p, group, tile, first_row, scaled);
         if constexpr (large) each_four([&](int m, int half, int c) {
             const int row = first_row + group.row(m, half);
-            if (row < tile.num_nodes) store<true>(gradient, row, 4 * c + group.t, d.get(m, half, c));
+            if (row < tile.num_nodes) store_own<true>(gradient, group, first_row, m, half, c, d.get(m, half, c));
         });
     }
     if constexpr (!large) neighbours.find(p.bonds, tile, group, 0);
@@ -154,7 +154,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& group
                 neighbours.find(p.bonds, tile, group, first_row);
                 each_four([&](int m, int half, int c) {
                     const int row = first_row + group.row(m, half);
-                    d.set(m, half, c, row < tile.num_nodes ? load<true>(gradient, row, 4 * c + group.t) : nothing());
+                    d.set(m, half, c, row < tile.num_nodes ? load_own<true>(gradient, group, first_row, m, half, c) : nothing());
                 });
             }
             if (RESIDUAL && !large) outer = d;
@@ -168,7 +168,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& group
                     columns.v[0][c][e] += dz;
                     v[e] = dz * neighbours.scale[m][half];
                 }
-                if (!large || row < tile.num_nodes) store<large>(scaled, row, 4 * c + group.t, four(v));
+                if (!large || row < tile.num_nodes) store_own<large>(scaled, group, first_row, m, half, c, four(v));
             });
         }
         column_sums(columns, group, layer, total, at, order);
@@ -176,13 +176,16 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& group
 #pragma unroll 1
         for (int first_row = 0; first_row < end_row; first_row += places) {
             if constexpr (large) neighbours.find(p.bonds, tile, group, first_row);
-            float g[chunks][ROW_TILES][2][4];
+            float4 g[chunks / wide][wide][ROW_TILES][2];
 #pragma unroll
-            for (int c = 0; c < chunks; c++) neighbours.pull(g[c], scaled, p.bonds, tile, group, c);
+            for (int i = 0; i < chunks / wide; i++) neighbours.pull(g[i], scaled, p.bonds, tile, group, i * wide);
             if (!large) group.sync();  // all neighbours pulled
             each_four([&](int m, int half, int c) {
                 const int row = first_row + group.row(m, half);
-                if (!large || row < tile.num_nodes) store<large>(pulled, row, 4 * c + group.t, four(g[c][m][half]));
+                const float s = neighbours.scale[m][half];
+                const float4& x = g[c / wide][c % wide][m][half];
+                if (!large || row < tile.num_nodes)
+                    store_own<large>(pulled, group, first_row, m, half, c, make_float4(s * x.x, s * x.y, s * x.z, s * x.w));
             });
         }
         group.sync();
@@ -199,8 +202,8 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& group
                     const int row = first_row + group.row(m, half);
                     if (row >= tile.num_nodes) return;
                     float4 x = d.get(m, half, c);
-                    if (RESIDUAL) add(x, load<true>(gradient, row, 4 * c + group.t));
-                    store<true>(gradient, row, 4 * c + group.t, x);
+                    if (RESIDUAL) add(x, load_own<true>(gradient, group, first_row, m, half, c));
+                    store_own<true>(gradient, group, first_row, m, half, c, x);
                 });
             }
         } else if (p.grad_x != nullptr) {
@@ -241,6 +244,10 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     float* total = SHARED_GRADIENTS ? buffers + group.count * places * stride : p.partial + size_t(blockIdx.x) * at.size();
     int* turns = reinterpret_cast<int*>(buffers + group.count * places * stride + (SHARED_GRADIENTS ? at.size() : 0));
     for (int i = threadIdx.x; i < at.turns(); i += blockDim.x) turns[i] = 0;
+    if (p.grad_x != nullptr) {
+        const int num_nodes = __ldg(p.ptr + __ldg(p.tile_ptr + p.num_tiles));
+        clear(p.grad_x, size_t(num_nodes) * p.num_features, size_t(p.num_nodes) * p.num_features);
+    }
     __syncthreads();
     for (int i = group.index; blockIdx.x + gridDim.x * i < p.num_tiles; i += group.count) {
         const Tile tile = find_tile(p, blockIdx.x + gridDim.x * i);

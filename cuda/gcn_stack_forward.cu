@@ -1,42 +1,46 @@
 // `molgcn::gcn_stack`: all layers and the pooling in one launch. A persistent block a multiprocessor, a group of warps a tile.
 #include "gcn_stack_pool.cuh"
 
-// sum += (pulled features) W^T for columns base .. base + width of W [H, columns]
+// sum += (pulled features) W^T for columns base .. base + width of W [H, columns]; without the rows' factors D^-1/2
 template <bool large, bool first>
 __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>& neighbours, const float* buffer, const Bonds& bonds,
                                          const Tile& tile, const Group& group, const float* weight, int base, int columns) {
+    constexpr int steps = chunks / wide;
+    const float* corner = weight + 2 * group.g * HIDDEN + 4 * group.t;
     const auto read_weights = [&](float(&w)[wide][2][4], int c, int p) {
 #pragma unroll
         for (int i = 0; i < wide; i++)
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                const int out = 16 * (p + i) + 2 * group.g + j, in = base + 16 * c + 4 * group.t;
                 if (first || padded || !ALIGNED) {
+                    const int out = 16 * (p + i) + 2 * group.g + j, in = base + 16 * c + 4 * group.t;
                     read4(w[i][j], weight + size_t(out) * columns, in, out < HIDDEN ? columns : 0, ALIGNED && !first);
                 } else {
-                    const float4 x = __ldg(reinterpret_cast<const float4*>(weight + out * HIDDEN + in));
+                    const float4 x = __ldg(reinterpret_cast<const float4*>(corner + 16 * c + (16 * (p + i) + j) * HIDDEN));
                     w[i][j][0] = x.x, w[i][j][1] = x.y, w[i][j][2] = x.z, w[i][j][3] = x.w;
                 }
             }
     };
 #pragma unroll 1
-    for (int c = 0; c < chunks; c++) {
+    for (int c = 0; c < chunks; c += wide) {
         if (first && base + 16 * c >= columns) break;
         float w[wide][2][4];
         read_weights(w, c, 0);  // under way while neighbours are pulled
-        float v[ROW_TILES][2][4];
-        neighbours.pull(v, buffer, bonds, tile, group, c);
+        float4 pulled[wide][ROW_TILES][2];
+        neighbours.pull(pulled, buffer, bonds, tile, group, c);
         matrix::Left a[ROW_TILES];
 #pragma unroll
-        for (int m = 0; m < ROW_TILES; m++) a[m] = matrix::left(v[m]);
+        for (int step = 0; step < wide * steps; step++) {
+            if (step % steps == 0)
 #pragma unroll
-        for (int p = 0; p < chunks; p += wide) {
+                for (int m = 0; m < ROW_TILES; m++) a[m] = matrix::left(pulled[step / steps][m]);
             matrix::Right b[wide][2];
 #pragma unroll
             for (int i = 0; i < wide; i++)
 #pragma unroll
                 for (int j = 0; j < 2; j++) b[i][j] = matrix::right(w[i][j]);
-            if (p + wide < chunks) read_weights(w, c, p + wide);
+            const int next = step + 1, p = step % steps * wide;
+            if (next < wide * steps) read_weights(w, c + next / steps, next % steps * wide);
             matrix::multiply_add<ROW_TILES, wide>([&](int m, int i) -> float(&)[2][4] { return sum.v[m][p + i]; }, a, b);
         }
     }
@@ -95,7 +99,7 @@ __device__ __forceinline__ void normalise(Features& z, const Parameters& p, cons
                     z.at(m, half, c, e) = x[e] * weight[e] + bias[e];
                 }
                 if (SAVE && row < tile.num_nodes) {
-                    store<true>(p.normalised + at_node(p, layer, tile.first_node), row, 4 * c + group.t, four(x));
+                    store_own<true>(p.normalised + at_node(p, layer, tile.first_node), group, first_row, m, half, c, four(x));
                     if (NORM == NORM_LAYER && c == 0 && group.t == 0)
                         p.deviations[size_t(layer) * p.num_nodes + tile.first_node + row] = deviation[m][half];
                 }
@@ -156,18 +160,10 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& group,
                     const bool there = row < tile.num_nodes;
                     float v[4] = {};
                     if (layer == 0 && p.num_features == HIDDEN) read_atoms(v, p, tile.first_node + row, there, 16 * c + 4 * group.t);
-                    input.set(m, half, c, layer > 0 && there ? load<true>(kept, row, 4 * c + group.t) : four(v));
+                    input.set(m, half, c, layer > 0 && there ? load_own<true>(kept, group, first_row, m, half, c) : four(v));
                 });
             }
-#pragma unroll
-            for (int c = 0; c < chunks; c++) {
-                float bias[4];
-                read_columns(bias, it.bias, group, c);
-#pragma unroll
-                for (int m = 0; m < ROW_TILES; m++)
-#pragma unroll
-                    for (int i = 0; i < 8; i++) h.at(m, i >> 2, c, i & 3) = bias[i & 3];
-            }
+            h.zero();
             if (layer == 0) {
                 for (int base = 0; base < p.num_features; base += width) {
                     group.sync();
@@ -184,7 +180,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& group,
                             read_atoms(v, p, tile.first_node + row, row < tile.num_nodes, base + 16 * c + 4 * group.t);
 #pragma unroll
                             for (int e = 0; e < 4; e++) v[e] *= scale;
-                            if (!large || row < tile.num_nodes) store<large>(source, row, 4 * c + group.t, four(v));
+                            if (!large || row < tile.num_nodes) store_own<large>(source, group, first, m, half, c, four(v));
                         });
                     }
                     group.sync();
@@ -192,6 +188,15 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& group,
                 }
             } else {
                 convolve<large, false>(h, neighbours, source, p.bonds, tile, group, it.weight, 0, HIDDEN);
+            }
+#pragma unroll
+            for (int c = 0; c < chunks; c++) {
+                float bias[4];
+                read_columns(bias, it.bias, group, c);
+                each_row([&](int m, int half) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++) h.at(m, half, c, e) = h.at(m, half, c, e) * neighbours.scale[m][half] + bias[e];
+                });
             }
             if (activated(p, layer)) {
                 if constexpr (NORM != NORM_NONE) normalise(h, p, group, tile, first_row, layer);
@@ -212,10 +217,10 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& group,
                     scaled[e] = is_last ? v[e] : v[e] * neighbours.scale[m][half];
                 }
                 const bool there = row < tile.num_nodes;
-                if (!large || there) store<large>(target, row, 4 * c + group.t, four(scaled));
-                if (large && RESIDUAL && there) store<true>(kept, row, 4 * c + group.t, four(v));
-                if (SAVE && there && !is_last) store<true>(p.inputs + at_node(p, layer, tile.first_node), row, 4 * c + group.t, four(v));
-                if (SAVE && POOL == POOL_MAX && there && is_last) store<true>(p.last + origin, row, 4 * c + group.t, four(v));
+                if (!large || there) store_own<large>(target, group, first_row, m, half, c, four(scaled));
+                if (large && RESIDUAL && there) store_own<true>(kept, group, first_row, m, half, c, four(v));
+                if (SAVE && there && !is_last) store_own<true>(p.inputs + at_node(p, layer, tile.first_node), group, first_row, m, half, c, four(v));
+                if (SAVE && POOL == POOL_MAX && there && is_last) store_own<true>(p.last + origin, group, first_row, m, half, c, four(v));
             });
         }
         group.sync();
@@ -233,6 +238,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     const Group group;
     float* buffer = reinterpret_cast<float*>(shared) + group.index * places * stride;
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
+    clear(p.pooled, size_t(__ldg(p.tile_ptr + p.num_tiles)) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
     for (int index = blockIdx.x + gridDim.x * group.index; index < p.num_tiles; index += gridDim.x * group.count) {
         const Tile tile = find_tile(p, index);
         if (tile.num_nodes <= places)

@@ -42,22 +42,25 @@ struct Columns {
     float v[sums][chunks][4];
 };
 
-// 16 atoms' inputs of a layer, transposed: rows in = 16 q + 2 g + half, contracted atoms first + 4 e + t
+// 16 atoms' inputs of a layer, transposed: rows in = 16 q + 2 g + half, contracted atoms first + 4 e + t. Beyond the tile the last atom
+// stands in: G is zero there.
 __device__ __forceinline__ void read_inputs(float (&v)[2][4], const Parameters& p, const Group& group, const Tile& tile, int layer, int q, int first) {
+    const int in = 16 * q + 2 * group.g, last = tile.num_nodes - 1;
+    if (layer > 0) {
+        const float* begin = p.inputs + at_node(p, layer - 1, tile.first_node) + in;
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        const int row = first + 4 * e + group.t, in = 16 * q + 2 * group.g;
-        float2 x = make_float2(0.0f, 0.0f);
-        if (row < tile.num_nodes) {
-            if (layer > 0) {
-                x = __ldg(reinterpret_cast<const float2*>(p.inputs + at_node(p, layer - 1, tile.first_node + row) + in));
-            } else {
-                const float* at = p.x + size_t(tile.first_node + row) * p.num_features + in;
-                if (in < p.num_features) x.x = __ldg(at);
-                if (in + 1 < p.num_features) x.y = __ldg(at + 1);
-            }
+        for (int e = 0; e < 4; e++) {
+            const float2 x = __ldg(reinterpret_cast<const float2*>(begin + min(first + 4 * e + group.t, last) * width));
+            v[0][e] = x.x, v[1][e] = x.y;
         }
-        v[0][e] = x.x, v[1][e] = x.y;
+    } else {
+        const float* begin = p.x + size_t(tile.first_node) * p.num_features + in;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float* at = begin + min(first + 4 * e + group.t, last) * p.num_features;
+            v[0][e] = in < p.num_features ? __ldg(at) : 0.0f;
+            v[1][e] = in + 1 < p.num_features ? __ldg(at + 1) : 0.0f;
+        }
     }
 }
 
@@ -70,7 +73,7 @@ __device__ __forceinline__ void weight_gradient(const Parameters& p, const Group
         for (int first_block = 0; first_block < chunks; first_block += most) {
             float d[most][2][4] = {};
             float v[2][4];
-            read_inputs(v, p, group, tile, layer, q, 0);
+            if (tile.num_nodes > 0) read_inputs(v, p, group, tile, layer, q, 0);
 #pragma unroll 1
             for (int first = 0; first < tile.num_nodes; first += 16) {
                 const matrix::Left a[1] = {matrix::left(v)};
@@ -84,10 +87,9 @@ __device__ __forceinline__ void weight_gradient(const Parameters& p, const Group
                         float w[2][4];
 #pragma unroll
                         for (int e = 0; e < 4; e++) {
-                            const int row = first + 4 * e + group.t, four = 4 * (first_block + i + k) + (group.g >> 1);
+                            const bool there = !large || first + 4 * e + group.t < tile.num_nodes;
                             float2 x = make_float2(0.0f, 0.0f);
-                            if (!large || row < tile.num_nodes)
-                                x = *reinterpret_cast<const float2*>(buffer + place<large>(row, four) + 2 * (group.g & 1));
+                            if (there) x = *reinterpret_cast<const float2*>(buffer + across_place<large>(group, first, e, first_block + i + k));
                             w[0][e] = x.x, w[1][e] = x.y;
                         }
                         b[k][0] = matrix::right(w[0]), b[k][1] = matrix::right(w[1]);

@@ -51,6 +51,11 @@ __device__ __forceinline__ Left left(const float (&v)[2][4]) {
     return a;
 }
 
+__device__ __forceinline__ Left left(const float4 (&rows)[2]) {
+    const float v[2][4] = {{rows[0].x, rows[0].y, rows[0].z, rows[0].w}, {rows[1].x, rows[1].y, rows[1].z, rows[1].w}};
+    return left(v);
+}
+
 // v[contracted index] of column g
 __device__ __forceinline__ Right right(const float (&v)[4]) {
     Right b;

@@ -19,13 +19,21 @@ struct Tile {
     int first_graph, end_graph, first_node, num_nodes;
 };
 
+// Which of its 8 neighbours in a row of shared memory a float4 changes places with. The swizzle keeps both ways of reading free of bank
+// conflicts: a row's four lanes side by side (products over features) and four rows side by side (products over nodes).
+__device__ __forceinline__ int swizzle(int row) { return (row & 1) << 2 | (row & 2); }
+
 struct Group {
     int index, count, warp, lane, g, t;
+    int corner;  // place of the lane's first float4 in the buffer
+    int across;  // place of columns 2 g, 2 g + 1 of row t
 
     __device__ Group() {
         const int thread = threadIdx.x;
         index = thread / (32 * WARPS), count = blockDim.x / (32 * WARPS), warp = thread / 32 % WARPS;
         lane = thread % 32, g = lane >> 2, t = lane & 3;
+        corner = row(0, 0) * stride + 4 * (t ^ swizzle(g));
+        across = t * stride + 4 * (g >> 1 ^ swizzle(t)) + 2 * (g & 1);
     }
     __device__ __forceinline__ void sync() const {
         if constexpr (WARPS == 1)
@@ -75,22 +83,35 @@ __device__ __forceinline__ void each_row(Body body) {
         for (int half = 0; half < 2; half++) body(m, half);
 }
 
-// Where float4 number `four` of a row is. In shared memory the swizzle keeps both ways of reading free of bank conflicts: a row's four
-// lanes side by side (products over features) and four rows side by side (products over nodes).
+// Where float4 number `four` of a row is.
 template <bool large>
 __device__ __forceinline__ int place(int row, int four) {
-    if constexpr (large) return row * width + 4 * four;
-    return row * stride + 4 * (four ^ (((row & 1) << 2) | (row & 2)));
+    return large ? row * width + 4 * four : row * stride + 4 * (four ^ swizzle(row));
+}
+// The same for a lane's own columns 16 c + 4 t of its rows, at a constant distance from its corner
+template <bool large>
+__device__ __forceinline__ int own_place(const Group& group, int first_row, int m, int half, int c) {
+    if constexpr (large) return (first_row + group.row(m, half)) * width + 16 * c + 4 * group.t;
+    return (group.corner ^ (c & 1) * 16) + (16 * m + 8 * half) * stride + (c >> 1) * 32;
+}
+// ... and for columns 16 c + 2 g, 2 g + 1 of row first + 4 e + t
+template <bool large>
+__device__ __forceinline__ int across_place(const Group& group, int first, int e, int c) {
+    if constexpr (large) return (first + 4 * e + group.t) * width + 16 * c + 2 * group.g;
+    return (group.across ^ (c & 1) * 16) + (first + 4 * e) * stride + (c >> 1) * 32;
 }
 template <bool large>
 __device__ __forceinline__ float4 load(const float* buffer, int row, int four) {
     return *reinterpret_cast<const float4*>(buffer + place<large>(row, four));
 }
 template <bool large>
-__device__ __forceinline__ void store(float* buffer, int row, int four, float4 value) {
-    *reinterpret_cast<float4*>(buffer + place<large>(row, four)) = value;
+__device__ __forceinline__ float4 load_own(const float* buffer, const Group& group, int first_row, int m, int half, int c) {
+    return *reinterpret_cast<const float4*>(buffer + own_place<large>(group, first_row, m, half, c));
 }
-
+template <bool large>
+__device__ __forceinline__ void store_own(float* buffer, const Group& group, int first_row, int m, int half, int c, float4 value) {
+    *reinterpret_cast<float4*>(buffer + own_place<large>(group, first_row, m, half, c)) = value;
+}
 __device__ __forceinline__ void add(float4& sum, const float4& x) { sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w; }
 
 // The batch's bonds, counted within a tile.
@@ -151,25 +172,24 @@ struct Neighbours {
         more = any_lane(beyond);
     }
 
-    // v[m][half] = columns 16 c + 4 t + 0 .. 3 of D^-1/2 (A + I) times the buffer, for the warp's rows
-    __device__ __forceinline__ void pull(float (&v)[ROW_TILES][2][4], const float* buffer, const Bonds& bonds, const Tile& tile,
+    // total[i][m][half] = columns 16 (c + i) + 4 t + 0 .. 3 of (A + I) times the buffer, for the warp's rows; c even
+    __device__ __forceinline__ void pull(float4 (&total)[wide][ROW_TILES][2], const float* buffer, const Bonds& bonds, const Tile& tile,
                                          const Group& group, int c) const {
-        const int four = 4 * c + group.t;
-        float4 total[ROW_TILES][2];
         each_row([&](int m, int half) {
-            const int row = group.row(m, half);
-            const bool own = SELF_LOOPS && (!large || first_row + row < tile.num_nodes);
-            total[m][half] = own ? load<large>(buffer, (large ? first_row : 0) + row, four) : nothing();
+            const bool own = SELF_LOOPS && (!large || first_row + group.row(m, half) < tile.num_nodes);
+#pragma unroll
+            for (int i = 0; i < wide; i++) total[i][m][half] = own ? load_own<large>(buffer, group, first_row, m, half, c + i) : nothing();
         });
         if constexpr (!large) {
+            const char* begin = reinterpret_cast<const char*>(buffer) + (c >> 1) * 128;
 #pragma unroll
-            for (int slot = 0; slot < 4; slot++) each_row([&](int m, int half) {
-                const uint32 offset = near[m][half][slot >> 1] >> 16 * (slot & 1) & none;
-                if (offset != none) {
-                    const char* at = reinterpret_cast<const char*>(buffer) + (offset ^ (c & 1) << 6) + (c >> 1) * 128;
-                    add(total[m][half], *reinterpret_cast<const float4*>(at));
-                }
-            });
+            for (int slot = 0; slot < 4; slot++)
+#pragma unroll
+                for (int i = 0; i < wide; i++)  // outside the rows, so that each load has a predicate and none waits behind a branch
+                    each_row([&](int m, int half) {
+                        const uint32 offset = near[m][half][slot >> 1] >> 16 * (slot & 1) & none;
+                        if (offset != none) add(total[i][m][half], *reinterpret_cast<const float4*>(begin + (offset ^ i << 6)));
+                    });
         }
         if (large || more) each_row([&](int m, int half) {
             const int row = first_row + group.row(m, half);
@@ -177,15 +197,12 @@ struct Neighbours {
                 const int end = bonds.end(tile, row);
 #pragma unroll 1
                 for (int bond = bonds.begin(tile, row) + (large ? 0 : 4); bond < end; bond++) {
-                    const int neighbour = bonds.source(tile, bond);
-                    if (!SELF_LOOPS || neighbour != row) add(total[m][half], load<large>(buffer, large ? neighbour : neighbour & (places - 1), four));
+                    const int neighbour = bonds.source(tile, bond), at = large ? neighbour : neighbour & (places - 1);
+                    if (SELF_LOOPS && neighbour == row) continue;
+#pragma unroll
+                    for (int i = 0; i < wide; i++) add(total[i][m][half], load<large>(buffer, at, 4 * (c + i) + group.t));
                 }
             }
-        });
-        each_row([&](int m, int half) {
-            const float4& sum = total[m][half];
-            const float s = scale[m][half];
-            v[m][half][0] = s * sum.x, v[m][half][1] = s * sum.y, v[m][half][2] = s * sum.z, v[m][half][3] = s * sum.w;
         });
     }
 };

@@ -121,7 +121,7 @@ class _Parameters(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed", "pooled", "inputs", "normalised")),
         *((name, ctypes.c_uint64) for name in ("deviations", "masks", "last", "arrivals", "scratch", "grad_pooled", "grad_x", "partial")),
-        *((name, ctypes.c_int32) for name in ("num_nodes", "num_features", "num_layers", "num_tiles")),
+        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "num_layers", "num_tiles")),
         ("dropout_threshold", ctypes.c_uint32),
         ("dropout_scale", ctypes.c_float),
         ("eps", ctypes.c_float),
@@ -142,6 +142,7 @@ def _parameters(inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients: 
         for name, offset in Saved(inputs).offsets.items():
             setattr(parameters, name, saved.data_ptr() + offset)
     parameters.scratch = scratch.data_ptr()
+    parameters.num_graphs = inputs.num_graphs
     parameters.num_nodes, parameters.num_features = inputs.x.shape
     parameters.num_layers = inputs.num_layers
     assert inputs.tile_ptr is not None

@@ -29,6 +29,7 @@
 
 using uint32 = std::uint32_t;
 using uint64 = unsigned long long;
+using std::min;
 using std::size_t;
 struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };

@@ -136,10 +136,25 @@ def test_sums_of_gradients_beyond_shared_memory(emulate):
         check(inputs)
 
 
-def test_tiles_of_padded_batches_may_be_empty(emulate):
+@pytest.mark.parametrize("with_tiles", [True, False])
+def test_padded_batches(emulate, with_tiles):
+    """Room for molecules, atoms, bonds and tiles beyond those in use: zero in outputs, no weight in gradients."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 2)
     tiles = next_fit(inputs.ptr)
-    check(inputs._replace(tile_ptr=torch.cat([tiles, tiles[-1:], tiles[-1:]])))
+    grad = torch.sin(torch.arange(32.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 32)
+    expected = run_emulated(inputs, grad[: len(SIZES)])
+    junk = torch.full((7, 11), torch.nan)
+    padded = inputs._replace(
+        x=torch.cat([inputs.x.detach(), junk]).requires_grad_(),
+        ptr=torch.cat([inputs.ptr, inputs.ptr[-1:], inputs.ptr[-1:]]),
+        rowptr=torch.cat([inputs.rowptr, inputs.rowptr[-1:].expand(7)]),
+        col=torch.cat([inputs.col, torch.zeros(9, dtype=torch.int32)]),
+        tile_ptr=torch.cat([tiles, tiles[-1:], tiles[-1:]]) if with_tiles else None,
+    )
+    pooled, gradients = run_emulated(padded, grad)
+    assert torch.equal(pooled, torch.cat([expected[0], torch.zeros(2, 32)]))
+    assert torch.equal(gradients.pop("x"), torch.cat([expected[1].pop("x"), torch.zeros(7, 11)]))
+    assert all(torch.equal(gradients[name], expected[1][name]) for name in gradients)
 
 
 def test_next_fit_keeps_molecules_whole():
