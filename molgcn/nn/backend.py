@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from molgcn.errors import UserError
 from molgcn.ops import HAS_CPU_EXTENSION
+from molgcn.ops.gcn_stack_plan import MAX_HIDDEN
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
@@ -35,18 +36,24 @@ class Backend(Protocol):
         ...
 
 
-def resolve_backend(name: str) -> Backend:
-    """The backend called `name`; "auto" is fused where its operators can run, else pyg.
+def resolve_backend(name: str, norm: str | None = None, hidden_channels: int = 1) -> Backend:
+    """The backend called `name`; "auto" is fused where its operators can train such a model on this machine, else pyg.
+
+    Args:
+        name: auto, fused or pyg.
+        norm: the model's norm: with a GPU, "auto" takes pyg for batch norm.
+        hidden_channels: the model's width: with a GPU, "auto" takes pyg beyond what the operator holds on chip.
 
     Raises:
         UserError: for an unknown name, or a backend that this machine does not have.
     """
     if name not in BACKENDS:
         raise UserError(f"backend={name} is unknown. Expected one of {', '.join(BACKENDS)}.")
-    runs_fused = HAS_CPU_EXTENSION or torch.cuda.is_available()
-    if name == "fused" and not runs_fused:
+    cuda = torch.cuda.is_available()
+    if name == "fused" and not (HAS_CPU_EXTENSION or cuda):
         raise UserError(NO_EXTENSION)
-    return import_module("molgcn.nn.fused" if name != "pyg" and runs_fused else "molgcn.nn.pyg")
+    trains = norm != "batch" and hidden_channels <= MAX_HIDDEN if cuda else HAS_CPU_EXTENSION
+    return import_module("molgcn.nn.fused" if name == "fused" or (name == "auto" and trains) else "molgcn.nn.pyg")
 
 
 def check_strategy(strategy: str, backend: str) -> str:

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from molgcn.errors import UserError
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
-from molgcn.ops.gcn_stack_plan import Plan, Saved, backward_plan, forward_plan, next_fit
+from molgcn.ops.gcn_stack_plan import MAX_HIDDEN, Plan, Saved, backward_plan, forward_plan, next_fit
 from molgcn.ops.launch import Kernel, gpu, kernel
 
 STRATEGIES = ("auto", "stack")
-MAX_HIDDEN = 256
 MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
 _NORMS = (None, "layer", "batch")
 _POINTERS = 10  # of `struct Layer`

@@ -12,6 +12,7 @@ from torch import Tensor
 from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.launch import Gpu
 
+MAX_HIDDEN = 256
 PLACES = 64  # node places of a tile
 _BLOCK_FLOATS = 256  # one 16 x 16 block of a weight gradient
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's

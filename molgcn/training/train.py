@@ -51,8 +51,9 @@ def train(config: Config, folder: Path) -> RunResult:
     """
     _quieten()
     seed_everything(config.seed, workers=True, verbose=False)
-    data = MoleculeDataModule(config.dataset, config.loader, resolve_backend(config.backend.name).name, config.seed)
-    module = _module(config, data)
+    backend = resolve_backend(config.backend.name, config.model.norm, config.model.hidden_channels).name
+    data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed)
+    module = build_module(config, data)
     checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)
     resumed = load_checkpoint(checkpoint.last_path) if checkpoint.last_path.exists() else None
     if config.ckpt_path is not None and resumed is None:
@@ -92,7 +93,8 @@ def _quieten() -> None:
     warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated.*")
 
 
-def _module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
+def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
+    """The untrained module of a configuration, sized and scaled for the data."""
     molecules = data.dataset.molecules
     mean, std = data.target_statistics()
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew

@@ -10,7 +10,7 @@ from molgcn.data.feed_cuda import ResidentFeed, StagedFeed
 from molgcn.data.loader import PackedLoader, PyGLoader
 from molgcn.errors import UserError
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(params=KINDS, ids=str)

@@ -1,0 +1,34 @@
+import pytest
+
+from molgcn.errors import UserError
+from molgcn.nn import backend
+from molgcn.nn.backend import check_strategy, resolve_backend
+
+
+@pytest.mark.parametrize(
+    ("extension", "cuda", "norm", "hidden", "expected"),
+    [
+        (True, False, "batch", 64, "fused"),
+        (False, False, None, 64, "pyg"),
+        (True, True, "layer", 64, "fused"),
+        (True, True, "batch", 64, "pyg"),
+        (True, True, None, 4096, "pyg"),
+        (False, True, None, 64, "fused"),
+    ],
+)
+def test_auto_is_what_can_train_the_model(extension, cuda, norm, hidden, expected, monkeypatch):
+    monkeypatch.setattr(backend, "HAS_CPU_EXTENSION", extension)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
+    assert resolve_backend("auto", norm, hidden).name == expected
+    assert resolve_backend("pyg", norm, hidden).name == "pyg"
+
+
+def test_what_is_missing_is_said(monkeypatch):
+    monkeypatch.setattr(backend, "HAS_CPU_EXTENSION", False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="pip install -e"):
+        resolve_backend("fused")
+    with pytest.raises(UserError, match="backend=dgl is unknown"):
+        resolve_backend("dgl")
+    with pytest.raises(UserError, match="has only auto"):
+        check_strategy("edge", "pyg")

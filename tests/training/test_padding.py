@@ -1,0 +1,59 @@
+"""A padded batch (full shape, empty places at its end) gives the loss, metrics and batch statistics of the batch itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from molgcn.config import TrainingConfig
+from molgcn.data import PackedMolecules
+from molgcn.data.loader import PackedLoader
+from molgcn.nn import GCN
+from molgcn.training.losses import masked_loss
+from molgcn.training.metrics import TargetMetrics
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(scope="module")
+def molecules() -> PackedMolecules:
+    smiles = [text for n in range(1, 12) for text in (f"{'C' * n}O", f"N{'C' * n}", f"C1CC1{'C' * n}F")]
+    targets = torch.randn(len(smiles), 2, generator=torch.Generator().manual_seed(0)).numpy()
+    targets[::5, 1] = float("nan")
+    return PackedMolecules.from_smiles(smiles, targets, features="qm9")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("norm", "pool"), [(None, "mean"), ("batch", "mean"), ("batch", "sum"), ("layer", "max")])
+def test_empty_places_weigh_nothing(device, norm, pool, molecules):
+    if device == "cuda" and norm == "batch":
+        norm = "layer"  # batch norm is trained by PyG's layers on a GPU
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(GCN(11, 16, 3, 2, backend="fused", norm=norm, pool=pool, residual=True, last_activation=True).to(device))
+    loss, results = masked_loss(TrainingConfig(loss="mse")), []
+    loader = PackedLoader(molecules, 10, shuffle=True, seed=3, device=device)
+    sizes = []
+    for batch in loader:
+        sizes.append(batch.num_graphs)
+        results.clear()
+        for model, form in zip(models, (batch, batch.padded), strict=True):
+            model.zero_grad()
+            prediction = model(form)
+            total, count = loss(prediction, form.targets)
+            (total / count).backward()
+            metrics = TargetMetrics(("a", "b")).to(device)
+            metrics.update(prediction.detach(), form.targets)
+            results.append((total.item(), int(count), metrics.compute(torch.ones(2)), [p.grad.clone() for p in model.parameters()]))
+        assert batch.padded.num_graphs == 10
+        assert torch.isnan(batch.padded.targets[batch.num_graphs :]).all()
+        (total, count, metric, gradients), (padded_total, padded_count, padded_metric, padded_gradients) = results
+        assert count == padded_count
+        assert padded_total == pytest.approx(total, rel=1e-6)
+        assert padded_metric == pytest.approx(metric, rel=1e-5, nan_ok=True)
+        for mine, theirs in zip(padded_gradients, gradients, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+    assert sizes == [10, 10, 10, 3]
+    for (name, mine), theirs in zip(models[1].state_dict().items(), models[0].state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-7, msg=name)
