@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from importlib.resources import as_file, files
 from pathlib import Path
 
 from molgcn.data.config import DatasetConfig, nearest
 from molgcn.data.sources.base import Source
 from molgcn.data.sources.csv import open_table
 from molgcn.errors import UserError
+from molgcn.resources import resource
 
 UNITS = {"logp": "", "mr": "cm^3/mol", "tpsa": "A^2"}
 
 
 def builtin_path() -> Path:
-    """The CSV of the built-in molecules: molgcn/_molecules in an installed package, data/ in a checkout.
+    """The CSV of the built-in molecules.
 
     Raises:
-        UserError: when neither exists.
+        UserError: when it is missing.
     """
-    for folder in (files("molgcn") / "_molecules", files("molgcn") / ".." / "data"):
-        with as_file(folder / "molecules.csv") as path:
-            if path.is_file():
-                return path.resolve()
+    path = resource("data") / "molecules.csv"
+    if path.is_file():
+        return path
     raise UserError("The built-in molecules are missing from this installation. Install molgcn again, or use dataset=csv.")
 
 
