@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger
 
 from molgcn.errors import UserError
@@ -59,7 +60,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
             logger=loggers,
             default_root_dir=str(folder),
             plugins=[AtomicCheckpointIO()],
-            enable_checkpointing=True,
+            enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
             use_distributed_sampler=False,
         )
     except (MisconfigurationException, ValueError, TypeError) as error:
