@@ -43,8 +43,8 @@ def train(config: Config, folder: Path) -> RunResult:
     """Trains, tests the best weights and writes the results into `folder`.
 
     The folder gets `config.yaml`, `provenance.json`, `splits.json`, `skipped.csv` (if rows were left out), `checkpoints/best.ckpt` and
-    `last.ckpt`, `metrics.csv`, and with `training.report` also `predictions_test.csv`, `learning_curve.png` and `parity.png`. A folder with
-    `checkpoints/last.ckpt` is resumed.
+    `last.ckpt`, `metrics.csv`, and with `training.report` also `predictions_test.csv`, `learning_curve.png` and `parity.png`. With
+    `config.resume` the run in `folder` goes on from its `last.ckpt`.
 
     Raises:
         UserError: for every mistake in the configuration or its data.
@@ -55,7 +55,9 @@ def train(config: Config, folder: Path) -> RunResult:
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed)
     module = build_module(config, data)
     checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)
-    resumed = load_checkpoint(checkpoint.last_path) if checkpoint.last_path.exists() else None
+    if config.resume is None and checkpoint.last_path.exists():
+        raise UserError(f"{folder} already holds a run. Continue it with resume={folder}, or choose another folder with hydra.run.dir=.")
+    resumed = load_checkpoint(checkpoint.last_path) if config.resume is not None else None
     if config.ckpt_path is not None and resumed is None:
         _start_from(module, Path(config.ckpt_path))
     _write_inputs(config, folder, data, module, resumed)
@@ -158,6 +160,7 @@ def _write_inputs(
     if data.dataset.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped)
     if resumed is None:
+        (folder / "metrics.csv").unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
         path.write_text(json.dumps(provenance(data.dataset.data_hash, device, config.seed), indent=2) + "\n")
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_every_checkpoint_leads_to_the_same_end(variant, tmp_path, small_config,
     for copy in copies:
         with open(copy / "metrics.csv", "a") as file:
             file.write("9,9,written after the checkpoint\n")
-        resumed = train(config, copy)
+        resumed = train(replace(config, resume=str(copy)), copy)
         assert_same_run(copy, tmp_path / "run")
         assert resumed.metrics == pytest.approx(finished.metrics, abs=0, rel=0, nan_ok=True)
 
@@ -155,7 +156,16 @@ def test_resume_mistakes(tmp_path, monkeypatch):
 def test_changed_data_is_refused(tmp_path, small_config):
     train(small_config(trainer={"max_epochs": 1}), tmp_path / "run")
     with pytest.raises(UserError, match="has changed since the run was interrupted"):
-        train(small_config(dataset={"subset": 301}), tmp_path / "run")
+        train(small_config(dataset={"subset": 301}, resume=str(tmp_path / "run")), tmp_path / "run")
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path, small_config):
+    config = small_config(trainer={"max_epochs": 1})
+    train(config, tmp_path / "run")
+    before = weights(tmp_path / "run")
+    with pytest.raises(UserError, match="already holds a run"):
+        train(config, tmp_path / "run")
+    assert all(torch.equal(before[key], tensor) for key, tensor in weights(tmp_path / "run").items())
 
 
 def test_another_architecture_is_refused(tmp_path, small_config):

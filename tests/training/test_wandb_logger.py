@@ -187,7 +187,7 @@ def test_runs_of_one_process_are_apart_and_finished(runs, small_config, tmp_path
 def test_a_resumed_run_continues_its_own(runs, small_config, tmp_path, monkeypatch):
     monkeypatch.setattr(wandb, "login", lambda **_: True)
     train(small_config(logger={"name": "wandb"}, trainer={"max_epochs": 1}), tmp_path)
-    train(small_config(logger={"name": "wandb"}), tmp_path)
+    train(small_config(logger={"name": "wandb"}, resume=str(tmp_path)), tmp_path)
     first, second = runs
     assert first.id == second.id == (tmp_path / "wandb_id.txt").read_text()
     assert second.options["resume"] == "allow"
