@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "max_steps": {"trainer": {"max_steps": 17, "max_epochs": -1}, "model": {"dropout": 0.2}},
     "early_stopping": {"callbacks": {"early_stopping_patience": 1, "early_stopping_min_delta": 10.0}},
     "validation_within_epoch": {"trainer": {"val_check_interval": 3}, "scheduler": {"name": "plateau", "patience": 0}},
+    "fused": {"backend": {"name": "fused"}, "model": {"dropout": 0.1}},
     "packed_loader": {"loader": {"name": "packed"}, "model": {"dropout": 0.1}},
     "warmup_sgd": {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9}, "scheduler": {"name": "cosine", "warmup_epochs": 1.5}},
 }
