@@ -151,6 +151,8 @@ void backward(const Arguments& a, const std::array<Address, 2>& pooled_and_x, co
 
 }  // namespace
 
+const std::string& instruction_set_in_use() { return in_use().name; }
+
 void bind_gcn_stack(nb::module_& m) {
     nb::class_<Arguments>(m, "StackArguments")
         .def("__init__", [](Arguments* self, std::array<int64_t, 7> sizes, std::array<Address, 5> tensors, std::array<Addresses, 6> parameters,

@@ -8,6 +8,7 @@ namespace nb = nanobind;
 namespace molgcn {
 void bind_gcn_stack(nb::module_& m);
 void bind_collate(nb::module_& m);
+void bind_gcn_conv(nb::module_& m);
 }
 
 NB_MODULE(_cpu, m) {
@@ -15,4 +16,5 @@ NB_MODULE(_cpu, m) {
     m.def("max_threads", &omp_get_max_threads, "Threads that OpenMP would use by default.");
     molgcn::bind_gcn_stack(m);
     molgcn::bind_collate(m);
+    molgcn::bind_gcn_conv(m);
 }

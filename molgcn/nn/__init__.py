@@ -1,5 +1,19 @@
-"""Models; the backend chooses their layers' implementation."""
+"""Models; the backend chooses their layers' implementation. And `FusedGCNConv`, a layer for PyG's own models."""
+
+from typing import TYPE_CHECKING, Any
 
 from molgcn.nn.gcn import GCN
 
-__all__ = ["GCN"]
+if TYPE_CHECKING:
+    from molgcn.nn.conv import FusedGCNConv as FusedGCNConv
+
+__all__ = ["GCN", "FusedGCNConv"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports PyG only when its layer is asked for."""
+    if name == "FusedGCNConv":
+        from molgcn.nn.conv import FusedGCNConv
+
+        return FusedGCNConv
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

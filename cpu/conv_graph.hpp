@@ -1,0 +1,122 @@
+// A graph's edges ordered by the node that they are summed at, the weights of Â, and the gradient through them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+namespace molgcn {
+
+// Rows in order, each with its entries; `edge` is an entry's place in the edge list, -1 for a loop that was added.
+struct Rows32 {
+    int64_t* rowptr;
+    int32_t* col;
+    int32_t* edge;
+};
+
+// A stable counting sort of num_edges edges by `row`, into `out`; rows are shared out among threads, each of which reads all edges.
+//
+// With add_loops the edges from a node to itself are left out and every row ends with one loop: the last of those edges, or an added one.
+// Throws std::out_of_range for a node outside 0 .. num_nodes - 1.
+template <typename Index>
+void sort_edges(const Index* row, const Index* col, int64_t num_edges, int64_t num_nodes, bool add_loops, int num_threads, const Rows32& out) {
+    std::vector<int32_t> loop(add_loops ? num_nodes : 0, -1);
+    std::fill(out.rowptr, out.rowptr + num_nodes + 1, int64_t{0});
+    const int threads = int(std::clamp<int64_t>(num_edges >> 15, 1, num_threads));
+    bool outside = false;
+#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(|| : outside)
+    for (int t = 0; t < threads; t++) {
+        const int64_t first = num_nodes * t / threads, last = num_nodes * (t + 1) / threads;
+        for (int64_t e = 0; e < num_edges; e++) {
+            const int64_t r = row[e], c = col[e];
+            outside = outside || uint64_t(r) >= uint64_t(num_nodes) || uint64_t(c) >= uint64_t(num_nodes);
+            if (r < first || r >= last) continue;
+            if (add_loops && r == c) loop[r] = int32_t(e);
+            else out.rowptr[r + 1]++;
+        }
+    }
+    if (outside) throw std::out_of_range("edge_index has a node outside 0 .. number of rows of x - 1");
+    for (int64_t i = 0; i < num_nodes; i++) out.rowptr[i + 1] += out.rowptr[i] + add_loops;
+    std::vector<int64_t> next(out.rowptr, out.rowptr + num_nodes);
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int t = 0; t < threads; t++) {
+        const int64_t first = num_nodes * t / threads, last = num_nodes * (t + 1) / threads;
+        for (int64_t e = 0; e < num_edges; e++) {
+            const int64_t r = row[e];
+            if (r < first || r >= last || (add_loops && r == int64_t(col[e]))) continue;
+            const int64_t at = next[r]++;
+            out.col[at] = int32_t(col[e]);
+            out.edge[at] = int32_t(e);
+        }
+        for (int64_t i = first; add_loops && i < last; i++) {
+            out.col[next[i]] = int32_t(i);
+            out.edge[next[i]] = loop[i];
+        }
+    }
+}
+
+// The entries of Â, ordered by target, and what its gradient needs.
+template <typename T>
+struct Normalised {
+    int64_t num_nodes;
+    const int64_t* rowptr;
+    const int32_t* col;
+    const int32_t* edge;
+    const T* edge_weight;  // by edge, or null for ones
+    T loop_weight;         // of added loops
+
+    T raw(int64_t entry) const {
+        if (edge[entry] < 0) return loop_weight;
+        return edge_weight == nullptr ? T(1) : edge_weight[edge[entry]];
+    }
+
+    // scale[i] = (sum of row i)^-1/2, 0 for a sum of 0 (as PyG's gcn_norm), and weight = scale[col] * raw * scale[row]; scale null: raw.
+    void weights(int num_threads, T* scale, T* weight) const {
+        if (scale != nullptr) {
+#pragma omp parallel for num_threads(num_threads)
+            for (int64_t i = 0; i < num_nodes; i++) {
+                T degree = 0;
+                for (int64_t e = rowptr[i]; e < rowptr[i + 1]; e++) degree += raw(e);
+                scale[i] = degree == T(0) ? T(0) : T(1) / std::sqrt(degree);
+            }
+        }
+#pragma omp parallel for num_threads(num_threads)
+        for (int64_t i = 0; i < num_nodes; i++) {
+            for (int64_t e = rowptr[i]; e < rowptr[i + 1]; e++) {
+                weight[e] = scale == nullptr ? raw(e) : scale[col[e]] * raw(e) * scale[i];
+            }
+        }
+    }
+
+    // The gradient of every edge that has an entry; grad_edges [num_edges] comes zeroed.
+    //
+    // With v = s_c w s_r and s = d^-1/2: dL/dw = g s_c s_r + dL/dd_r, and dL/dd = -s^3 / 2 (sum over the row of g w s_c + sum over the
+    // column of g w s_r). `by_source` lists the entries of each column, as places in this order.
+    void gradient(int num_threads, const T* scale, const T* grad_entries, const int64_t* by_source_rowptr, const int32_t* by_source_col,
+                  const int32_t* by_source_entry, T* grad_edges) const {
+        std::vector<T> grad_degree(scale == nullptr ? 0 : num_nodes);
+        if (scale != nullptr) {
+#pragma omp parallel for num_threads(num_threads)
+            for (int64_t i = 0; i < num_nodes; i++) {
+                T total = 0;
+                for (int64_t e = rowptr[i]; e < rowptr[i + 1]; e++) total += grad_entries[e] * raw(e) * scale[col[e]];
+                for (int64_t k = by_source_rowptr[i]; k < by_source_rowptr[i + 1]; k++) {
+                    const int64_t e = by_source_entry[k];
+                    total += grad_entries[e] * raw(e) * scale[by_source_col[k]];
+                }
+                grad_degree[i] = T(-0.5) * scale[i] * scale[i] * scale[i] * total;
+            }
+        }
+#pragma omp parallel for num_threads(num_threads)
+        for (int64_t i = 0; i < num_nodes; i++) {
+            for (int64_t e = rowptr[i]; e < rowptr[i + 1]; e++) {
+                if (edge[e] < 0) continue;
+                grad_edges[edge[e]] = scale == nullptr ? grad_entries[e] : grad_entries[e] * scale[col[e]] * scale[i] + grad_degree[i];
+            }
+        }
+    }
+};
+
+}  // namespace molgcn

@@ -1,0 +1,29 @@
+"""The oracle of `molgcn::gcn_conv`: plain PyTorch in any dtype, differentiable as often as wanted, slow."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from molgcn.ops.gcn_conv import ConvInputs
+
+
+def gcn_conv_reference(inputs: ConvInputs) -> Tensor:
+    """What :func:`molgcn.ops.gcn_conv` returns; same arguments."""
+    x, num_nodes = inputs.x, inputs.x.shape[0]
+    source, target = inputs.edge_index.flip(0) if inputs.reverse else inputs.edge_index
+    weight = x.new_ones(source.shape[0]) if inputs.edge_weight is None else inputs.edge_weight
+    if inputs.add_self_loops:
+        nodes = torch.arange(num_nodes, device=x.device)
+        loops, bonds = (source == target).nonzero()[:, 0], (source != target).nonzero()[:, 0]
+        last = torch.full_like(nodes, -1).scatter_reduce(0, source[loops], loops, "amax")
+        added = x.new_full((num_nodes,), inputs.loop_weight)
+        own = torch.where(last < 0, added, torch.cat([weight, weight.new_zeros(1)])[last])
+        source, target = torch.cat([source[bonds], nodes]), torch.cat([target[bonds], nodes])
+        weight = torch.cat([weight[bonds], own])
+    if inputs.normalize:
+        degree = x.new_zeros(num_nodes).index_add(0, target, weight)
+        scale = torch.where(degree == 0, 0.0, torch.where(degree == 0, 1.0, degree) ** -0.5)
+        weight = scale[source] * weight * scale[target]
+    out = x.new_zeros(num_nodes, inputs.weight.shape[0]).index_add(0, target, weight[:, None] * (x @ inputs.weight.T)[source])
+    return out if inputs.bias is None else out + inputs.bias
