@@ -125,9 +125,9 @@ class FusedGCNConv(GCNConv):
     def __repr__(self) -> str:
         return f"GCNConv({self.in_channels}, {self.out_channels})"
 
-    def __prepare_scriptable__(self) -> GCNConv:  # noqa: PLW3201 - the name that torch.jit.script asks for
-        twin = copy.copy(self)
-        twin.__class__ = GCNConv
+    def __prepare_scriptable__(self) -> GCNConv:
+        twin = GCNConv(self.in_channels, self.out_channels)  # makes the class's own scriptable methods
+        vars(twin).update(copy.copy(vars(self)))
         return twin
 
 
