@@ -29,8 +29,8 @@ class FusedGCNConv(GCNConv):
     PyG (2.7, 2.8) computes :math:`A + I`. Existing self-loops are not doubled; `edge_weight` has a gradient.
 
     The edges may be in any order. They are sorted when a tensor `edge_index` is first seen, and the result serves all layers and epochs
-    that are given the same tensor, until it is written to through PyTorch (writing through NumPy or `.data` goes unnoticed) or freed. It takes
-    20 bytes an edge, 8 more for float32 weights of the entries (16 for float64).
+    that are given the same tensor, until it is freed or written to through PyTorch (writing through NumPy or `.data` goes unnoticed). It
+    takes 20 bytes an edge, and 8 more for float32 weights of the entries, 16 for float64.
 
     What is computed by the operator: dense float32 or float64 `x` [N, F] with int64 `edge_index` [2, E] and sum aggregation, on the CPU
     where the C++ extension was built. Everything else (sparse matrices, static graphs [B, N, F], other aggregations, autocast, hooks on
@@ -54,6 +54,7 @@ class FusedGCNConv(GCNConv):
     """
 
     _own_messages = False
+    _cached_edge_index: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -72,9 +73,7 @@ class FusedGCNConv(GCNConv):
         normalize, add_self_loops = self.normalize, self.add_self_loops
         if self.cached and normalize:
             if self._cached_edge_index is None:
-                self._cached_edge_index = gcn_norm(
-                    edge_index, edge_weight, x.shape[0], self.improved, add_self_loops, self.flow, x.dtype
-                )
+                self._cached_edge_index = gcn_norm(edge_index, edge_weight, x.shape[0], self.improved, add_self_loops, self.flow, x.dtype)
             edge_index, edge_weight = self._cached_edge_index
             normalize = add_self_loops = False
         return gcn_conv(

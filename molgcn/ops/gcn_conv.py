@@ -155,7 +155,7 @@ def _differentiable_gradients(grad_out: Tensor, wanted: list[bool], inputs: Conv
     """The gradients by plain PyTorch, which can be differentiated again."""
     from molgcn.ops.gcn_conv_reference import gcn_conv_reference
 
-    leaves = [inputs[place] for place, want in zip(_PLACES, wanted, strict=True) if want]
+    leaves: list[Any] = [inputs[place] for place, want in zip(_PLACES, wanted, strict=True) if want]
     out = gcn_conv_reference(inputs)
     found = iter(torch.autograd.grad(out, leaves, grad_out, create_graph=True, allow_unused=True))
     return [next(found) if want else None for want in wanted]

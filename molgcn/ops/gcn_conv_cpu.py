@@ -30,7 +30,10 @@ def _backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor,
     inputs, grad_out = _contiguous(args), grad_out.contiguous()
     gradients = empty_gradients(grad_out, wanted, *inputs)
     entries, sizes, tensors = _entries(inputs), _sizes(inputs), _tensors(inputs)
-    addresses = (grad_out.data_ptr(), *(_address(gradient if want else None) for gradient, want in zip(gradients[:3], wanted, strict=False)))
+    addresses = (
+        grad_out.data_ptr(),
+        *(_address(gradient if want else None) for gradient, want in zip(gradients[:3], wanted, strict=False)),
+    )
     _BACKWARD[inputs.x.dtype](sizes, tensors, entries.transposed, addresses)
     if wanted[3]:
         _edge_gradient(inputs, grad_out, entries, gradients[3].zero_())

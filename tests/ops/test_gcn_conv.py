@@ -78,7 +78,9 @@ def test_float64_and_float32(in_channels, out_channels, weighted, normalize, ins
         inputs = random_inputs(90, 300, in_channels, out_channels, seed=number, bias=number > 0, **options)
         expected = run(gcn_conv_reference, inputs)
         assert worst(run(gcn_conv, inputs), expected) < 1e-13
-        single = ConvInputs(*(value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs))
+        single = ConvInputs(
+            *(value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs)
+        )
         assert worst(run(gcn_conv, single), run(gcn_conv_reference, double(single))) < 1e-5
 
 
@@ -183,9 +185,7 @@ def builds(monkeypatch):
     """Counts the graphs that are made."""
     made = []
     build = conv_graph.ConvGraph.build.__func__
-    monkeypatch.setattr(
-        conv_graph.ConvGraph, "build", classmethod(lambda cls, *args: made.append(args[1:]) or build(cls, *args))
-    )
+    monkeypatch.setattr(conv_graph.ConvGraph, "build", classmethod(lambda cls, *args: made.append(args[1:]) or build(cls, *args)))
     return made
 
 
