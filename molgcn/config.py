@@ -104,9 +104,7 @@ class TrainingConfig:
     report: bool = True
 
     def __post_init__(self) -> None:
-        """Checks the ranges, and what this version has."""
-        if self.captured is True:
-            raise UserError("training.captured=true is not in this version. Use training.captured=auto, which takes the best there is.")
+        """Checks the ranges."""
         _require(self.huber_delta > 0, "training.huber_delta", self.huber_delta, "a number above 0")
         clip = self.gradient_clip_norm
         _require(clip is None or clip > 0, "training.gradient_clip_norm", clip, "a number above 0, or null for no clipping")

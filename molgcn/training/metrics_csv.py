@@ -22,6 +22,7 @@ COLUMNS = (
     "throughput/step_ms",
     "throughput/data_wait",
     "throughput/memory_mb",
+    "throughput/kernel_launches",
 )
 
 

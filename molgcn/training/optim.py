@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
@@ -59,6 +61,19 @@ def cosine(steps: int, floor: float) -> Callable[[int], float]:
 
 def _constant(step: int) -> float:
     return 1.0
+
+
+@contextmanager
+def float32_rates(optimizer: Any) -> Iterator[None]:
+    """Rounds learning rates to float32 for a plain step on a GPU: there captured steps read them as float32, and the two stay equal."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = float(np.float32(group["lr"]))
+    try:
+        yield
+    finally:
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
 
 
 def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau) -> None:

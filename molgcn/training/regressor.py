@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,10 +16,13 @@ from torch.nn.utils import clip_grad_norm_
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.nn import GCN
+from molgcn.training.captured import CapturedStep, count_optimizer_step, obstacle
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.losses import masked_loss
 from molgcn.training.metrics import TargetMetrics
-from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler
+from molgcn.training.optim import build_optimizer, build_scheduler, float32_rates, step_plateau, step_scheduler
+
+log = logging.getLogger(__name__)
 
 
 class MoleculeRegressor(LightningModule):
@@ -78,7 +83,10 @@ class MoleculeRegressor(LightningModule):
         self.test_metrics = TargetMetrics(target_names)
         self.test_results: dict[str, float] = {}
         self.train_loss = LossSum()
-        self.validation_loss = LossSum()
+        self.evaluated: list[tuple[Tensor, Tensor]] = []
+        self.captured: CapturedStep | None = None
+        self._accumulated = False
+        self._undecided = True
 
     @property
     def target_names(self) -> list[str]:
@@ -99,52 +107,83 @@ class MoleculeRegressor(LightningModule):
         """Predictions [B, T] in the targets' units."""
         return self.averaged(batch) * self.target_std + self.target_mean
 
+    def on_train_start(self) -> None:
+        """Forgets graphs of an earlier fit; they are captured once the first batch is there."""
+        self.captured, self._accumulated, self._undecided = None, False, True
+
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        """Forward, backward and, once `training.accumulate_batches` batches are in, one optimiser step."""
-        total, count = self.loss(self.model(batch), self._standardised(batch))
-        self.manual_backward(total / (count.clamp(min=1) * self.config.training.accumulate_batches))
-        self.train_loss.update(total, count)
-        if self.steps_after(batch_idx):
-            self._step()
+        """Forward, backward and, once `training.accumulate_batches` batches are in, one optimiser step: from a CUDA graph where it can be."""
+        last = self.steps_after(batch_idx)
+        if self._undecided:
+            self.captured, self._undecided = self._capturing(batch), False
+        form = self._static_form(batch)
+        if self.captured is None or not self.captured(form, not self._accumulated, last):
+            self.add_gradients(form)
+            if last:
+                self._step_plainly()
+        elif last:
+            count_optimizer_step(self.trainer)
+        self._accumulated = not last
+        if last:
+            step_scheduler(self.lr_schedulers())  # type: ignore[arg-type]
 
     def steps_after(self, batch_idx: int) -> bool:
         """Whether the optimiser steps after this batch: the last one of an accumulation or of the epoch."""
         return (batch_idx + 1) % self.config.training.accumulate_batches == 0 or self.trainer.is_last_batch
 
-    def _step(self) -> None:
-        optimizer: Any = self.optimizers()
+    def add_gradients(self, batch: Any) -> None:
+        """Forward, loss and backward."""
+        total, count = self.loss(self.model(batch), self._standardised(batch))
+        self.manual_backward(total / (count.clamp(min=1) * self.config.training.accumulate_batches))
+        self.train_loss.update(total, count)
+
+    def update_weights(self, optimizer: Any) -> None:
+        """Clipping, one step of the optimiser and of the moving average."""
         clip = self.config.training.gradient_clip_norm
         if clip is not None:
             clip_grad_norm_(self.model.parameters(), clip)
         optimizer.step()
         optimizer.zero_grad()
-        step_scheduler(self.lr_schedulers())  # type: ignore[arg-type]
         if self.ema is not None:
             self.ema.update(self.model)
 
+    def _step_plainly(self) -> None:
+        optimizer: Any = self.optimizers()
+        with float32_rates(optimizer) if self.device.type == "cuda" else nullcontext():
+            self.update_weights(optimizer)
+
+    def on_validation_epoch_start(self) -> None:
+        """Forgets what an evaluation that was broken off has left."""
+        self.evaluated = []
+
+    on_test_epoch_start = on_validation_epoch_start
+
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Adds a batch to the validation loss and metrics."""
-        prediction, target = self.averaged(batch), self._standardised(batch)
-        self.validation_loss.update(*self.loss(prediction, target))
-        self.validation_metrics.update(prediction, target)
+        """Keeps a batch's predictions for the validation loss and metrics."""
+        self._evaluate(batch)
 
     def on_validation_epoch_end(self) -> None:
         """Publishes `val/loss` and the metrics, and shows the loss to a plateau schedule."""
-        loss = self.validation_loss.compute_and_reset(self.trainer.strategy)
-        metrics = {"val/loss": loss} | {f"val/{key}": value for key, value in self.validation_metrics.compute(self.target_std).items()}
+        prediction, target = self._evaluated()
+        loss = LossSum()
+        loss.update(*self.loss(prediction, target))
+        value = loss.compute_and_reset(self.trainer.strategy)
+        self.validation_metrics.update(prediction, target)
+        metrics = {"val/loss": value} | {f"val/{key}": value for key, value in self.validation_metrics.compute(self.target_std).items()}
         self.validation_metrics.reset()
         self.log_dict(metrics, logger=False, sync_dist=True)  # every rank has the same values: they were reduced above
         if self.trainer.sanity_checking or self.trainer.state.fn != TrainerFn.FITTING:
             return
         self.log_now(metrics)
-        step_plateau(self.lr_schedulers(), loss)  # type: ignore[arg-type]
+        step_plateau(self.lr_schedulers(), value)  # type: ignore[arg-type]
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        """Adds a batch to the test metrics."""
-        self.test_metrics.update(self.averaged(batch), self._standardised(batch))
+        """Keeps a batch's predictions for the test metrics."""
+        self._evaluate(batch)
 
     def on_test_epoch_end(self) -> None:
         """Keeps the metrics in `test_results`: "<mae|rmse|r2>/<target>" in the targets' units."""
+        self.test_metrics.update(*self._evaluated())
         self.test_results = self.test_metrics.compute(self.target_std)
         self.test_metrics.reset()
 
@@ -177,34 +216,66 @@ class MoleculeRegressor(LightningModule):
         """Takes the running sums back."""
         self.train_loss.load(checkpoint.get("train_loss"))
 
+    def _evaluate(self, batch: Any) -> None:
+        self.evaluated.append((self.averaged(batch), self._standardised(batch)))
+
+    def _evaluated(self) -> tuple[Tensor, Tensor]:
+        """All predictions and targets of an evaluation at once: metrics of single batches would wait for the device at each."""
+        predictions, targets = zip(*self.evaluated, strict=True)
+        self.evaluated = []
+        return torch.cat(predictions), torch.cat(targets)
+
+    def _capturing(self, batch: Any) -> CapturedStep | None:
+        """The graphs of this run's steps, or None and a line that says why."""
+        wanted = self.config.training.captured
+        if wanted is False:
+            return None
+        reason = obstacle(self, batch)
+        if reason is None:
+            return CapturedStep(self, self.optimizers().optimizer)  # type: ignore[union-attr]
+        if wanted is True or self.device.type == "cuda":
+            log.warning("Training steps are not captured as a CUDA graph: %s.", reason)
+        return None
+
+    def _static_form(self, batch: Any) -> Any:
+        """On a GPU the slot in its full shape, so that plain and captured steps do the same sums."""
+        padded = getattr(batch, "padded", None)
+        return padded if padded is not None and self.device.type == "cuda" and self.model.backend.name == "fused" else batch
+
     def _standardised(self, batch: Any) -> Tensor:
         targets = batch.targets if isinstance(batch, GraphBatch) else batch.y.reshape(batch.num_graphs, -1)
         return (targets - self.target_mean) / self.target_std
 
 
 class LossSum:
-    """A loss summed on the device and read only when it is asked for."""
+    """A loss summed on the device, always at the same place, and read only when it is asked for."""
 
     def __init__(self) -> None:
-        self.total: Tensor | float = 0.0
-        self.count: Tensor | float = 0.0
+        self.sums: Tensor | None = None
+        self._loaded = (0.0, 0.0)
 
     def update(self, total: Tensor, count: Tensor) -> None:
         """Adds a batch's sum and number of terms."""
-        self.total = self.total + total.detach().double()
-        self.count = self.count + count
+        if self.sums is None:
+            self.sums = torch.tensor(self._loaded, dtype=torch.double, device=total.device)
+        self.sums += torch.stack((total.detach(), count))
 
     def compute_and_reset(self, strategy: Any) -> float:
         """The mean over everything added on every rank since the last call; NaN when there was nothing."""
-        total, count = (torch.as_tensor(value, dtype=torch.double, device=strategy.root_device) for value in (self.total, self.count))
-        total, count = (strategy.reduce(value, reduce_op="sum") for value in (total, count))
-        self.total, self.count = 0.0, 0.0
-        return float(total / count)
+        sums = self.sums if self.sums is not None else torch.tensor(self._loaded, dtype=torch.double, device=strategy.root_device)
+        total, count = strategy.reduce(sums.clone(), reduce_op="sum").tolist()
+        self.load(None)
+        return total / count if count else math.nan
 
     def state(self) -> tuple[float, float]:
         """Both sums as numbers."""
-        return float(self.total), float(self.count)
+        if self.sums is None:
+            return self._loaded
+        total, count = self.sums.tolist()
+        return total, count
 
     def load(self, state: tuple[float, float] | None) -> None:
         """Continues from :meth:`state`."""
-        self.total, self.count = state or (0.0, 0.0)
+        self._loaded = state or (0.0, 0.0)
+        if self.sums is not None:
+            self.sums.copy_(torch.tensor(self._loaded, dtype=torch.double))

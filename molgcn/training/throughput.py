@@ -10,6 +10,7 @@ import torch
 from lightning import Callback, Trainer
 
 from molgcn.data.timing import TimedLoader
+from molgcn.training.launches import KernelLaunches
 from molgcn.training.regressor import MoleculeRegressor
 
 
@@ -18,11 +19,14 @@ class Throughput(Callback):
 
     Logged since the last time: `train/loss`, `throughput/molecules_per_second`, `throughput/atoms_per_second`, `throughput/step_ms`,
     `throughput/data_wait` (share of the time spent waiting for batches), `throughput/memory_mb` (peak: the GPU's allocated memory, else the
-    process's resident set), `lr`.
+    process's resident set), `throughput/kernel_launches` (on a GPU: kernels a step), `lr`.
 
+    Args:
+        launches: counts the kernels.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, launches: KernelLaunches | None = None) -> None:
+        self.launches = launches
         self.loader: TimedLoader | None = None
         self.rates: list[float] = []
         self._reset()
@@ -55,17 +59,18 @@ class Throughput(Callback):
         waited = (self.loader.waited if self.loader else 0.0) - self.waited
         rate = self.molecules * trainer.world_size / seconds
         self.rates.append(rate)
-        module.log_now(
-            {
-                "train/loss": loss,
-                "lr": trainer.optimizers[0].param_groups[0]["lr"],
-                "throughput/molecules_per_second": rate,
-                "throughput/atoms_per_second": self.atoms * trainer.world_size / seconds,
-                "throughput/step_ms": 1e3 * seconds / self.batches,
-                "throughput/data_wait": waited / seconds,
-                "throughput/memory_mb": peak_memory_mb(module.device),
-            }
-        )
+        values = {
+            "train/loss": loss,
+            "lr": trainer.optimizers[0].param_groups[0]["lr"],
+            "throughput/molecules_per_second": rate,
+            "throughput/atoms_per_second": self.atoms * trainer.world_size / seconds,
+            "throughput/step_ms": 1e3 * seconds / self.batches,
+            "throughput/data_wait": waited / seconds,
+            "throughput/memory_mb": peak_memory_mb(module.device),
+        }
+        if self.launches is not None and self.launches.count is not None:
+            values["throughput/kernel_launches"] = self.launches.count
+        module.log_now(values)
         self._reset()
 
 

@@ -24,6 +24,7 @@ from molgcn.errors import UserError
 from molgcn.nn.backend import resolve_backend
 from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
 from molgcn.training.inference import predict_molecules
+from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.plots import plot_learning_curve, plot_parity
@@ -62,11 +63,12 @@ def train(config: Config, folder: Path) -> RunResult:
         _start_from(module, Path(config.ckpt_path))
     _write_inputs(config, folder, data, module, resumed)
 
-    throughput = Throughput()
+    launches = KernelLaunches()
+    throughput = Throughput(launches)
     loggers = build_loggers(config, folder, module.target_names)
     failed = True
     try:
-        callbacks: list[Callback] = [throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint]
+        callbacks: list[Callback] = [launches, throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint]
         trainer = build_trainer(_trainer_options(config), callbacks, loggers, folder)
         if resumed is not None:
             _check_same_network(module, resumed, checkpoint.last_path)

@@ -1,0 +1,136 @@
+"""The whole training step as CUDA graphs, captured once for each slot and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning import Trainer
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import OneCycleLR
+
+from molgcn.data.batch import GraphBatch
+
+if TYPE_CHECKING:
+    from molgcn.training.regressor import MoleculeRegressor
+
+
+def obstacle(module: MoleculeRegressor, batch: Any) -> str | None:
+    """Why this run's steps cannot be captured, in words; None where they can.
+
+    Args:
+        module: attached to its trainer, optimisers configured.
+        batch: a training batch.
+    """
+    if module.device.type != "cuda":
+        return "it needs a GPU"
+    if module.model.backend.name != "fused":
+        return "shapes differ from batch to batch with backend=pyg; use backend=fused"
+    if getattr(batch, "padded", None) is None:
+        return "shapes differ from batch to batch with this loader; use loader=packed"
+    if module.trainer.world_size > 1:
+        return "several devices exchange gradients within a step; use trainer.devices=1"
+    if isinstance(module.lr_schedulers(), OneCycleLR):
+        return "scheduler=onecycle changes the momentum at every step; use scheduler=cosine with scheduler.warmup_epochs"
+    if torch.is_anomaly_enabled():
+        return "trainer.detect_anomaly reads values back within a step"
+    return None
+
+
+class CapturedStep:
+    """Replays training steps from CUDA graphs: one graph a slot and kind of step (first or last batch of an accumulation).
+
+    The steps up to the first of the optimiser are taken plainly, so that everything made on first use exists: kernels, optimiser state. A
+    graph holds forward, loss, backward, sums, clipping, optimiser and moving average; the learning rate is read from the device.
+
+    Args:
+        module: whose step it is.
+        optimizer: PyTorch's own, in its fused form.
+    """
+
+    def __init__(self, module: MoleculeRegressor, optimizer: Optimizer) -> None:
+        self.module = module
+        self.optimizer = optimizer
+        self.num_kernels: int | None = None
+        self._warm = False
+        self._graphs: dict[tuple[GraphBatch, bool, bool], torch.cuda.CUDAGraph] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        self._rates = [torch.zeros((), device=module.device) for _ in optimizer.param_groups]
+        self._written: list[float | None] = [None for _ in optimizer.param_groups]
+        accumulates = module.config.training.accumulate_batches > 1
+        self._gradients = [torch.zeros_like(parameter) for parameter in module.model.parameters()] if accumulates else []
+
+    def __call__(self, batch: GraphBatch, first: bool, last: bool) -> bool:
+        """Takes the step, or returns False where it is to be taken plainly.
+
+        Args:
+            batch: a slot's padded form.
+            first: of the batches whose gradients go into one optimiser step.
+            last: of them.
+        """
+        if not self._warm:
+            self._warm = last
+            return False
+        for place, (group, rate) in enumerate(zip(self.optimizer.param_groups, self._rates, strict=True)):
+            if group["lr"] != self._written[place]:
+                rate.fill_(group["lr"])
+                self._written[place] = group["lr"]
+        graph = self._graphs.get((batch, first, last))
+        if graph is None:
+            graph = self._graphs[batch, first, last] = self._capture(batch, first, last)
+        graph.replay()
+        return True
+
+    def _capture(self, batch: GraphBatch, first: bool, last: bool) -> torch.cuda.CUDAGraph:
+        parameters = list(self.module.model.parameters())
+        for parameter, gradient in zip(parameters, self._gradients, strict=False):
+            parameter.grad = gradient
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        # Other threads may allocate meanwhile, to plan the next epoch.
+        with _rates_on_device(self.optimizer, self._rates), torch.cuda.graph(graph, self._pool, capture_error_mode="thread_local"):
+            if first and self._gradients:
+                torch._foreach_zero_(self._gradients)
+            self.module.add_gradients(batch)
+            if last:
+                self.module.update_weights(self.optimizer)
+        if not self._gradients:
+            self.optimizer.zero_grad()
+        if last:
+            self.num_kernels = _num_kernels(graph)
+        graph.instantiate()
+        return graph
+
+
+def count_optimizer_step(trainer: Trainer) -> None:
+    """Tells Lightning of an optimiser step that it did not see: `global_step`, `max_steps` and checkpoints count on it."""
+    progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+    progress.increment_ready()
+    progress.increment_completed()
+
+
+@contextmanager
+def _rates_on_device(optimizer: Optimizer, rates: list[Tensor]) -> Iterator[None]:
+    """The groups' learning rates as tensors, which a graph reads anew at each replay."""
+    before = [dict(group) for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+        if "capturable" in group:
+            group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group, old in zip(optimizer.param_groups, before, strict=True):
+            group.update({key: old[key] for key in ("lr", "capturable") if key in old})
+
+
+def _num_kernels(graph: torch.cuda.CUDAGraph) -> int:
+    from cuda.bindings import driver
+
+    handle = driver.CUgraph(graph.raw_cuda_graph())
+    _, _, count = driver.cuGraphGetNodes(handle)
+    _, nodes, _ = driver.cuGraphGetNodes(handle, count)
+    kernel = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+    return sum(driver.cuGraphNodeGetType(node)[1] == kernel for node in nodes)

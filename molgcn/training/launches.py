@@ -1,0 +1,46 @@
+"""How many kernels a training step launches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning import Callback, Trainer
+from torch.profiler import ProfilerActivity, profile
+
+
+class KernelLaunches(Callback):
+    """Counts the kernels of one step on a GPU, once a run: those of the graph, or of the run's third batch as the profiler sees them.
+
+    Attributes:
+        count: kernels a step, filling the next slot included; None until it is known, and on a CPU.
+    """
+
+    _BATCH = 2  # kernels are compiled and the optimiser's state is made before
+
+    def __init__(self) -> None:
+        self.count: int | None = None
+        self._profiler: profile | None = None
+        self._batches = 0
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Starts the profiler where a plain step is to be counted."""
+        plain = pl_module.device.type == "cuda" and pl_module.captured is None
+        if self._batches == self._BATCH and self.count is None and plain:
+            self._profiler = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
+            self._profiler.start()
+        self._batches += 1
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Takes the number."""
+        if self._profiler is not None:
+            torch.cuda.synchronize(pl_module.device)
+            self._profiler.stop()
+            self.count = sum(_is_kernel(event) for event in self._profiler.events())
+            self._profiler = None
+        if self.count is None and pl_module.captured is not None:
+            self.count = pl_module.captured.num_kernels
+
+
+def _is_kernel(event: Any) -> bool:
+    return event.device_type == torch.autograd.DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))

@@ -1,0 +1,173 @@
+"""A captured step is the plain step: same weights, same progress, same log, same checkpoints."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from molgcn.training import captured, regressor
+from molgcn.training.captured import CapturedStep
+from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
+from molgcn.training.train import train
+
+DEEP: dict[str, Any] = {"hidden_channels": 32, "num_layers": 6, "norm": None, "residual": False}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "adam": {},
+    "rich": {
+        "model": {"dropout": 0.2, "norm": "layer"},
+        "training": {"ema_decay": 0.9, "accumulate_batches": 3, "gradient_clip_norm": 0.5, "loss": "huber"},
+        "scheduler": {"name": "plateau", "patience": 0},
+    },
+    "batch_norm": {"model": {"norm": "batch", "residual": True, "last_activation": True, "head_layers": 2}},
+    "adamw_warmup": {"optimizer": {"name": "adamw", "weight_decay": 0.1}, "scheduler": {"name": "cosine", "warmup_epochs": 1.5}},
+    "sgd": {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True}, "model": {"pool": "max"}},
+    "max_steps": {"trainer": {"max_steps": 17, "max_epochs": -1}, "training": {"accumulate_batches": 2}},
+    "validation_within_epoch": {"trainer": {"val_check_interval": 3}, "model": {"dropout": 0.1}},
+    "early_stopping": {"callbacks": {"early_stopping_patience": 1, "early_stopping_min_delta": 10.0}, "trainer": {"max_epochs": 5}},
+    "bf16": {"trainer": {"precision": "bf16-mixed"}},
+    "staged": {"dataset": {"resident": False}},
+}
+
+
+def log_of(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "metrics.csv", newline="") as file:
+        return [{key: value for key, value in row.items() if not key.startswith("throughput/")} for row in csv.DictReader(file)]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    for name in ("last.ckpt", "best.ckpt"):
+        mine, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (one, other))
+        assert mine["global_step"] == theirs["global_step"] > 0
+        assert mine["epoch"] == theirs["epoch"]
+        assert mine["loops"] == theirs["loops"]
+        assert [key for key in mine["state_dict"] if not torch.equal(mine["state_dict"][key], theirs["state_dict"][key])] == []
+    assert log_of(one) == log_of(other)
+
+
+def count_replays(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """A list that grows by one with every step asked for: whether it was replayed."""
+    replays: list[bool] = []
+    call = CapturedStep.__call__
+
+    def counted(self: CapturedStep, *args: Any) -> bool:
+        replays.append(call(self, *args))
+        return replays[-1]
+
+    monkeypatch.setattr(CapturedStep, "__call__", counted)
+    return replays
+
+
+def on_gpu(small_config: Any, changes: dict[str, Any], wanted: bool, deterministic: bool = True) -> Any:
+    values = {key: dict(value) for key, value in changes.items()}
+    values["backend"] = {"name": "fused"}
+    values["model"] = {**DEEP, **values.get("model", {})}
+    values["trainer"] = {"max_epochs": 3, "accelerator": "gpu", "deterministic": deterministic, **values.get("trainer", {})}
+    values["training"] = {**values.get("training", {}), "captured": wanted}
+    return small_config(**values)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_captured_and_plain_steps_are_bit_for_bit_the_same(variant, tmp_path, small_config, monkeypatch):
+    train(on_gpu(small_config, VARIANTS[variant], False), tmp_path / "plain")
+    replays = count_replays(monkeypatch)
+    train(on_gpu(small_config, VARIANTS[variant], True), tmp_path / "captured")
+    assert sum(replays) > len(replays) // 2
+    assert_same_run(tmp_path / "captured", tmp_path / "plain")
+
+
+@pytest.mark.gpu
+def test_losses_agree_without_deterministic_mode(tmp_path, small_config):
+    losses = []
+    for wanted in (False, True):
+        changes = {"trainer": {"log_every_n_steps": 1}}
+        train(on_gpu(small_config, changes, wanted, deterministic=False), tmp_path / str(wanted))
+        losses.append([float(row["train/loss"]) for row in log_of(tmp_path / str(wanted)) if row["train/loss"]][:10])
+    assert len(losses[0]) == 10
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+@pytest.mark.gpu
+def test_a_captured_run_resumes_exactly(tmp_path, small_config, monkeypatch):
+    import shutil
+
+    changes = {
+        "model": {"dropout": 0.2},
+        "training": {"checkpoint_seconds": 0, "accumulate_batches": 2, "ema_decay": 0.9},
+        "scheduler": {"name": "cosine", "warmup_epochs": 1},
+    }
+    config = on_gpu(small_config, changes, True)
+    copies: list[Path] = []
+    save = RunCheckpoint._save
+
+    def keep_a_copy(self: RunCheckpoint, trainer: Any, path: Path) -> None:
+        save(self, trainer, path)
+        if path == self.last_path:
+            copies.append(tmp_path / f"killed-{len(copies)}")
+            shutil.copytree(self.folder.parent, copies[-1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunCheckpoint, "_save", keep_a_copy)
+        train(config, tmp_path / "run")
+    assert len(copies) >= 8
+    for copy in copies[::3]:
+        train(replace(config, resume=str(copy)), copy)
+        assert_same_run(copy, tmp_path / "run")
+
+
+@pytest.mark.gpu
+def test_one_cycle_takes_the_plain_step_and_says_why(tmp_path, small_config, monkeypatch, caplog):
+    replays = count_replays(monkeypatch)
+    with caplog.at_level(logging.WARNING):
+        train(on_gpu(small_config, {"scheduler": {"name": "onecycle"}}, True), tmp_path)
+    assert replays == []
+    assert "not captured as a CUDA graph: scheduler=onecycle" in caplog.text
+
+
+class SameWithoutGraph:
+    """Takes the device's part of a step at once, as a replay does: behind Lightning's back."""
+
+    def __init__(self, module: Any, optimizer: Any) -> None:
+        self.module, self.optimizer, self.num_kernels = module, optimizer, None
+
+    def __call__(self, batch: Any, first: bool, last: bool) -> bool:
+        self.module.add_gradients(batch)
+        if last:
+            self.module.update_weights(self.optimizer)
+        return True
+
+
+@pytest.mark.parametrize("variant", ["rich", "max_steps", "validation_within_epoch", "early_stopping"])
+def test_lightning_counts_steps_that_it_does_not_see(variant, tmp_path, small_config, monkeypatch):
+    config = small_config(**{**VARIANTS[variant], "backend": {"name": "fused"}})
+    train(config, tmp_path / "plain")
+    monkeypatch.setattr(regressor, "obstacle", lambda module, batch: None)
+    monkeypatch.setattr(regressor, "CapturedStep", SameWithoutGraph)
+    train(config, tmp_path / "captured")
+    assert_same_run(tmp_path / "captured", tmp_path / "plain")
+
+
+@pytest.mark.parametrize("wanted", [True, "auto", False])
+def test_a_cpu_takes_the_plain_step(wanted, tmp_path, small_config, caplog):
+    config = small_config(training={"captured": wanted}, trainer={"max_epochs": 1})
+    with caplog.at_level(logging.WARNING):
+        train(config, tmp_path)
+    assert ("not captured as a CUDA graph: it needs a GPU" in caplog.text) == (wanted is True)
+
+
+def test_rates_on_the_device_are_put_back():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([parameter], lr=0.1)
+    rate = torch.tensor(0.1)
+    with pytest.raises(KeyError), captured._rates_on_device(optimizer, [rate]):
+        assert optimizer.param_groups[0]["lr"] is rate
+        assert optimizer.param_groups[0]["capturable"] is True
+        raise KeyError
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    assert optimizer.param_groups[0]["capturable"] is False
