@@ -147,7 +147,7 @@ inline void fill_rest(const Packed& packed, const Plan& plan, int64_t number, co
     for (int64_t i = graphs * packed.num_targets; i < slot.max_graphs * packed.num_targets; ++i)
         slot.targets[i] = std::numeric_limits<float>::quiet_NaN();
     std::memcpy(slot.tile_ptr, plan.tile_ptr + plan.tile_starts[number], (tiles + 1) * sizeof(int32_t));
-    for (int64_t i = tiles + 1; i <= slot.max_tiles; ++i) slot.tile_ptr[i] = static_cast<int32_t>(slot.max_graphs);
+    for (int64_t i = tiles + 1; i <= slot.max_tiles; ++i) slot.tile_ptr[i] = static_cast<int32_t>(graphs);
     const int32_t counts[] = {static_cast<int32_t>(graphs), nodes, edges, static_cast<int32_t>(tiles)};
     std::memcpy(slot.counts, counts, sizeof counts);
 }

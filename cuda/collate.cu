@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
         p.slot_counts[0] = p.num_graphs, p.slot_counts[1] = p.num_nodes, p.slot_counts[2] = p.num_edges, p.slot_counts[3] = p.num_tiles;
     }
     const float missing = __int_as_float(0x7fc00000);
-    for (int k = thread; k <= p.max_tiles; k += threads) p.slot_tile_ptr[k] = k <= p.num_tiles ? p.plan_tile_ptr[p.first_tile + k] : p.max_graphs;
+    for (int k = thread; k <= p.max_tiles; k += threads) p.slot_tile_ptr[k] = k <= p.num_tiles ? p.plan_tile_ptr[p.first_tile + k] : p.num_graphs;
     for (int k = p.num_graphs + thread; k < p.max_graphs; k += threads) {
         p.slot_ptr[k + 1] = p.num_nodes;
         p.slot_indices[k] = -1;

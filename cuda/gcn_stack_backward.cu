@@ -244,13 +244,15 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     float* total = SHARED_GRADIENTS ? buffers + group.count * places * stride : p.partial + size_t(blockIdx.x) * at.size();
     int* turns = reinterpret_cast<int*>(buffers + group.count * places * stride + (SHARED_GRADIENTS ? at.size() : 0));
     for (int i = threadIdx.x; i < at.turns(); i += blockDim.x) turns[i] = 0;
+    const int end = __ldg(p.tile_ptr + p.num_tiles);
     if (p.grad_x != nullptr) {
-        const int num_nodes = __ldg(p.ptr + __ldg(p.tile_ptr + p.num_tiles));
+        const int num_nodes = __ldg(p.ptr + end);
         clear(p.grad_x, size_t(num_nodes) * p.num_features, size_t(p.num_nodes) * p.num_features);
     }
     __syncthreads();
     for (int i = group.index; blockIdx.x + gridDim.x * i < p.num_tiles; i += group.count) {
         const Tile tile = find_tile(p, blockIdx.x + gridDim.x * i);
+        if (tile.first_graph == end) break;  // the last tiles of a padded batch are empty
         const Order order = {turns, i};
         if (tile.num_nodes <= places)
             backward<false>(p, group, tile, buffers + group.index * places * stride, total, at, order);

@@ -238,9 +238,11 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     const Group group;
     float* buffer = reinterpret_cast<float*>(shared) + group.index * places * stride;
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
-    clear(p.pooled, size_t(__ldg(p.tile_ptr + p.num_tiles)) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
+    const int end = __ldg(p.tile_ptr + p.num_tiles);
+    clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
     for (int index = blockIdx.x + gridDim.x * group.index; index < p.num_tiles; index += gridDim.x * group.count) {
         const Tile tile = find_tile(p, index);
+        if (tile.first_graph == end) break;  // the last tiles of a padded batch are empty
         if (tile.num_nodes <= places)
             forward<false>(p, group, tile, buffer);
         else

@@ -21,7 +21,6 @@ def test_plain_values_go_around():
         ({"model": {"num_layers": 2.5}}, "model.num_layers=2.5"),
         ({"model": {"norm": "x"}}, "model.norm='x'"),
         ({"training": {"captured": "maybe"}}, "training.captured='maybe'"),
-
         ({"optimiser": {}}, "optimiser is not a known key"),
         ({"model": {"layers": 3}}, "model.layers is not a known key"),
         ({"seed": -1}, "seed=-1"),

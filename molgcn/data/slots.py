@@ -52,7 +52,7 @@ class Capacity:
                 )
         nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
         large = min(graphs, int((sizes > molecules.tile_nodes).sum()))
-        tiles = max_tiles(batch_size, nodes, large, molecules.tile_nodes) + 1  # one for the places that stay empty
+        tiles = max_tiles(batch_size, nodes, large, molecules.tile_nodes)
         return cls(batch_size, nodes, edges, tiles)
 
 
@@ -64,8 +64,8 @@ class Slot:
     """The arrays of one batch, padded to a fixed capacity.
 
     After a fill of B molecules, N atoms and E bonds in K tiles the first places hold the batch. What follows reads as molecules without
-    atoms: the rest of `ptr` is N, that of `rowptr` E, `targets` NaN (missing) and `indices` -1. Tile K + 1 holds them all, the tiles behind
-    it nothing. The rest of `x` and `col` is never read through the pointers and keeps whatever it held.
+    atoms: the rest of `ptr` is N, that of `rowptr` E, `targets` NaN (missing) and `indices` -1. They are in
+    no tile: the rest of `tile_ptr` is B. The rest of `x` and `col` is never read through the pointers and keeps whatever it held.
 
     Args:
         capacity: its places.

@@ -112,7 +112,7 @@ class MoleculeRegressor(LightningModule):
         self.captured, self._accumulated, self._undecided = None, False, True
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        """Forward, backward and, once `training.accumulate_batches` batches are in, one optimiser step: from a CUDA graph where it can be."""
+        """Forward, backward and, after `training.accumulate_batches` batches, one optimiser step; from a CUDA graph where there is one."""
         last = self.steps_after(batch_idx)
         if self._undecided:
             self.captured, self._undecided = self._capturing(batch), False

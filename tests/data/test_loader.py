@@ -66,7 +66,7 @@ def test_a_short_batch_keeps_its_shape(data, batch_size):
         assert padded.counts.tolist() == counts
         assert torch.all(padded.ptr[batch.num_graphs :] == batch.num_nodes)
         assert torch.all(padded.rowptr[batch.num_nodes :] == batch.num_edges)
-        assert torch.all(padded.tile_ptr[len(batch.tile_ptr) :] == batch_size) and padded.tile_ptr[-1] == batch_size
+        assert torch.all(padded.tile_ptr[len(batch.tile_ptr) - 1 :] == batch.num_graphs)
         assert torch.all(padded.indices[batch.num_graphs :] == -1) and torch.all(padded.targets[batch.num_graphs :].isnan())
         assert torch.equal(padded.indices[: batch.num_graphs], batch.indices)
         for name in ("x", "ptr", "rowptr", "col", "targets", "tile_ptr"):
