@@ -57,6 +57,7 @@ __device__ __forceinline__ uint32 load_acquire_grid(const uint32* at) {
     return value;
 }
 __device__ __forceinline__ float load_past_l1(const float* at) { return __ldcg(at); }
+__device__ __forceinline__ float4 load4_past_l1(const float* at) { return __ldcg(reinterpret_cast<const float4*>(at)); }
 __device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 #endif

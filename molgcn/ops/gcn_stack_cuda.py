@@ -1,4 +1,7 @@
-"""`molgcn::gcn_stack` on CUDA: forward one launch, backward one launch (`cuda/gcn_stack_*.cu`); imported for its registrations."""
+"""`molgcn::gcn_stack` on CUDA: strategy `stack`, one launch each way (`cuda/gcn_stack_*.cu`), and the choice of one.
+
+Imported for its registrations.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,27 @@ import torch
 from torch import Tensor
 
 from molgcn.errors import UserError
+from molgcn.ops import gcn_layers_cuda, gcn_layers_plan
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
 from molgcn.ops.gcn_stack_plan import MAX_HIDDEN, Plan, Saved, backward_plan, forward_plan, next_fit
 from molgcn.ops.launch import Kernel, gpu, kernel
 
-STRATEGIES = ("auto", "stack")
+STRATEGIES = ("auto", "stack", "vertex")
 MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
 _NORMS = (None, "layer", "batch")
 _POINTERS = 10  # of `struct Layer`
 
 
+def strategy_of(inputs: StackInputs) -> str:
+    """The strategy that "auto" means: `stack` where it can, else `vertex`."""
+    if inputs.strategy != "auto":
+        return inputs.strategy
+    fits = inputs.hidden_channels <= MAX_HIDDEN and inputs.num_layers <= MAX_LAYERS and not inputs.batch_statistics
+    return "stack" if fits else "vertex"
+
+
 def _saved_bytes(inputs: StackInputs) -> int:
-    return Saved(inputs).num_bytes
+    return Saved(inputs).num_bytes if strategy_of(inputs) == "stack" else gcn_layers_cuda.saved_bytes(inputs)
 
 
 def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -28,7 +40,9 @@ def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs = _supported(StackInputs(*args))
     outputs = empty_outputs(inputs)
     pooled, _, _, saved = outputs
-    if inputs.num_graphs > 0:
+    if strategy_of(inputs) != "stack":
+        gcn_layers_cuda.forward(inputs, outputs)
+    elif inputs.num_graphs > 0:
         inputs = _with_tiles(inputs)
         plan = forward_plan(inputs, gpu(inputs.x.device))
         function = _kernel("gcn_stack_forward", inputs, plan)
@@ -44,6 +58,9 @@ def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any)
     inputs = _supported(StackInputs(*args))
     grad_pooled = grad_pooled.contiguous()
     gradients = empty_gradients(grad_pooled, saved, needs_grad_x, *args)
+    if strategy_of(inputs) != "stack":
+        gcn_layers_cuda.backward(inputs, grad_pooled, saved, gradients)
+        return gradients
     if inputs.num_graphs == 0:
         for tensor in (gradients[0], *(tensor for tensors in gradients[1:] for tensor in tensors)):
             tensor.zero_()
@@ -64,23 +81,31 @@ def _supported(inputs: StackInputs) -> StackInputs:
     if inputs.x.dtype != torch.float32:
         raise UserError(f"backend=fused on CUDA computes in float32, not {inputs.x.dtype}. Convert model and batch, or use backend=pyg.")
     if inputs.strategy not in STRATEGIES:
-        raise UserError(f"backend.strategy={inputs.strategy} is not in this version. Use auto or stack.")
-    if inputs.hidden_channels > MAX_HIDDEN:
+        raise UserError(f"backend.strategy={inputs.strategy} is not in this version. Use {' or '.join(STRATEGIES)}.")
+    if strategy_of(inputs) == "stack":
+        if inputs.hidden_channels > MAX_HIDDEN:
+            raise UserError(
+                f"model.hidden_channels={inputs.hidden_channels} is more than backend.strategy=stack holds, {MAX_HIDDEN}. Use auto or vertex."
+            )
+        if inputs.num_layers > MAX_LAYERS:
+            raise UserError(f"model.num_layers={inputs.num_layers} is more than backend.strategy=stack has, {MAX_LAYERS}. Use auto or vertex.")
+        if inputs.batch_statistics:
+            raise UserError("backend.strategy=stack cannot train model.norm=batch, which couples all molecules. Use auto or vertex.")
+    elif inputs.hidden_channels > gcn_layers_plan.MAX_HIDDEN:
         raise UserError(
-            f"model.hidden_channels={inputs.hidden_channels} is more than backend=fused has on CUDA in this version, {MAX_HIDDEN}. "
-            "Use fewer, or backend=pyg."
+            f"model.hidden_channels={inputs.hidden_channels} is more than backend=fused has on CUDA in this version, "
+            f"{gcn_layers_plan.MAX_HIDDEN}. Use fewer, or backend=pyg."
         )
-    if inputs.num_layers > MAX_LAYERS:
-        raise UserError(f"model.num_layers={inputs.num_layers} is more than backend=fused has on CUDA, {MAX_LAYERS}. Use backend=pyg.")
-    if inputs.batch_statistics:
-        raise UserError("model.norm=batch is not trained by backend=fused on CUDA in this version. Use norm=layer, or backend=pyg.")
     return StackInputs(*(_contiguous(value) for value in inputs))
 
 
 def _contiguous(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return [tensor.contiguous() for tensor in value]
-    return value.contiguous() if isinstance(value, Tensor) else value
+        return [_contiguous(tensor) for tensor in value]
+    if not isinstance(value, Tensor):
+        return value
+    value = value.contiguous()
+    return value if value.data_ptr() % 16 == 0 or value.dtype != torch.float32 else value.clone()
 
 
 def _with_tiles(inputs: StackInputs) -> StackInputs:

@@ -33,6 +33,8 @@ using std::min;
 using std::size_t;
 struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(16) int4 { int x, y, z, w; };
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
@@ -205,6 +207,7 @@ inline int load_acquire_block(const int* at) { return *at; }
 inline void store_release_block(int* at, int value) { *at = value; }
 inline uint32 load_acquire_grid(const uint32* at) { return *at; }
 inline float load_past_l1(const float* at) { return *at; }
+inline float4 load4_past_l1(const float* at) { return *reinterpret_cast<const float4*>(at); }
 inline void prefetch(const void*) {}
 inline void __threadfence() {}
 inline uint32 atomicAdd(uint32* at, uint32 x) { const uint32 old = *at; *at += x; return old; }

@@ -44,7 +44,7 @@ class EmulatedKernel:
 
 def kernel(source: str, name: str, defines: dict[str, int], device: object) -> EmulatedKernel:
     """In place of :func:`molgcn.ops.launch.kernel`."""
-    key = repr((source, sorted(defines.items())))
+    key = repr((source, name, sorted(defines.items())))
     if key not in _loaded:
         _loaded[key] = EmulatedKernel(source, name, defines)
     return _loaded[key]

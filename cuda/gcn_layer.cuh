@@ -1,0 +1,124 @@
+// What the kernels of the layer-at-a-time strategies share: arguments, the prepared batch, and sums over all atoms.
+//
+// A block works on `rows` consecutive atoms, whatever molecules they belong to. Features lie in global memory, rows of `width` floats; what a
+// padded batch has beyond its last atom (ptr[num_graphs], read on the device) is neither read nor counted.
+//
+// Macros: HIDDEN (H), PRECISION, NORM, DROPOUT, SELF_LOOPS, POOL, and of the product WARP_ROWS, WARP_COLUMNS (a block's warps), ROW_TILES,
+// COLUMN_TILES (16 x 16 blocks of a warp).
+#pragma once
+#include "matrix.cuh"
+#include "philox.cuh"
+
+#define NORM_NONE 0
+#define NORM_LAYER 1
+#define NORM_BATCH 2       // with running statistics: an affine map
+#define NORM_STATISTICS 3  // batch norm in training: what follows a layer's product waits for all atoms, so the next kernel does it
+#define POOL_MEAN 0
+#define POOL_SUM 1
+#define POOL_MAX 2
+
+constexpr int width = (HIDDEN + 15) / 16 * 16;
+constexpr int quads = width / 4;  // of four columns
+constexpr int chunks = width / 16;
+constexpr int depth = width < 64 ? 64 : width;             // columns of a block's rows in shared memory
+constexpr int stride = depth % 32 == 0 ? depth + 16 : depth;  // two rows side by side use all banks
+constexpr int warps = WARP_ROWS * WARP_COLUMNS;
+constexpr int threads = 32 * warps;
+constexpr int rows = 16 * ROW_TILES * WARP_ROWS;
+constexpr int kinds = NORM == NORM_NONE ? 1 : NORM == NORM_STATISTICS ? 2 : 3;  // column sums of backward, see gcn_layer_backward.cu
+constexpr bool statistics = NORM == NORM_STATISTICS;
+
+struct Activation {  // norm, relu and dropout of one layer
+    const float *weight, *bias;     // of the norm
+    const float *mean, *variance;   // running
+    float *new_mean, *new_variance;
+    float* raw;            // [N, width]: the norm's input
+    float* moments;        // 1 / deviation and mean: of an atom [N, 2] (layer), of a column [2, width] (batch statistics)
+    unsigned char* masks;  // [N, quads]: bit e, column 4 q + e is kept and, except with batch statistics, > 0
+    float* groups;         // [groups, 2 or kinds, width]: sums over the atoms of `tiles_per_group` tiles
+    float *grad_weight, *grad_bias, *grad_layer_bias;
+    int layer, on;         // on: the layer has them
+};
+
+struct Parameters {
+    const int *ptr, *rowptr, *col;
+    int4* sources;     // [N]: of an atom's first four bonds
+    float4* factors;   // [N]: their entries of Â; zero: no bond
+    float* scale;      // [N]: D^-1/2
+    int* graph;        // [N]: molecule of each atom
+    const uint64* seed;
+    const float* input;      // forward: [N, in_width], the layer's input, or where it waits for statistics the residual's part, or null
+    const float* gradient;   // backward: [N, width], of the product and bias, or where it waits of the layer's output
+    float* kept;             // [N, width], made here for later: forward the layer's input, backward G = Â dZ
+    const float* fragments;  // the weight as operands of the product (gcn_layer_prepare.cu)
+    const float* bias;
+    const float* residual;   // [N, width]: added to the output
+    float* output;           // [N, width], or null
+    float* next_gradient;    // backward: [N, width], the output's through `out`, or null
+    float* partial;          // [tiles, 2 or kinds, width]: sums over the atoms of a tile
+    uint32* arrivals;        // [groups]
+    float *pooled, *largest, *ties;  // [B, HIDDEN]; the last two [B, width], pool=max only
+    const float* grad_pooled;
+    float* grad_x;
+    int num_graphs, num_nodes, num_features, in_width, tiles_per_group;
+    uint32 dropout_threshold;
+    float dropout_scale, eps, momentum;
+    Activation in, out;  // what is pulled goes through `in`, the result through `out`
+};
+
+__device__ __forceinline__ float4 nothing() { return make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
+__device__ __forceinline__ float4 load4(const float* at) { return __ldg(reinterpret_cast<const float4*>(at)); }
+__device__ __forceinline__ float4& four(float* at) { return *reinterpret_cast<float4*>(at); }
+__device__ __forceinline__ void add(float4& sum, const float4& x) { sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w; }
+__device__ __forceinline__ void add(float4& sum, float factor, const float4& x) {
+    sum.x = fmaf(factor, x.x, sum.x), sum.y = fmaf(factor, x.y, sum.y), sum.z = fmaf(factor, x.z, sum.z), sum.w = fmaf(factor, x.w, sum.w);
+}
+__device__ __forceinline__ float& at(float4& x, int e) { return e == 0 ? x.x : e == 1 ? x.y : e == 2 ? x.z : x.w; }
+__device__ __forceinline__ float at(const float4& x, int e) { return e == 0 ? x.x : e == 1 ? x.y : e == 2 ? x.z : x.w; }
+
+__device__ __forceinline__ size_t at_row(int node) { return size_t(node) * width; }
+__device__ __forceinline__ int num_atoms(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
+
+// A vector [HIDDEN] with zeros beyond
+__device__ __forceinline__ float parameter(const float* vector, int column) { return column < HIDDEN ? __ldg(vector + column) : 0.0f; }
+
+struct Moments {
+    float mean, squares;  // sum of squared distances from the mean
+};
+
+// Of one column over all atoms, from `count` atoms in parts of `each`; part i's mean lies at i * 2 * width, its squares `width` behind.
+__device__ __forceinline__ Moments combine(const float* begin, int count, int each) {
+    const int number = (count + each - 1) / each;
+    float sum = 0.0f, squares = 0.0f;
+#pragma unroll 8
+    for (int i = 0; i < number; i++) sum += load_past_l1(begin + i * 2 * width) * static_cast<float>(min(each, count - i * each));
+    const float mean = sum / static_cast<float>(count > 0 ? count : 1);
+#pragma unroll 8
+    for (int i = 0; i < number; i++) {
+        const float distance = load_past_l1(begin + i * 2 * width) - mean;
+        squares += load_past_l1(begin + (i * 2 + 1) * width) + static_cast<float>(min(each, count - i * each)) * distance * distance;
+    }
+    return {mean, squares};
+}
+
+__device__ __forceinline__ float total(const float* begin, int number, int distance) {
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int i = 0; i < number; i++) sum += load_past_l1(begin + i * distance);
+    return sum;
+}
+
+// Whether this block is the last of its group of tiles whose sums are in `partial`; the tiles' order then decides, not the blocks'.
+__device__ __forceinline__ bool last_of_group(const Parameters& p, int num_tiles, int* flag) {
+    const int group = blockIdx.x / p.tiles_per_group;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const int size = min(p.tiles_per_group, num_tiles - group * p.tiles_per_group);
+        *flag = atomicAdd(p.arrivals + group, 1u) == static_cast<uint32>(size - 1);
+    }
+    __syncthreads();
+    const bool last = *flag;
+    if (last) __threadfence();
+    return last;
+}

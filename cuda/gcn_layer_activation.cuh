@@ -1,0 +1,108 @@
+// Norm, relu and dropout of a layer's output, and what the next kernel does of them when they wait for statistics of all atoms.
+#pragma once
+#include "gcn_layer_tile.cuh"
+
+struct Columns {  // of four columns whose norm has statistics
+    float4 mean, factor, bias;
+};
+
+// Statistics of the layer before, from its groups' sums, as 0: mean, 1: weight / deviation, 2: bias in shared memory. Block 0 keeps them and
+// moves the running ones, as torch: biased variance to normalise, unbiased to run.
+__device__ __forceinline__ void find_statistics(const Parameters& p, const Activation& it, float* columns, int num_nodes) {
+    for (int column = threadIdx.x; column < width; column += threads) {
+        const Moments moments = combine(it.groups + column, num_nodes, p.tiles_per_group * rows);
+        const float variance = moments.squares / static_cast<float>(num_nodes > 0 ? num_nodes : 1), deviation = 1.0f / sqrtf(variance + p.eps);
+        columns[column] = moments.mean;
+        columns[width + column] = deviation * parameter(it.weight, column);
+        columns[2 * width + column] = parameter(it.bias, column);
+        if (blockIdx.x != 0) continue;
+        it.moments[column] = deviation;
+        it.moments[width + column] = moments.mean;
+        if (column >= HIDDEN) continue;
+        const float mean = __ldg(it.mean + column), running = __ldg(it.variance + column);
+        const float unbiased = moments.squares / static_cast<float>(num_nodes > 1 ? num_nodes - 1 : 1);
+        it.new_mean[column] = num_nodes > 0 ? (1.0f - p.momentum) * mean + p.momentum * moments.mean : mean;
+        it.new_variance[column] = num_nodes > 0 ? (1.0f - p.momentum) * running + p.momentum * unbiased : running;
+    }
+}
+
+// y before relu; forward and backward must agree to the bit, or they would disagree on which activations are alive
+__device__ __forceinline__ float normalised(float raw, float mean, float factor, float bias) { return fmaf(raw - mean, factor, bias); }
+
+// An atom's input of this layer, from what the norm of the layer before was given
+__device__ __forceinline__ float4 pending(const Parameters& p, const Columns& column, int node, int quad) {
+    const float4 raw = load4(p.in.raw + at_row(node) + 4 * quad);
+    const uint32 mask = DROPOUT ? __ldg(p.in.masks + size_t(node) * quads + quad) : 15u;
+    float4 y;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const float value = relu(normalised(at(raw, e), at(column.mean, e), at(column.factor, e), at(column.bias, e)));
+        at(y, e) = !DROPOUT ? value : mask >> e & 1 ? value * p.dropout_scale : 0.0f;
+    }
+    if (p.input != nullptr) add(y, load4(p.input + at_row(node) + 4 * quad));
+    return y;
+}
+
+// Sum over a warp's lanes
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int mask = 16; mask > 0; mask >>= 1) x += shuffle_xor(x, mask);
+    return x;
+}
+
+__device__ __forceinline__ uint32 kept(const Parameters& p, int node, int quad, int layer) {
+    const Words words = philox(node, quad, layer, 0, *p.seed);
+    uint32 mask = 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) mask |= uint32(words.word[e] >= p.dropout_threshold) << e;
+    return mask;
+}
+
+constexpr int turns = (quads + 31) / 32;  // float4 of a row in each lane
+
+// Through norm, relu and dropout; v is the row's output of the product and bias, lane l has quads l, l + 32, ...
+__device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p, int node, int lane, const float* columns) {
+    const Activation& it = p.out;
+    float mean = 0.0f, deviation = 0.0f;
+    if constexpr (NORM == NORM_LAYER) {
+#pragma unroll
+        for (int moment = 1; moment <= 2; moment++) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int i = 0; i < turns; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    if (4 * (lane + 32 * i) + e < HIDDEN) {
+                        const float x = at(v[i], e) - mean;
+                        sum += moment == 1 ? x : x * x;
+                    }
+            sum = warp_sum(sum) * (1.0f / HIDDEN);
+            if (moment == 1)
+                mean = sum;
+            else
+                deviation = 1.0f / sqrtf(sum + p.eps);
+        }
+        if (lane == 0 && it.moments != nullptr) it.moments[2 * node] = deviation, it.moments[2 * node + 1] = mean;
+    }
+#pragma unroll
+    for (int i = 0; i < turns; i++) {
+        const int quad = lane + 32 * i;
+        if (quad >= quads) break;
+        uint32 mask = DROPOUT ? kept(p, node, quad, it.layer) : 15u;
+        if (NORM != NORM_NONE && it.raw != nullptr) four(it.raw + at_row(node) + 4 * quad) = v[i];
+        if constexpr (!statistics) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float& y = at(v[i], e);
+                const int column = 4 * quad + e;
+                if constexpr (NORM == NORM_LAYER) y = (y - mean) * deviation * columns[width + column] + columns[2 * width + column];
+                if constexpr (NORM == NORM_BATCH) y = normalised(y, columns[3 * width + column], columns[width + column], columns[2 * width + column]);
+                if (!(y > 0.0f)) mask &= ~(1u << e);
+                y = relu(y);
+                if (DROPOUT) y = mask >> e & 1 || y != y ? y * p.dropout_scale : 0.0f;
+                if (column >= HIDDEN) y = 0.0f;
+            }
+        }
+        if ((DROPOUT || !statistics) && it.masks != nullptr) it.masks[size_t(node) * quads + quad] = static_cast<unsigned char>(mask);
+    }
+}

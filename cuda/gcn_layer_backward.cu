@@ -1,0 +1,247 @@
+// One layer of `molgcn::gcn_stack_backward`. With dZ the gradient of the layer's product and bias, and Â symmetric: G = Â dZ, dH = G W, and
+// then through dropout, relu and norm of the layer before. dW = G^T H is left to gcn_layer_weights.cu, for all layers together.
+//
+// Sums over all atoms for biases and norms are formed where a gradient is made and finished by the next kernel, which with batch statistics
+// needs them itself: there dZ is made from the output's gradient wherever it is pulled.
+//
+// Column sums of a layer with norm, relu and dropout: without norm 0: bias. Layer and batch norm 0: bias, 1: norm's bias, 2: norm's weight. Batch
+// statistics 0: norm's bias, 1: norm's weight; a bias before them has no gradient. A layer without has 0: bias.
+#include "gcn_layer_activation.cuh"
+
+// Numbers of each column in shared memory: 0 mean, 1 factor, 2 bias, 3 1 / deviation, 4 and 5 means of the gradient and along the norm's output
+__device__ __forceinline__ void read_columns(const Activation& it, const Parameters& p, float* columns) {
+    for (int column = threadIdx.x; column < width; column += threads) {
+        float mean = 0.0f, deviation = 1.0f;
+        if (statistics) mean = __ldg(it.moments + width + column), deviation = __ldg(it.moments + column);
+        if (NORM == NORM_BATCH && column < HIDDEN) {
+            mean = __ldg(it.mean + column);
+            deviation = 1.0f / sqrtf(__ldg(it.variance + column) + p.eps);
+        }
+        columns[column] = mean;
+        columns[width + column] = deviation * parameter(it.weight, column);
+        columns[2 * width + column] = parameter(it.bias, column);
+        columns[3 * width + column] = deviation;
+    }
+}
+
+// Totals of the layer's column sums: gradients, by block 0, and with batch statistics their means for everyone
+__device__ __forceinline__ void read_sums(const Parameters& p, float* columns, int num_nodes) {
+    const Activation& it = p.in;
+    const bool waits = statistics && it.on;
+    if (!waits && blockIdx.x != 0) return;
+    const int each = p.tiles_per_group * rows, groups = (num_nodes + each - 1) / each;
+    for (int column = threadIdx.x; column < width; column += threads) {
+        float sum[kinds];
+#pragma unroll
+        for (int kind = 0; kind < kinds; kind++) sum[kind] = total(it.groups + kind * width + column, groups, kinds * width);
+        if (waits) {
+            columns[4 * width + column] = sum[0] / static_cast<float>(num_nodes);
+            columns[5 * width + column] = sum[kinds > 1] / static_cast<float>(num_nodes);
+        }
+        if (blockIdx.x != 0 || column >= HIDDEN) continue;
+        it.grad_layer_bias[column] = waits ? 0.0f : sum[0];
+        if (kinds > 1 && it.on) {
+            it.grad_bias[column] = sum[kinds - 2];
+            it.grad_weight[column] = sum[kinds - 1];
+        }
+    }
+}
+
+__device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, int first, int count) {
+    const auto keep = [&p](int node, int quad, const float4&, const float4& sum) { four(p.kept + at_row(node) + 4 * quad) = sum; };
+    if constexpr (statistics) {
+        if (p.in.on) {
+            const auto waiting = [&](int quad) {
+                const float4 mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
+                const float4 inverse = shared.column4(3, quad), level = shared.column4(4, quad), slope = shared.column4(5, quad);
+                return [=, &p](int node) {
+                    const float4 raw = load4(p.in.raw + at_row(node) + 4 * quad), d = load4(p.gradient + at_row(node) + 4 * quad);
+                    const uint32 mask = DROPOUT ? __ldg(p.in.masks + size_t(node) * quads + quad) : 15u;
+                    float4 z;
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        const float distance = at(raw, e) - at(mean, e);
+                        const bool alive = fmaf(distance, at(factor, e), at(bias, e)) > 0.0f && (mask >> e & 1);
+                        const float dy = alive ? (DROPOUT ? at(d, e) * p.dropout_scale : at(d, e)) : 0.0f;
+                        at(z, e) = at(factor, e) * (dy - at(level, e) - distance * at(inverse, e) * at(slope, e));
+                    }
+                    return z;
+                };
+            };
+            gather(p, shared, first, count, 0, quads, false, waiting, keep);
+            return;
+        }
+    }
+    const auto complete = [&p](int quad) {
+        const float* column = p.gradient + 4 * quad;
+        return [column](int node) { return load4(column + at_row(node)); };
+    };
+    gather(p, shared, first, count, 0, quads, false, complete, keep);
+}
+
+// Gradient of the pooled molecules in four columns of an atom of the last layer
+__device__ __forceinline__ float4 unpool(const Parameters& p, int node, int quad) {
+    const int graph = p.graph[node];
+    const float scale = POOL == POOL_MEAN ? 1.0f / static_cast<float>(__ldg(p.ptr + graph + 1) - __ldg(p.ptr + graph)) : 1.0f;
+    float4 d, largest, ties, x;
+    if (POOL == POOL_MAX) {
+        largest = load4(p.largest + at_row(graph) + 4 * quad), ties = load4(p.ties + at_row(graph) + 4 * quad);
+        x = load4(p.input + at_row(node) + 4 * quad);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const int column = 4 * quad + e;
+        at(d, e) = column < HIDDEN ? __ldg(p.grad_pooled + size_t(graph) * HIDDEN + column) * scale : 0.0f;
+        if (POOL == POOL_MAX) at(d, e) = at(x, e) == at(largest, e) ? at(d, e) / at(ties, e) : 0.0f;
+    }
+    return d;
+}
+
+using Sums = float4[kinds][turns];
+
+// Through dropout, relu and norm of `out`; adds to the column sums
+__device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Parameters& p, int node, int lane, const Shared& shared) {
+    const Activation& it = p.out;
+    float4 x[turns];
+    float deviation = 1.0f, mean = 0.0f, level = 0.0f, slope = 0.0f;
+    if (NORM == NORM_LAYER) deviation = __ldg(it.moments + 2 * node), mean = __ldg(it.moments + 2 * node + 1);
+#pragma unroll
+    for (int i = 0; i < turns; i++) {
+        const int quad = lane + 32 * i;
+        if (quad >= quads) break;
+        const uint32 mask = !statistics || DROPOUT ? __ldg(it.masks + size_t(node) * quads + quad) : 15u;
+        float4 factor;
+        if (NORM != NORM_NONE) x[i] = load4(it.raw + at_row(node) + 4 * quad), factor = shared.column4(1, quad);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int column = 4 * quad + e;
+            bool alive = mask >> e & 1;
+            if constexpr (statistics) {
+                alive = alive && normalised(at(x[i], e), shared.columns[column], at(factor, e), shared.columns[2 * width + column]) > 0.0f;
+            }
+            float& g = at(d[i], e);
+            g = alive ? (DROPOUT ? g * p.dropout_scale : g) : 0.0f;
+            if constexpr (NORM != NORM_NONE) {
+                float& normal = at(x[i], e);
+                if (NORM == NORM_LAYER)
+                    normal = column < HIDDEN ? (normal - mean) * deviation : 0.0f;
+                else
+                    normal = (normal - shared.columns[column]) * shared.columns[3 * width + column];
+                at(sums[kinds - 2][i], e) += g;
+                at(sums[kinds - 1][i], e) += g * normal;
+                if (!statistics) g *= at(factor, e);
+                if (NORM == NORM_LAYER) level += g, slope += g * normal;
+            }
+        }
+    }
+    if constexpr (NORM == NORM_LAYER) {
+        level = warp_sum(level) * (1.0f / HIDDEN), slope = warp_sum(slope) * (1.0f / HIDDEN);
+#pragma unroll
+        for (int i = 0; i < turns; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (4 * (lane + 32 * i) + e < HIDDEN) at(d[i], e) = deviation * (at(d[i], e) - level - at(x[i], e) * slope);
+    }
+}
+
+__device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count, int num_nodes) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const bool waits = statistics && p.out.on;
+    Sums sums = {};
+    for (int row = warp; row < count; row += warps) {
+        const int node = first + row;
+        float4 d[turns];
+#pragma unroll
+        for (int i = 0; i < turns; i++) {
+            const int quad = lane + 32 * i;
+            d[i] = nothing();
+            if (quad >= quads) break;
+            d[i] = p.grad_pooled != nullptr ? unpool(p, node, quad) : four(shared.tile + row * stride + 4 * quad);
+            if (p.residual != nullptr) add(d[i], load4(p.residual + at_row(node) + 4 * quad));
+            if (p.output != nullptr) four(p.output + at_row(node) + 4 * quad) = d[i];
+        }
+        if (p.out.on) through(d, sums, p, node, lane, shared);
+#pragma unroll
+        for (int i = 0; i < turns; i++) {
+            const int quad = lane + 32 * i;
+            if (quad >= quads) break;
+            if (p.next_gradient != nullptr) four(p.next_gradient + at_row(node) + 4 * quad) = d[i];
+            if (!waits) add(sums[0][i], d[i]);
+        }
+    }
+    const int tile = blockIdx.x, group = tile / p.tiles_per_group, begin = group * p.tiles_per_group;
+#pragma unroll
+    for (int kind = 0; kind < kinds; kind++) {
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < turns; i++) {
+            const int quad = lane + 32 * i;
+            if (quad < quads) four(shared.tile + warp * width + 4 * quad) = sums[kind][i];
+        }
+        __syncthreads();
+        for (int column = threadIdx.x; column < width; column += threads) {
+            float sum = 0.0f;
+            for (int i = 0; i < warps; i++) sum += shared.tile[i * width + column];
+            p.partial[(size_t(tile) * kinds + kind) * width + column] = sum;
+        }
+    }
+    const int num_tiles = (num_nodes + rows - 1) / rows;
+    if (!last_of_group(p, num_tiles, shared.flag)) return;
+    for (int column = threadIdx.x; column < kinds * width; column += threads)
+        p.out.groups[size_t(group) * kinds * width + column] =
+            total(p.partial + size_t(begin) * kinds * width + column, min(p.tiles_per_group, num_tiles - begin), kinds * width);
+}
+
+// The first layer's: rows of num_features, written from where the product leaves them
+__device__ __forceinline__ void input_gradient(const Parameters& p, const Shared& shared, int first, int count) {
+    const int across = p.in_width / 16;
+    for (int begin = 0; begin < across; begin += WARP_COLUMNS * COLUMN_TILES) {
+        Product product;
+        product.zero();
+        product.multiply(shared.tile, p.fragments, chunks, across, begin);
+        product.each(across, begin, [&](int row, int column, const float4& d) {
+            if (row >= count) return;
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (column + e < p.num_features) {
+                    const float more = p.residual != nullptr ? __ldg(p.residual + at_row(first + row) + column + e) : 0.0f;
+                    p.grad_x[size_t(first + row) * p.num_features + column + e] = at(d, e) + more;
+                }
+        });
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(threads) gcn_layer_backward(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    const Shared shared(memory);
+    const int num_nodes = num_atoms(p), first = blockIdx.x * rows, count = min(rows, num_nodes - first);
+    if (p.grad_x != nullptr) {
+        const size_t from = size_t(first > num_nodes ? first : num_nodes) * p.num_features, to = size_t(min(first + rows, p.num_nodes)) * p.num_features;
+        for (size_t i = from + threadIdx.x; i < to; i += threads) p.grad_x[i] = 0.0f;
+    }
+    if (blockIdx.x > 0 && count <= 0) return;
+    const bool start = p.grad_pooled != nullptr;
+    if (!start) {
+        if (statistics && p.in.on) read_columns(p.in, p, shared.columns);
+        read_sums(p, shared.columns, num_nodes);
+        if (count <= 0) return;
+        read_bonds(p, shared, first, count);
+        __syncthreads();
+        pull(p, shared, first, count);
+        if (p.in.layer == 0) {
+            __syncthreads();
+            if (p.grad_x != nullptr) input_gradient(p, shared, first, count);
+            return;
+        }
+        __syncthreads();
+        Product product;
+        product.zero();
+        product.multiply(shared.tile, p.fragments, chunks, chunks);
+        __syncthreads();
+        product.each(chunks, 0, [&](int row, int column, const float4& x) { four(shared.tile + row * stride + column) = x; });
+    }
+    if (count <= 0) return;
+    if (NORM != NORM_NONE && p.out.on) read_columns(p.out, p, shared.columns);
+    __syncthreads();
+    finish(p, shared, first, count, num_nodes);
+}

@@ -1,0 +1,82 @@
+// What all layers of a pass share, in one launch: the bonds' entries of Â, the atoms' molecules, x in rows of whole quads, the weights as
+// operands of the tensor cores, and counters at zero.
+//
+// Macros: SELF_LOOPS, TRANSPOSED (operands of G W instead of S W^T), PRECISION (not used), MAX_LAYERS.
+#include "device.cuh"
+
+struct Parameters {
+    const int *ptr, *rowptr, *col;
+    int4* sources;  // or null: prepared already
+    float4* factors;
+    float* scale;
+    int* graph;
+    const float* x;
+    float* padded_x;  // [N, in_width], or null: x is read as it is
+    float* fragments;
+    uint32* counters;
+    int num_graphs, num_features, in_width, hidden, num_layers, num_counters;
+    const float* weights[MAX_LAYERS];
+};
+
+__device__ __forceinline__ float inverse_root_degree(const Parameters& p, int node) {
+    const int begin = __ldg(p.rowptr + node), end = __ldg(p.rowptr + node + 1);
+    int degree = end - begin + SELF_LOOPS;
+    for (int bond = begin; SELF_LOOPS && bond < end; bond++) degree -= __ldg(p.col + bond) == node;
+    return degree > 0 ? 1.0f / sqrtf(static_cast<float>(degree)) : 0.0f;
+}
+
+__device__ __forceinline__ void prepare_bonds(const Parameters& p, int node) {
+    const int begin = __ldg(p.rowptr + node), end = __ldg(p.rowptr + node + 1);
+    const float scale = inverse_root_degree(p, node);
+    int source[4];
+    float factor[4];
+    for (int slot = 0; slot < 4; slot++) source[slot] = begin + slot < end ? __ldg(p.col + begin + slot) : node;
+    for (int slot = 0; slot < 4; slot++) {
+        const bool bond = begin + slot < end && !(SELF_LOOPS && source[slot] == node);
+        factor[slot] = bond ? scale * inverse_root_degree(p, source[slot]) : 0.0f;
+    }
+    p.sources[node] = make_int4(source[0], source[1], source[2], source[3]);
+    p.factors[node] = make_float4(factor[0], factor[1], factor[2], factor[3]);
+    p.scale[node] = scale;
+    int graph = 0, beyond = p.num_graphs;  // the last whose first atom is not after this one
+    while (beyond - graph > 1) {
+        const int middle = (graph + beyond) / 2;
+        if (__ldg(p.ptr + middle) <= node)
+            graph = middle;
+        else
+            beyond = middle;
+    }
+    p.graph[node] = graph;
+}
+
+// Four numbers of lane 4 g + t: contracted index 16 k + 4 t + e, column 16 c + 2 g + j, of W^T (or W) padded with zeros
+__device__ __forceinline__ void prepare_weight(const Parameters& p, int layer, int index, float* to) {
+    const int columns_in = layer == 0 ? p.num_features : p.hidden, in_chunks = (columns_in + 15) / 16, out_chunks = (p.hidden + 15) / 16;
+    const int lane = index % 32, j = index / 32 % 2, block = index / 64, across = TRANSPOSED ? in_chunks : out_chunks;
+    const int column = 16 * (block % across) + 2 * (lane / 4) + j, contracted = 16 * (block / across) + 4 * (lane % 4);
+    float v[4];
+    for (int e = 0; e < 4; e++) {
+        const int out = TRANSPOSED ? contracted + e : column, in = TRANSPOSED ? column : contracted + e;
+        v[e] = out < p.hidden && in < columns_in ? __ldg(p.weights[layer] + size_t(out) * columns_in + in) : 0.0f;
+    }
+    *reinterpret_cast<float4*>(to + 4 * size_t(index)) = make_float4(v[0], v[1], v[2], v[3]);
+}
+
+extern "C" __global__ void __launch_bounds__(256) gcn_layer_prepare(const __grid_constant__ Parameters p) {
+    const int first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    const int num_nodes = __ldg(p.ptr + p.num_graphs);
+    for (int i = first; i < p.num_counters; i += step) p.counters[i] = 0;
+    for (int node = first; p.sources != nullptr && node < num_nodes; node += step) prepare_bonds(p, node);
+    if (p.padded_x != nullptr)
+        for (size_t i = first; i < size_t(num_nodes) * p.in_width; i += step) {
+            const size_t node = i / p.in_width;
+            const int column = static_cast<int>(i % p.in_width);
+            p.padded_x[i] = column < p.num_features ? __ldg(p.x + node * p.num_features + column) : 0.0f;
+        }
+    const int out_chunks = (p.hidden + 15) / 16, in_chunks = (p.num_features + 15) / 16;
+    const int first_size = 64 * in_chunks * out_chunks, size = 64 * out_chunks * out_chunks;
+    for (int i = first; i < first_size + (p.num_layers - 1) * size; i += step) {
+        const int layer = i < first_size ? 0 : (i - first_size) / size + 1, index = layer == 0 ? i : (i - first_size) % size;
+        prepare_weight(p, layer, index, p.fragments + 4 * size_t(i - index));
+    }
+}

@@ -1,0 +1,145 @@
+// Weight gradients of several layers in one launch: dW = G^T H over all atoms, in TILE x TILE blocks and `splits` parts of the atoms. The block
+// that finishes last with a tile adds the parts up in their order.
+//
+// Macros: HIDDEN, PRECISION, TILE (32 or 64), MAX_LAYERS.
+#include "matrix.cuh"
+
+constexpr int width = (HIDDEN + 15) / 16 * 16;
+constexpr int atoms = 32;  // at a time
+constexpr int stride = TILE + 8;
+constexpr int blocks = TILE / 32;  // of 16 x 16, of a warp in each direction
+constexpr int threads = 128;
+constexpr int quads = atoms * TILE / 4 / threads;  // of a thread's loads
+constexpr int across = (width + TILE - 1) / TILE;
+
+struct Parameters {
+    const int* ptr;
+    const float* first_input;  // [N, in_width]: of layer 0
+    const float* inputs;       // [layers, N, width]: of layer `first_layer` and on; layer 0's place is not read
+    const float* gradients;    // [layers, N, width]: G
+    float* partial;            // [splits, tiles, TILE * TILE]
+    uint32* arrivals;          // [tiles]
+    int num_graphs, num_nodes, num_features, in_width, first_layer, num_tiles, splits, atoms_per_split;
+    float* grad_weights[MAX_LAYERS];
+};
+
+struct Operand {  // TILE columns from `column` on, of rows of `row_width`
+    const float* begin;
+    int row_width, column;
+
+    __device__ __forceinline__ void load(float4 (&v)[quads], int first, int end) const {
+#pragma unroll
+        for (int i = 0; i < quads; i++) {
+            const int item = threadIdx.x + threads * i, atom = first + item / (TILE / 4), at = column + 4 * (item % (TILE / 4));
+            const bool there = atom < end && at < row_width;
+            v[i] = there ? __ldg(reinterpret_cast<const float4*>(begin + size_t(atom) * row_width + at)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+    }
+    static __device__ __forceinline__ void store(const float4 (&v)[quads], float* tile) {
+#pragma unroll
+        for (int i = 0; i < quads; i++) {
+            const int item = threadIdx.x + threads * i;
+            *reinterpret_cast<float4*>(tile + item / (TILE / 4) * stride + 4 * (item % (TILE / 4))) = v[i];
+        }
+    }
+};
+
+// Columns 2 g, 2 g + 1 of the block of 16 columns from `tile` on, of atoms first + 4 e + t
+__device__ __forceinline__ void across_atoms(float (&v)[2][4], const float* tile, int first, int g, int t) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const float2 x = *reinterpret_cast<const float2*>(tile + (first + 4 * e + t) * stride + 2 * g);
+        v[0][e] = x.x, v[1][e] = x.y;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(threads) gcn_layer_weights(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    float* left = reinterpret_cast<float*>(memory);  // [atoms, stride]: G
+    float* right = left + atoms * stride;            // H
+    int* flag = reinterpret_cast<int*>(right + atoms * stride);
+    const int index = blockIdx.x % p.num_tiles, split = blockIdx.x / p.num_tiles;
+    const int first_across = (p.in_width + TILE - 1) / TILE, first_tiles = p.first_layer == 0 ? first_across * across : 0;
+    const bool is_first = index < first_tiles;
+    const int rest = index - first_tiles, layer = is_first ? 0 : rest / (across * across) + (p.first_layer == 0);  // counted from first_layer
+    const int tile = is_first ? index : rest % (across * across);
+    const int out = TILE * (tile % across), in = TILE * (tile / across);
+    const size_t plane = size_t(p.num_nodes) * width * layer;
+    const Operand g_rows = {p.gradients + plane, width, out};
+    const Operand h_rows = is_first ? Operand{p.first_input, p.in_width, in} : Operand{p.inputs + plane, width, in};
+
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
+    const int row = warp / 2 * 16 * blocks, column = warp % 2 * 16 * blocks;
+    const int num_nodes = __ldg(p.ptr + p.num_graphs), end = min(num_nodes, (split + 1) * p.atoms_per_split);
+    float sum[blocks][blocks][2][4] = {};
+    float4 g_next[quads], h_next[quads];
+    int first = split * p.atoms_per_split;
+    g_rows.load(g_next, first, end), h_rows.load(h_next, first, end);
+#pragma unroll 1
+    for (; first < end; first += atoms) {
+        __syncthreads();
+        Operand::store(g_next, left), Operand::store(h_next, right);
+        __syncthreads();
+        g_rows.load(g_next, first + atoms, end), h_rows.load(h_next, first + atoms, end);
+        float part[blocks][blocks][2][4] = {};  // the tensor cores round sums towards zero: short ones only
+#pragma unroll
+        for (int step = 0; step < atoms; step += 16) {
+            matrix::Left a[blocks];
+            matrix::Right b[blocks][2];
+#pragma unroll
+            for (int i = 0; i < blocks; i++) {
+                float v[2][4];
+                across_atoms(v, left + row + 16 * i, step, g, t);
+                a[i] = matrix::left(v);
+                across_atoms(v, right + column + 16 * i, step, g, t);
+                b[i][0] = matrix::right(v[0]), b[i][1] = matrix::right(v[1]);
+            }
+            matrix::multiply_add<blocks, blocks>([&](int m, int i) -> float(&)[2][4] { return part[m][i]; }, a, b);
+        }
+#pragma unroll
+        for (int i = 0; i < blocks * blocks * 8; i++) (&sum[0][0][0][0])[i] += (&part[0][0][0][0])[i];
+    }
+
+    constexpr int mine = blocks * blocks * 2;  // float4 of a thread
+    float4* all = reinterpret_cast<float4*>(p.partial);
+    const size_t distance = size_t(p.num_tiles) * mine * threads;
+    float4 value[mine];
+#pragma unroll
+    for (int i = 0; i < mine; i++) {
+        const float* s = &sum[0][0][0][0] + 4 * i;  // [m][column block][j]
+        value[i] = make_float4(s[0], s[1], s[2], s[3]);
+    }
+    if (p.splits > 1) {
+        float4* to = all + split * distance + size_t(index) * mine * threads + threadIdx.x;
+#pragma unroll
+        for (int i = 0; i < mine; i++) to[i * threads] = value[i];
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) *flag = atomicAdd(p.arrivals + index, 1u) == static_cast<uint32>(p.splits - 1);
+        __syncthreads();
+        if (!*flag) return;
+        __threadfence();
+        const float* from = reinterpret_cast<const float*>(all + size_t(index) * mine * threads + threadIdx.x);
+#pragma unroll
+        for (int i = 0; i < mine; i++) {
+            float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 4
+            for (int part = 0; part < p.splits; part++) {
+                const float4 x = load4_past_l1(from + 4 * (part * distance + i * threads));
+                total.x += x.x, total.y += x.y, total.z += x.z, total.w += x.w;
+            }
+            value[i] = total;
+        }
+    }
+    const int columns_in = p.first_layer + layer == 0 ? p.num_features : HIDDEN;
+#pragma unroll
+    for (int i = 0; i < mine; i++) {
+        const int j = i % 2, k = i / 2 % blocks, m = i / 2 / blocks;
+        const float v[4] = {value[i].x, value[i].y, value[i].z, value[i].w};
+#pragma unroll
+        for (int e = 0; e < 4; e++) {  // rows 2 g + e / 2, columns 4 t + 2 (e % 2) + j
+            const int to_out = out + row + 16 * m + 2 * g + e / 2, to_in = in + column + 16 * k + 4 * t + 2 * (e % 2) + j;
+            if (to_out < HIDDEN && to_in < columns_in) p.grad_weights[layer][size_t(to_out) * columns_in + to_in] = v[e];
+        }
+    }
+}

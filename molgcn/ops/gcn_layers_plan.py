@@ -1,0 +1,187 @@
+"""How the layer-at-a-time strategies lay out a batch on a GPU: blocks of atoms, and the arrays in `saved` and in scratch memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from molgcn.ops.gcn_stack import StackInputs
+from molgcn.ops.launch import Gpu
+
+MAX_HIDDEN = 512  # of the product in the kernel; wider ones are torch's
+MAX_TABLE = 256  # layers that one launch has the addresses of
+_ATOMS = 32  # that a weight gradient takes at a time
+_GRADIENT_BYTES = 2**29  # of G kept until the weight gradients of their layers are formed together
+
+
+def padded_width(columns: int) -> int:
+    """Columns of a row in memory."""
+    return -(-columns // 16) * 16
+
+
+class Layout:
+    """Arrays side by side in one tensor.
+
+    Attributes:
+        offsets: of each array, in bytes.
+        num_bytes: of all.
+    """
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.offsets: dict[str, int] = {}
+        self.num_bytes = 0
+        for name, size in sizes.items():
+            self.offsets[name] = self.num_bytes
+            self.num_bytes += -(-size // 256) * 256
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How the layers' kernels divide the atoms.
+
+    Attributes:
+        warp_rows: of warps in a block, one below the other; each has
+        row_tiles: times 16 atoms.
+        warp_columns: warps side by side; each has
+        column_tiles: times 16 columns.
+        num_tiles: blocks of atoms, with the room of padded batches.
+    """
+
+    warp_rows: int
+    warp_columns: int
+    row_tiles: int
+    column_tiles: int
+    num_tiles: int
+    width: int
+
+    @property
+    def rows(self) -> int:
+        """Atoms of a block."""
+        return 16 * self.row_tiles * self.warp_rows
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.warp_rows * self.warp_columns
+
+    @property
+    def tiles_per_group(self) -> int:
+        """Sums over all atoms are formed of tiles, then of groups of tiles: about as many groups as tiles in each."""
+        return math.isqrt(self.num_tiles - 1) + 1
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of tiles."""
+        return -(-self.num_tiles // self.tiles_per_group)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block: `struct Shared` in cuda/gcn_layer_tile.cuh."""
+        depth = max(self.width, 64)
+        stride = depth + 16 if depth % 32 == 0 else depth
+        return 4 * self.rows * stride + 48 * self.rows + 6 * 4 * self.width + 16
+
+    @property
+    def defines(self) -> dict[str, int]:
+        """The macros of the division."""
+        return {
+            "WARP_ROWS": self.warp_rows,
+            "WARP_COLUMNS": self.warp_columns,
+            "ROW_TILES": self.row_tiles,
+            "COLUMN_TILES": self.column_tiles,
+        }
+
+
+def blocks(inputs: StackInputs) -> Blocks:
+    """The division for a batch: small blocks, so that small batches too reach all multiprocessors."""
+    width = padded_width(inputs.hidden_channels)
+    chunks = width // 16
+    if chunks <= 2:
+        warp_rows, row_tiles, column_tiles = 4, 1, chunks
+    elif chunks <= 4:
+        warp_rows, row_tiles, column_tiles = 2, 2, 2
+    else:
+        warp_rows, row_tiles, column_tiles = 1, 2, 1 if chunks <= 16 else 2
+    rows = 16 * row_tiles * warp_rows
+    num_tiles = max(1, -(-inputs.x.shape[0] // rows))
+    return Blocks(warp_rows, -(-chunks // column_tiles), row_tiles, column_tiles, num_tiles, width)
+
+
+@dataclass(frozen=True)
+class WeightBlocks:
+    """How the weight gradients of some layers are divided.
+
+    Attributes:
+        tile: rows and columns of a block.
+        num_tiles: of all the layers.
+        splits: parts of the atoms.
+        atoms_per_split: of each.
+    """
+
+    tile: int
+    num_tiles: int
+    splits: int
+    atoms_per_split: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block."""
+        return 2 * 4 * _ATOMS * (self.tile + 8) + 16
+
+    @property
+    def partial_bytes(self) -> int:
+        """Of the parts' sums."""
+        return 4 * self.splits * self.num_tiles * self.tile**2
+
+
+def weight_blocks(inputs: StackInputs, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
+    """The division for layers `first_layer` and on: about four blocks a multiprocessor, each with at least 128 atoms."""
+    num_nodes, num_features = inputs.x.shape
+    width = padded_width(inputs.hidden_channels)
+    tile = 32 if width <= 32 else 64
+    across = -(-width // tile)
+    first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
+    num_tiles = first + (num_layers - (first_layer == 0)) * across**2
+    splits = max(1, min(-(-4 * gpu.num_multiprocessors // num_tiles), num_nodes // 128))
+    atoms_per_split = -(-max(num_nodes, 1) // (splits * _ATOMS)) * _ATOMS
+    return WeightBlocks(tile, num_tiles, splits, atoms_per_split)
+
+
+def layers_together(inputs: StackInputs) -> int:
+    """Layers whose weight gradients one launch forms: as many as G has room for."""
+    plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
+    return max(1, min(inputs.num_layers, MAX_TABLE, _GRADIENT_BYTES // max(plane, 1)))
+
+
+def saved_layout(inputs: StackInputs, keep: bool = True) -> Layout:
+    """What forward leaves for backward, shapes in `struct Parameters` of cuda/gcn_layer.cuh; without `keep` what it needs itself.
+
+    `features` are [L, N, width], inputs of the layers but the first and the last one's output; or two that take turns.
+    """
+    num_nodes, num_features = inputs.x.shape
+    layers, norms, graphs = inputs.num_layers, inputs.num_norms, inputs.num_graphs
+    width = padded_width(inputs.hidden_channels)
+    row, plane = 4 * num_nodes, 4 * num_nodes * width
+    keep = keep or inputs.batch_statistics
+    ties = 4 * graphs * width if inputs.pool == "max" and keep else 0
+    return Layout(
+        {
+            "sources": 4 * row,
+            "factors": 4 * row,
+            "scale": row,
+            "graph": row,
+            "x": row * padded_width(num_features) if num_features % 16 else 0,
+            "features": plane * (layers if keep else 2),
+            "raw": plane * norms if keep else 0,
+            "moments": 4 * moments_size(inputs) * norms if keep else 0,
+            "masks": plane // 16 * layers if keep else 0,
+            "largest": ties,
+            "ties": ties,
+        }
+    )
+
+
+def moments_size(inputs: StackInputs) -> int:
+    """Numbers that a norm keeps: of each atom, or of each column."""
+    return 2 * inputs.x.shape[0] if inputs.norm == "layer" else 2 * padded_width(inputs.hidden_channels)
