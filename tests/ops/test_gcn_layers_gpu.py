@@ -1,0 +1,207 @@
+"""The layer-at-a-time strategies on a GPU: against float64, PyG and each other, captured, poisoned, padded, bit for bit. `pytest -m gpu`."""
+
+import itertools
+
+import pytest
+import torch
+from stack_cases import converted, errors, random_batch, random_inputs, run, worst
+from test_gcn_stack_gpu import SIZES, gradient_of, on_gpu, poison  # noqa: F401
+
+from molgcn.nn import GCN
+from molgcn.ops import gcn_stack, gcn_stack_reference
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+
+STRATEGIES = ("vertex",)
+OPTIONS = [
+    dict(
+        zip(("norm", "training", "residual", "add_self_loops", "last_activation", "pool", "dropout"), values, strict=True),
+    )
+    for values in itertools.product(
+        (None, "batch", "layer"), (False, True), (False, True), (False, True), (False, True), ("mean", "sum", "max"), (0.0, 0.3)
+    )
+]
+
+
+def check(inputs, strategy, output_bound=1e-5, gradient_bound=5e-5):
+    """Outputs, statistics and gradients against float64; what is 0 but for rounding, against the largest gradient.
+
+    An activation within rounding of zero may fall on its other side, which costs 1e-3 of a gradient: PyTorch's own float32 is the measure then.
+    """
+    actual = run(gcn_stack, on_gpu(inputs, torch.float32)._replace(strategy=strategy), gradient_of(inputs))
+    expected = run(gcn_stack_reference, on_gpu(inputs, torch.float64), gradient_of(inputs))
+    floor = 1e-4 * max(gradient.norm().item() for gradient in expected.gradients.values())
+    assert worst(actual.outputs, expected.outputs) < output_bound
+    found = errors(actual.gradients, expected.gradients, floor)
+    if max(found.values()) > gradient_bound:
+        torchs = run(gcn_stack_reference, on_gpu(inputs, torch.float32), gradient_of(inputs))
+        assert max(found.values()) < 3 * worst(torchs.gradients, expected.gradients, floor), max(found, key=found.get)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("number", range(0, len(OPTIONS), 7))
+def test_options(number, strategy):
+    hidden = (32, 20, 64)[number % 3]
+    check(random_inputs(random_batch(SIZES, 11, number, 1.2), hidden, 1 + number % 4, seed=number, **OPTIONS[number]), strategy)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("channels", "hidden"), [(3, 1), (300, 16), (16, 16), (50, 24), (20, 20), (11, 33), (64, 64), (5, 128), (28, 172), (9, 256), (600, 512)]
+)
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_widths(channels, hidden, norm, strategy):
+    check(random_inputs(random_batch(SIZES, channels), hidden, 3, residual=True, norm=norm, training=True), strategy)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("num_layers", [1, 28, 300])
+def test_any_depth(num_layers, strategy):
+    options = {"norm": "batch", "residual": True, "training": True, "gain": 0.3}
+    check(random_inputs(random_batch(SIZES, 11), 16, num_layers, **options), strategy, 1e-5, 1e-4)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
+def test_lower_precision_is_what_was_asked_for(precision, bound, strategy):
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision, norm="layer")
+    check(inputs, strategy, bound, 10 * bound)
+    with pytest.raises(AssertionError):
+        check(inputs, strategy)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_float32_range(strategy):
+    """Activations of 1e6 and gradients of 1e-12 keep their accuracy."""
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 12)
+    inputs = inputs._replace(x=(inputs.x.detach() * 1e6).requires_grad_())
+    grad = torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64, device="cuda")
+    actual = run(gcn_stack, on_gpu(inputs, torch.float32)._replace(strategy=strategy), grad)
+    expected = run(gcn_stack_reference, on_gpu(inputs, torch.float64), grad)
+    assert worst(actual.outputs, {"pooled": expected.outputs["pooled"]}) < 1e-5
+    assert worst(actual.gradients, expected.gradients, 1e-20) < 5e-5
+
+
+@pytest.mark.parametrize("options", [{"norm": "batch", "dropout": 0.3}, {"norm": "layer"}, {"pool": "max"}], ids=str)
+def test_vertex_gives_the_same_bits_on_every_run(options):
+    inputs = on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6, training=True, **options), torch.float32)._replace(strategy="vertex")
+    first = run(gcn_stack, inputs, gradient_of(inputs))
+    for _ in range(20):
+        again = run(gcn_stack, inputs, gradient_of(inputs))
+        for name, tensor in (first.outputs | first.gradients).items():
+            assert torch.equal(tensor, (again.outputs | again.gradients)[name]), name
+
+
+def test_large_batch():
+    """Many tiles in many groups, weight gradients in parts."""
+    inputs = random_inputs(random_batch(SIZES * 300, 11, bonds_per_atom=1.2), 32, 4, norm="batch", training=True, residual=True)
+    check(inputs, "vertex")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("norm", [None, "batch", "layer"])
+@pytest.mark.parametrize("pool", ["mean", "sum", "max"])
+def test_padding_weighs_nothing(norm, pool, strategy):
+    """Room for more molecules, atoms and bonds, filled with NaN and nonsense: the same outputs, statistics and gradients."""
+    options = {"norm": norm, "pool": pool, "training": True, "residual": True, "last_activation": True, "strategy": strategy}
+    inputs = on_gpu(random_inputs(random_batch([3, 9, 1, 30], 5), 8, 3, **options), torch.float32)
+    expected = run(gcn_stack, inputs, gradient_of(inputs))
+    nodes, edges, graphs = inputs.x.shape[0], inputs.col.shape[0], inputs.num_graphs
+    padded = inputs._replace(
+        x=torch.cat([inputs.x.detach(), torch.full((200, 5), torch.nan, device="cuda")]).requires_grad_(),
+        ptr=torch.cat([inputs.ptr, torch.full((3,), nodes, dtype=torch.int32, device="cuda")]),
+        rowptr=torch.cat([inputs.rowptr, torch.full((200,), edges, dtype=torch.int32, device="cuda")]),
+        col=torch.cat([inputs.col, torch.full((5,), 10**6, dtype=torch.int32, device="cuda")]),
+    )
+    grad = torch.cat([gradient_of(inputs), torch.full((3, 8), torch.nan, dtype=torch.float64, device="cuda")])
+    actual = run(gcn_stack, padded, grad)
+    assert not actual.outputs["pooled"][graphs:].any()
+    assert not actual.gradients["x"][nodes:].any()
+    actual.outputs["pooled"], actual.gradients["x"] = actual.outputs["pooled"][:graphs], actual.gradients["x"][:nodes]
+    for name, tensor in (expected.outputs | expected.gradients).items():
+        torch.testing.assert_close((actual.outputs | actual.gradients)[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("pool", ["mean", "max"])
+def test_against_pyg_with_copied_weights(pool, strategy):
+    batch = random_batch(SIZES, 11).to("cuda")
+    options = {"norm": "batch", "residual": True, "pool": pool, "last_activation": True, "add_self_loops": False}
+    fused = GCN(11, 48, 4, 3, backend="fused", strategy=strategy, **options).cuda()
+    pyg = GCN(11, 48, 4, 3, backend="pyg", **options).cuda()
+    pyg.load_state_dict(fused.state_dict())
+    for _ in range(2):
+        predictions = [model(given) for model, given in ((fused, batch), (pyg, batch.to_pyg()))]
+        torch.testing.assert_close(*predictions, rtol=1e-4, atol=1e-5)
+    for prediction in predictions:
+        prediction.square().sum().backward()
+    largest = max(parameter.grad.abs().max().item() for parameter in pyg.parameters())
+    for (name, left), (_, right) in zip(fused.named_parameters(), pyg.named_parameters(), strict=True):
+        torch.testing.assert_close(left.grad, right.grad, rtol=1e-3, atol=1e-5 * largest, msg=name)
+    for (name, left), (_, right) in zip(fused.named_buffers(), pyg.named_buffers(), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_captured_step(strategy):
+    """Replays see new inputs, draw new dropout, move running statistics; the replay's numbers are those of a plain run."""
+    batch = random_batch(SIZES, 11).to("cuda")
+    model = GCN(11, 32, 3, 2, backend="fused", strategy=strategy, norm="batch", dropout=0.5).cuda()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            model(batch).sum().backward()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        model.zero_grad(set_to_none=False)
+        out = model(batch)
+        out.sum().backward()
+    drawn, tracked = [], int(model.norms[0].num_batches_tracked)
+    for _ in range(3):
+        graph.replay()
+        drawn.append(out.detach().clone())
+    assert not torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[1], drawn[2])
+    assert int(model.norms[0].num_batches_tracked) == tracked + 3
+
+    still = GCN(11, 32, 3, 2, backend="fused", strategy=strategy, norm="batch").cuda()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        still(batch).sum().backward()
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        still.zero_grad(set_to_none=False)
+        out = still(batch)
+        out.sum().backward()
+    batch.x.mul_(2.0)
+    graph.replay()
+    captured, gradients = out.detach().clone(), [parameter.grad.clone() for parameter in still.parameters()]
+    still.zero_grad(set_to_none=False)
+    plain = still(batch)
+    plain.sum().backward()
+    exact = strategy == "vertex"
+    torch.testing.assert_close(captured, plain.detach(), rtol=0 if exact else 1e-4, atol=0 if exact else 1e-5)
+    for parameter, gradient in zip(still.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=0 if exact else 1e-3, atol=0 if exact else 1e-4)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_batches_without_atoms_or_molecules(strategy):
+    inputs = on_gpu(random_inputs(random_batch([5], 11), 32, 2, norm="layer"), torch.float32)._replace(strategy=strategy)
+    none = torch.zeros(1, dtype=torch.int32, device="cuda")
+    empty = inputs._replace(x=inputs.x.detach()[:0].requires_grad_(), ptr=none, rowptr=none, col=none[:0])
+    assert run(gcn_stack, empty, gradient_of(empty)).outputs["pooled"].shape == (0, 32)
+    atomless = empty._replace(ptr=torch.zeros(3, dtype=torch.int32, device="cuda"))
+    result = run(gcn_stack, atomless, gradient_of(atomless))
+    assert torch.equal(result.outputs["pooled"], torch.zeros(2, 32, device="cuda"))
+    assert not any(gradient.any() for gradient in result.gradients.values())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_inference_keeps_nothing(strategy):
+    inputs = on_gpu(random_inputs(random_batch(SIZES, 11), 32, 5, norm="batch", residual=True), torch.float32)._replace(strategy=strategy)
+    with torch.no_grad():
+        kept, not_kept = gcn_stack(inputs)[0], gcn_stack(inputs._replace(save_for_backward=False))[0]
+    torch.testing.assert_close(kept, not_kept, rtol=0 if strategy == "vertex" else 1e-5, atol=0 if strategy == "vertex" else 1e-6)
