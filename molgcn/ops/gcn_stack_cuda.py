@@ -31,7 +31,8 @@ def strategy_of(inputs: StackInputs) -> str:
     return "stack" if fits else "vertex"
 
 
-def _saved_bytes(inputs: StackInputs) -> int:
+def saved_bytes(inputs: StackInputs) -> int:
+    """Bytes that forward leaves for backward."""
     return Saved(inputs).num_bytes if strategy_of(inputs) == "stack" else gcn_layers_cuda.saved_bytes(inputs)
 
 
@@ -58,12 +59,12 @@ def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any)
     inputs = _supported(StackInputs(*args))
     grad_pooled = grad_pooled.contiguous()
     gradients = empty_gradients(grad_pooled, saved, needs_grad_x, *args)
-    if strategy_of(inputs) != "stack":
-        gcn_layers_cuda.backward(inputs, grad_pooled, saved, gradients)
-        return gradients
     if inputs.num_graphs == 0:
         for tensor in (gradients[0], *(tensor for tensors in gradients[1:] for tensor in tensors)):
             tensor.zero_()
+        return gradients
+    if strategy_of(inputs) != "stack":
+        gcn_layers_cuda.backward(inputs, grad_pooled, saved, gradients)
         return gradients
     inputs = _with_tiles(inputs)
     plan = backward_plan(inputs, gpu(inputs.x.device))
@@ -191,6 +192,6 @@ def _parameters(inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients: 
     return parameters
 
 
-keeps("cuda", _saved_bytes)
+keeps("cuda", saved_bytes)
 torch.library.impl("molgcn::gcn_stack", "CUDA", forward)
 torch.library.impl("molgcn::gcn_stack_backward", "CUDA", backward)

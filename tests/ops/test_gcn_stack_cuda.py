@@ -8,6 +8,7 @@ import itertools
 import emulated
 import pytest
 import torch
+from emulated import emulate  # noqa: F401
 from stack_cases import converted, random_batch, random_inputs, run, worst
 
 from molgcn.errors import UserError
@@ -23,35 +24,9 @@ H100, A100, RTX = 227 * 1024, 163 * 1024, 99 * 1024
 SMALL = Gpu(1, H100)  # so that a block has several tiles
 
 
-@pytest.fixture
-def emulate(monkeypatch):
-    if not emulated.has_compiler():
-        pytest.skip("no g++")
-    monkeypatch.setattr(gcn_stack_cuda, "kernel", emulated.kernel)
-    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: SMALL)
-
-
 def run_emulated(inputs, grad_pooled=None):
-    """As `stack_cases.run`, past torch's dispatch, which would take the CPU's operator."""
-    needs_grad_x = inputs.x.requires_grad
-    inputs = converted(inputs, torch.float32)
-    saved = torch.full((gcn_stack_cuda.Saved(inputs).num_bytes,), 0xFF, dtype=torch.uint8)  # poison: NaN
-    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
-        outputs = (torch.full((inputs.num_graphs, inputs.hidden_channels), torch.nan), torch.empty(0), torch.empty(0), saved)
-        patch.setattr(gcn_stack_cuda, "empty_outputs", lambda inputs: outputs)
-        pooled = gcn_stack_cuda.forward(*inputs)[0]
-        if grad_pooled is None:
-            grad_pooled = torch.sin(torch.arange(pooled.numel(), dtype=torch.float64)).view_as(pooled)
-        empty = gcn_stack_cuda.empty_gradients
-        poisoned = [
-            [tensor.fill_(torch.nan) for tensor in tensors] if isinstance(tensors, list) else tensors.fill_(torch.nan)
-            for tensors in empty(grad_pooled.float(), saved, needs_grad_x, *inputs)
-        ]
-        patch.setattr(gcn_stack_cuda, "empty_gradients", lambda *args: tuple(poisoned))
-        grad_x, *gradients = gcn_stack_cuda.backward(grad_pooled.float(), saved, needs_grad_x, *inputs)
-    names = ("weights", "biases", "norm_weights", "norm_biases")
-    by_name = {f"{name}[{i}]": tensor for name, tensors in zip(names, gradients, strict=True) for i, tensor in enumerate(tensors)}
-    return pooled, {"x": grad_x} | by_name
+    result = emulated.run_emulated(inputs, grad_pooled)
+    return result.outputs["pooled"], result.gradients
 
 
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled=None, floor=1e-9):
@@ -178,7 +153,7 @@ def test_plans_fit_the_shared_memory(hidden):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"norm": "batch", "training": True}, "norm=batch"),
+        ({"norm": "batch", "training": True, "strategy": "stack"}, "norm=batch"),
         ({"strategy": "edge"}, "strategy=edge"),
     ],
 )
@@ -193,7 +168,7 @@ def test_float64_and_wide_are_errors_in_words():
     with pytest.raises(UserError, match="float32"):
         gcn_stack_cuda.forward(*random_inputs(batch, 8, 2))
     with pytest.raises(UserError, match="hidden_channels=300"):
-        gcn_stack_cuda.forward(*converted(random_inputs(batch, 300, 2), torch.float32))
+        gcn_stack_cuda.forward(*converted(random_inputs(batch, 300, 2, strategy="stack"), torch.float32))
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -1,0 +1,138 @@
+"""The layer-at-a-time strategies without a GPU: their Python and their kernels run on CPU tensors under emulation, against the float64 oracle.
+
+What only a GPU shows is in test_gcn_layers_gpu.py.
+"""
+
+import pytest
+import torch
+from emulated import emulate, run_emulated  # noqa: F401
+from stack_cases import converted, errors, random_batch, random_inputs, run, worst
+from test_gcn_stack_cuda import ARCHITECTURES, H100, RTX, SIZES
+
+from molgcn.ops import gcn_layers_cuda, gcn_layers_plan, gcn_stack_reference
+from molgcn.ops.gcn_layers_plan import blocks, layers_together, weight_blocks
+from molgcn.ops.launch import Gpu
+from molgcn.ops.nvrtc import compile_source
+
+OPTIONS = [
+    {},
+    {"residual": True, "pool": "sum"},
+    {"norm": "layer", "residual": True, "last_activation": True, "pool": "max"},
+    {"norm": "batch", "add_self_loops": False},
+    {"dropout": 0.3, "training": True, "last_activation": True},
+    {"norm": "batch", "training": True},
+    {"norm": "batch", "training": True, "residual": True, "last_activation": True, "pool": "max", "dropout": 0.3},
+    {"norm": "batch", "training": True, "residual": True, "pool": "sum", "dropout": 0.3, "add_self_loops": False},
+]
+
+
+def check(inputs, output_bound=1e-5, gradient_bound=5e-5):
+    actual = run_emulated(inputs._replace(strategy=inputs.strategy.replace("auto", "vertex")))
+    expected = run(gcn_stack_reference, converted(inputs, torch.float64))
+    floor = 1e-5 * max(gradient.norm().item() for gradient in expected.gradients.values())  # a bias before batch norm: 0 but for rounding
+    assert worst(actual.outputs, expected.outputs) < output_bound
+    found = errors(actual.gradients, expected.gradients, floor)
+    assert max(found.values()) < gradient_bound, max(found, key=found.get)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_option(emulate, options):  # noqa: F811
+    check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, **options))
+
+
+@pytest.mark.parametrize(("channels", "hidden"), [(3, 1), (70, 24), (20, 20), (5, 33), (16, 64)])
+def test_widths(emulate, channels, hidden):  # noqa: F811
+    check(random_inputs(random_batch(SIZES[:6], channels), hidden, 2, residual=True, norm="batch", training=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hidden", [128, 172, 512])
+def test_wide(emulate, hidden):  # noqa: F811
+    check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, residual=True, norm="batch", training=True))
+
+
+def test_weight_gradients_of_a_few_layers_at_a_time(emulate, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(gcn_layers_plan, "_GRADIENT_BYTES", 2 * 4 * sum(SIZES) * 32)
+    inputs = random_inputs(random_batch(SIZES, 11), 20, 5, norm="layer", residual=True)
+    assert layers_together(inputs) == 2
+    check(inputs)
+
+
+def test_tables_of_a_few_layers_at_a_time(emulate, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(gcn_layers_cuda, "MAX_TABLE", 2)
+    check(random_inputs(random_batch(SIZES, 11), 20, 5))
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
+def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):  # noqa: F811
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision)
+    check(inputs, bound, 3 * bound)
+    with pytest.raises(AssertionError):
+        check(inputs)
+
+
+def test_padded_batches(emulate):  # noqa: F811
+    """Room for molecules, atoms and bonds beyond those in use: zero in outputs, no weight in statistics and gradients."""
+    options = {"norm": "batch", "training": True, "residual": True, "strategy": "vertex"}
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 3, **options)
+    grad = torch.sin(torch.arange(32.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 32)
+    expected = run_emulated(inputs, grad[: len(SIZES)])
+    padded = inputs._replace(
+        x=torch.cat([inputs.x.detach(), torch.full((7, 11), torch.nan)]).requires_grad_(),
+        ptr=torch.cat([inputs.ptr, inputs.ptr[-1:], inputs.ptr[-1:]]),
+        rowptr=torch.cat([inputs.rowptr, inputs.rowptr[-1:].expand(7)]),
+        col=torch.cat([inputs.col, torch.full((9,), 10**6, dtype=torch.int32)]),
+    )
+    actual = run_emulated(padded, grad)
+    assert torch.equal(actual.outputs.pop("pooled"), torch.cat([expected.outputs.pop("pooled"), torch.zeros(2, 32)]))
+    assert torch.equal(actual.gradients.pop("x"), torch.cat([expected.gradients.pop("x"), torch.zeros(7, 11)]))
+    for name, tensor in (expected.outputs | expected.gradients).items():
+        torch.testing.assert_close((actual.outputs | actual.gradients)[name], tensor, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_statistics_far_from_zero(emulate):  # noqa: F811
+    """A mean a thousand times the deviation costs no more than rounding of the norm's inputs."""
+    inputs = random_inputs(random_batch(SIZES, 11), 16, 2, norm="batch", training=True)
+    inputs = inputs._replace(biases=[(inputs.biases[0].detach() + 1e3).requires_grad_(), inputs.biases[1]])
+    actual, expected = run_emulated(inputs), run(gcn_stack_reference, converted(inputs, torch.float64))
+    assert worst({"pooled": actual.outputs["pooled"]}, {"pooled": expected.outputs["pooled"]}) < 5e-4
+    assert worst({"v": actual.outputs["running_vars"]}, {"v": expected.outputs["running_vars"]}) < 1e-4
+
+
+@pytest.mark.parametrize("hidden", [1, 16, 32, 48, 64, 128, 172, 256, 400, 512])
+def test_plans(hidden):
+    """Blocks cover all columns and atoms, and fit the smallest shared memory."""
+    inputs = random_inputs(random_batch([20] * 200, 300), hidden, 28)
+    plan = blocks(inputs)
+    assert plan.shared_bytes <= RTX
+    assert plan.threads <= 512
+    assert 16 * plan.warp_columns * plan.column_tiles >= hidden
+    assert plan.rows * plan.num_tiles >= inputs.x.shape[0]
+    assert plan.num_groups * plan.tiles_per_group >= plan.num_tiles
+    weights = weight_blocks(inputs, 0, 28, Gpu(132, H100))
+    assert weights.splits * weights.atoms_per_split >= inputs.x.shape[0]
+    assert weights.num_tiles * weights.tile**2 >= hidden * 300 + 27 * hidden**2
+
+
+SOURCES = ("gcn_layer_prepare", "gcn_layer_forward", "gcn_layer_pool", "gcn_layer_backward", "gcn_layer_weights")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_compiles_for_every_architecture(arch, emulate, monkeypatch):  # noqa: F811
+    """Options and widths take turns over the architectures, so that each architecture and each option is compiled."""
+    number = ARCHITECTURES.index(arch)
+    hidden, precision = (32, 64, 20, 128, 512, 172)[number], ("float32", "tf32", "bf16")[number % 3]
+    inputs = random_inputs(random_batch([5], 11), hidden, 3, precision=precision, strategy="vertex", **OPTIONS[2:][number])
+    found = []
+
+    class Compiled:
+        def __init__(self, source, name, defines, device):
+            found.append(source)
+            assert compile_source(source, defines, arch).startswith(b"\x7fELF")
+
+        def launch(self, *args):
+            pass
+
+    monkeypatch.setattr(gcn_layers_cuda, "kernel", Compiled)
+    run_emulated(inputs)
+    assert {f"{name}.cu" for name in SOURCES} == set(found)
