@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from molgcn.errors import UserError
 from molgcn.ops import HAS_CPU_EXTENSION
-from molgcn.ops.gcn_stack_plan import MAX_HIDDEN
+from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
@@ -36,13 +36,12 @@ class Backend(Protocol):
         ...
 
 
-def resolve_backend(name: str, norm: str | None = None, hidden_channels: int = 1) -> Backend:
+def resolve_backend(name: str, hidden_channels: int = 1) -> Backend:
     """The backend called `name`; "auto" is fused where its operators can train such a model on this machine, else pyg.
 
     Args:
         name: auto, fused or pyg.
-        norm: the model's norm: with a GPU, "auto" takes pyg for batch norm.
-        hidden_channels: the model's width: with a GPU, "auto" takes pyg beyond what the operator holds on chip.
+        hidden_channels: the model's width: with a GPU, "auto" takes pyg beyond what the operator has.
 
     Raises:
         UserError: for an unknown name, or a backend that this machine does not have.
@@ -52,7 +51,7 @@ def resolve_backend(name: str, norm: str | None = None, hidden_channels: int = 1
     cuda = torch.cuda.is_available()
     if name == "fused" and not (HAS_CPU_EXTENSION or cuda):
         raise UserError(NO_EXTENSION)
-    trains = norm != "batch" and hidden_channels <= MAX_HIDDEN if cuda else HAS_CPU_EXTENSION
+    trains = hidden_channels <= MAX_HIDDEN if cuda else HAS_CPU_EXTENSION
     return import_module("molgcn.nn.fused" if name == "fused" or (name == "auto" and trains) else "molgcn.nn.pyg")
 
 

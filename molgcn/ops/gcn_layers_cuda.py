@@ -109,7 +109,9 @@ class _Pass:
         )
         self._memory = inputs.x.new_empty(layout.num_bytes, dtype=torch.uint8)
         self.scratch = {name: self._memory.data_ptr() + offset for name, offset in layout.offsets.items()}
-        self.num_counters = layout.offsets[next(iter(scratch))] - layout.offsets["counters"] if scratch else layout.num_bytes - layout.offsets["counters"]
+        self.num_counters = (
+            layout.offsets[next(iter(scratch))] - layout.offsets["counters"] if scratch else layout.num_bytes - layout.offsets["counters"]
+        )
         self.arguments = self._arguments()
 
     def fragment(self, layer: int) -> int:

@@ -6,21 +6,20 @@ from molgcn.nn.backend import check_strategy, resolve_backend
 
 
 @pytest.mark.parametrize(
-    ("extension", "cuda", "norm", "hidden", "expected"),
+    ("extension", "cuda", "hidden", "expected"),
     [
-        (True, False, "batch", 64, "fused"),
-        (False, False, None, 64, "pyg"),
-        (True, True, "layer", 64, "fused"),
-        (True, True, "batch", 64, "pyg"),
-        (True, True, None, 4096, "pyg"),
-        (False, True, None, 64, "fused"),
+        (True, False, 64, "fused"),
+        (False, False, 64, "pyg"),
+        (True, True, 512, "fused"),
+        (True, True, 4096, "pyg"),
+        (False, True, 64, "fused"),
     ],
 )
-def test_auto_is_what_can_train_the_model(extension, cuda, norm, hidden, expected, monkeypatch):
+def test_auto_is_what_can_train_the_model(extension, cuda, hidden, expected, monkeypatch):
     monkeypatch.setattr(backend, "HAS_CPU_EXTENSION", extension)
     monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
-    assert resolve_backend("auto", norm, hidden).name == expected
-    assert resolve_backend("pyg", norm, hidden).name == "pyg"
+    assert resolve_backend("auto", hidden).name == expected
+    assert resolve_backend("pyg", hidden).name == "pyg"
 
 
 def test_what_is_missing_is_said(monkeypatch):

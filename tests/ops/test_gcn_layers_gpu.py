@@ -71,7 +71,9 @@ def test_widths(channels, hidden, norm, strategy):
 @pytest.mark.parametrize("num_layers", [1, 28, 300])
 def test_any_depth(num_layers, strategy):
     options = {"norm": "batch", "residual": True, "training": True, "gain": 0.3}
-    check_one_of_three(lambda seed: random_inputs(random_batch(SIZES, 11, seed), 16, num_layers, seed=seed, **options), strategy, 1e-5, 1e-4)
+    check_one_of_three(
+        lambda seed: random_inputs(random_batch(SIZES, 11, seed), 16, num_layers, seed=seed, **options), strategy, 1e-5, 1e-4
+    )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -97,7 +99,9 @@ def test_float32_range(strategy):
 
 @pytest.mark.parametrize("options", [{"norm": "batch", "dropout": 0.3}, {"norm": "layer"}, {"pool": "max"}], ids=str)
 def test_vertex_gives_the_same_bits_on_every_run(options):
-    inputs = on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6, training=True, **options), torch.float32)._replace(strategy="vertex")
+    inputs = on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6, training=True, **options), torch.float32)._replace(
+        strategy="vertex"
+    )
     first = run(gcn_stack, inputs, gradient_of(inputs))
     for _ in range(20):
         again = run(gcn_stack, inputs, gradient_of(inputs))
