@@ -1,4 +1,4 @@
-"""`molgcn::gcn_stack` on CUDA one layer at a time (strategy `vertex`): one launch a layer each way, none of them with atomics on features."""
+"""`molgcn::gcn_stack` on CUDA one layer at a time (strategy `vertex`): one launch a layer each way, no atomics on features."""
 
 from __future__ import annotations
 
@@ -97,21 +97,19 @@ class _Pass:
         row = 4 * kinds * self.width
         self.group_bytes = row * self.blocks.num_groups
         fragments = self.fragment(inputs.num_layers)
-        launches = inputs.num_layers + 1
+        launches, counters = inputs.num_layers + 1, scratch.pop("counters", 0)
         layout = Layout(
             {
                 "fragments": fragments,
                 "partial": row * self.blocks.num_tiles,
                 "groups": 2 * self.group_bytes,
-                "counters": 4 * (launches * self.blocks.num_groups + scratch.pop("counters", 0)),
                 **scratch,
+                "counters": 4 * (launches * self.blocks.num_groups + counters),
             }
         )
         self._memory = inputs.x.new_empty(layout.num_bytes, dtype=torch.uint8)
         self.scratch = {name: self._memory.data_ptr() + offset for name, offset in layout.offsets.items()}
-        self.num_counters = (
-            layout.offsets[next(iter(scratch))] - layout.offsets["counters"] if scratch else layout.num_bytes - layout.offsets["counters"]
-        )
+        self.num_counters = (layout.num_bytes - layout.offsets["counters"]) // 4
         self.arguments = self._arguments()
 
     def fragment(self, layer: int) -> int:
@@ -200,7 +198,7 @@ class _Pass:
                 setattr(it, name, getattr(inputs, name).data_ptr())
             num_features = inputs.x.shape[1] if first == 0 else inputs.hidden_channels
             if first == 0:
-                it.counters, it.num_counters = self.scratch["counters"], self.num_counters // 4
+                it.counters, it.num_counters = self.scratch["counters"], self.num_counters
                 if not self.backward:
                     for name in ("sources", "factors", "scale", "graph"):
                         setattr(it, name, self.saved[name])

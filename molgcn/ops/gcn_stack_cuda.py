@@ -86,12 +86,10 @@ def _supported(inputs: StackInputs) -> StackInputs:
     if strategy_of(inputs) == "stack":
         if inputs.hidden_channels > MAX_HIDDEN:
             raise UserError(
-                f"model.hidden_channels={inputs.hidden_channels} is more than backend.strategy=stack holds, {MAX_HIDDEN}. Use auto or vertex."
+                f"model.hidden_channels={inputs.hidden_channels} is more than backend.strategy=stack holds, {MAX_HIDDEN}. Use auto."
             )
         if inputs.num_layers > MAX_LAYERS:
-            raise UserError(
-                f"model.num_layers={inputs.num_layers} is more than backend.strategy=stack has, {MAX_LAYERS}. Use auto or vertex."
-            )
+            raise UserError(f"model.num_layers={inputs.num_layers} is more than backend.strategy=stack has, {MAX_LAYERS}. Use auto.")
         if inputs.batch_statistics:
             raise UserError("backend.strategy=stack cannot train model.norm=batch, which couples all molecules. Use auto or vertex.")
     elif inputs.hidden_channels > gcn_layers_plan.MAX_HIDDEN:

@@ -1,11 +1,11 @@
-"""The layer-at-a-time strategies without a GPU: their Python and their kernels run on CPU tensors under emulation, against the float64 oracle.
+"""The layer-at-a-time strategies without a GPU: Python and kernels run on CPU tensors under emulation, against the float64 oracle.
 
 What only a GPU shows is in test_gcn_layers_gpu.py.
 """
 
 import pytest
 import torch
-from emulated import emulate, run_emulated  # noqa: F401
+from emulated import run_emulated
 from stack_cases import converted, errors, random_batch, random_inputs, run, worst
 from test_gcn_stack_cuda import ARCHITECTURES, H100, RTX, SIZES
 
@@ -36,42 +36,42 @@ def check(inputs, output_bound=1e-5, gradient_bound=5e-5):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_every_option(emulate, options):  # noqa: F811
+def test_every_option(emulate, options):
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, **options))
 
 
 @pytest.mark.parametrize(("channels", "hidden"), [(3, 1), (70, 24), (20, 20), (5, 33), (16, 64)])
-def test_widths(emulate, channels, hidden):  # noqa: F811
+def test_widths(emulate, channels, hidden):
     check(random_inputs(random_batch(SIZES[:6], channels), hidden, 2, residual=True, norm="batch", training=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hidden", [128, 172, 512])
-def test_wide(emulate, hidden):  # noqa: F811
+def test_wide(emulate, hidden):
     check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, residual=True, norm="batch", training=True))
 
 
-def test_weight_gradients_of_a_few_layers_at_a_time(emulate, monkeypatch):  # noqa: F811
+def test_weight_gradients_of_a_few_layers_at_a_time(emulate, monkeypatch):
     monkeypatch.setattr(gcn_layers_plan, "_GRADIENT_BYTES", 2 * 4 * sum(SIZES) * 32)
     inputs = random_inputs(random_batch(SIZES, 11), 20, 5, norm="layer", residual=True)
     assert layers_together(inputs) == 2
     check(inputs)
 
 
-def test_tables_of_a_few_layers_at_a_time(emulate, monkeypatch):  # noqa: F811
+def test_tables_of_a_few_layers_at_a_time(emulate, monkeypatch):
     monkeypatch.setattr(gcn_layers_cuda, "MAX_TABLE", 2)
     check(random_inputs(random_batch(SIZES, 11), 20, 5))
 
 
 @pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
-def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):  # noqa: F811
+def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision)
     check(inputs, bound, 3 * bound)
     with pytest.raises(AssertionError):
         check(inputs)
 
 
-def test_padded_batches(emulate):  # noqa: F811
+def test_padded_batches(emulate):
     """Room for molecules, atoms and bonds beyond those in use: zero in outputs, no weight in statistics and gradients."""
     options = {"norm": "batch", "training": True, "residual": True, "strategy": "vertex"}
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, **options)
@@ -90,7 +90,7 @@ def test_padded_batches(emulate):  # noqa: F811
         torch.testing.assert_close((actual.outputs | actual.gradients)[name], tensor, rtol=1e-5, atol=1e-6, msg=name)
 
 
-def test_statistics_far_from_zero(emulate):  # noqa: F811
+def test_statistics_far_from_zero(emulate):
     """A mean a thousand times the deviation costs no more than rounding of the norm's inputs."""
     inputs = random_inputs(random_batch(SIZES, 11), 16, 2, norm="batch", training=True)
     inputs = inputs._replace(biases=[(inputs.biases[0].detach() + 1e3).requires_grad_(), inputs.biases[1]])
@@ -118,7 +118,7 @@ SOURCES = ("gcn_layer_prepare", "gcn_layer_forward", "gcn_layer_pool", "gcn_laye
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_compiles_for_every_architecture(arch, emulate, monkeypatch):  # noqa: F811
+def test_compiles_for_every_architecture(arch, emulate, monkeypatch):
     """Options and widths take turns over the architectures, so that each architecture and each option is compiled."""
     number = ARCHITECTURES.index(arch)
     hidden, precision = (32, 64, 20, 128, 512, 172)[number], ("float32", "tf32", "bf16")[number % 3]

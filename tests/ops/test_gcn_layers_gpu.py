@@ -1,10 +1,10 @@
-"""The layer-at-a-time strategies on a GPU: against float64, PyG and each other, captured, poisoned, padded, bit for bit. `pytest -m gpu`."""
+"""The layer-at-a-time strategies on a GPU: against float64 and PyG, captured, poisoned, padded, bit for bit. `pytest -m gpu`."""
 
 import itertools
 
 import pytest
 import torch
-from stack_cases import converted, errors, random_batch, random_inputs, run, worst
+from stack_cases import errors, random_batch, random_inputs, run, worst
 from test_gcn_stack_gpu import SIZES, gradient_of, on_gpu, poison  # noqa: F401
 
 from molgcn.nn import GCN

@@ -8,7 +8,6 @@ import itertools
 import emulated
 import pytest
 import torch
-from emulated import emulate  # noqa: F401
 from stack_cases import converted, random_batch, random_inputs, run, worst
 
 from molgcn.errors import UserError

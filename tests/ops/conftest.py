@@ -1,0 +1,1 @@
+from emulated import emulate as emulate
