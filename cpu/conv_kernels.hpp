@@ -13,6 +13,7 @@ namespace molgcn {
 namespace MOLGCN_ISA {
 
 constexpr int tile_rows = 64;
+constexpr int spare_rows = 16;  // a product may read as many rows beyond the last one asked for
 constexpr int64_t chunk_work = 2048;  // rows and entries: a chunk is the least that is worth waking a thread for
 constexpr int64_t partial_memory = 64 << 20;
 
@@ -61,16 +62,16 @@ struct Chunks {
 
 constexpr int64_t many = 4096;  // chunks at most where nothing is kept for each
 
-// Rows of x [num_nodes, channels] as a left-hand side, which reads up to slack_rows more: the last ones from a copy.
+// Rows of x [num_nodes, channels] as a left-hand side, which reads up to spare_rows more: the last ones from a copy.
 template <typename T>
 class Rows {
 public:
     Rows(const T* x, int64_t num_nodes, int channels)
-        : x_(x), num_nodes_(num_nodes), channels_(channels), copy_(int64_t{tile_rows + slack_rows} * channels) {}
+        : x_(x), num_nodes_(num_nodes), channels_(channels), copy_(int64_t{tile_rows + spare_rows} * channels) {}
 
     Operand<T> at(int64_t row, int rows) {
         const T* from = x_ + row * channels_;
-        if (row + rows + slack_rows <= num_nodes_) return {from, channels_, 1};
+        if (row + rows + spare_rows <= num_nodes_) return {from, channels_, 1};
         std::memcpy(copy_.data(), from, int64_t{rows} * channels_ * sizeof(T));
         return {copy_.data(), channels_, 1};
     }
@@ -122,7 +123,7 @@ void conv_forward(const Conv<T>& c, const Sparse<T>& a, T* out) {
     zero(bias.data(), padded<T>(width));
     if (c.bias != nullptr) std::memcpy(bias.data(), c.bias, width * sizeof(T));
     chunks.run(c.num_threads, [&] {
-        return [&, sums = std::make_unique<Array<T>>(int64_t{tile_rows + slack_rows} * padded<T>(in))](int64_t, int64_t row, int rows) {
+        return [&, sums = std::make_unique<Array<T>>(int64_t{tile_rows + spare_rows} * padded<T>(in))](int64_t, int64_t row, int rows) {
             gather<T>(a, row, rows, c.x, in, nullptr, sums->data(), padded<T>(in));
             T* to = out + row * width;
             weight.multiply_by({sums->data(), padded<T>(in), 1}, rows, [=, &bias](int r, int column, Vec<T> v) {
@@ -138,7 +139,7 @@ struct BackwardTile {
     Array<T> sums;   // [tile, out]: P
     Panels<T> x;     // the tile's x, the right-hand side of the weight's gradient
 
-    BackwardTile(int in, int out) : sums(int64_t{tile_rows + slack_rows} * padded<T>(out)), x(tile_rows, in) {}
+    BackwardTile(int in, int out) : sums(int64_t{tile_rows + spare_rows} * padded<T>(out)), x(tile_rows, in) {}
 };
 
 template <typename T>

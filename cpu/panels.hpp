@@ -33,7 +33,7 @@ public:
         });
     }
 
-    // Every vector of A times this matrix goes to epilogue(row, column, vector); see multiply about rows read beyond `rows`.
+    // Every vector of A times this matrix goes to epilogue(row, column, vector).
     template <typename Epilogue>
     void multiply_by(const Operand<T>& a, int rows, const Epilogue& epilogue) const {
         each_panel([&](int first, int width, const T* panel) {

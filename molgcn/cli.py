@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from molgcn.errors import UserError
-from molgcn.overrides import check_overrides, quote_paths
+from molgcn.overrides import check_overrides, compose_config, own_presets, quote_paths
 from molgcn.resources import resource
 
 MISTAKE = 2
@@ -24,7 +24,7 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROF
 
 def main() -> None:
     """Entry point of `train.py` and of the command `molgcn`."""
-    run_app("train", _train_job, prepare=_prepare_resume)
+    run_app("train", _train_job, prepare=_prepare)
 
 
 def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list[str]], list[str]] | None = None) -> None:
@@ -52,9 +52,9 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
     arguments = sys.argv[1:]
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # exceptions reach us, and a real bug shows its whole traceback
     try:
-        arguments = quote_paths(arguments)
+        arguments, presets = own_presets(quote_paths(arguments))
         if not {"--help", "-h", "--hydra-help", "--version"} & set(arguments):
-            check_overrides(arguments, conf, config_name)
+            check_overrides(arguments, conf, config_name, presets)
         if prepare is not None:
             arguments = prepare(arguments)
         sys.argv[1:] = arguments
@@ -91,9 +91,13 @@ def _print_mistake(error: UserError) -> None:
     print(f"\nError: {error}", file=sys.stderr, flush=True)
 
 
-def _prepare_resume(arguments: list[str]) -> list[str]:
+def _prepare(arguments: list[str]) -> list[str]:
     from molgcn.training.resume import prepare_resume
 
+    if any(argument.startswith("sweep=") for argument in arguments):
+        from molgcn.training.search import prepare_search
+
+        arguments = prepare_search(arguments)
     return prepare_resume(arguments)
 
 
@@ -105,12 +109,34 @@ def _train_job(config: DictConfig) -> float | None:
     from molgcn.training.train import train
 
     context = HydraConfig.get()
-    overrides = list(context.overrides.task)
-    values: Any = OmegaConf.to_container(config, resolve=True)
-    values = {key: value for key, value in values.items() if key != "paths"}
+    overrides, folder = list(context.overrides.task), Path(context.runtime.output_dir)
+    if config.get("sweep") is not None:
+        presets = [Path(source.path) for source in context.runtime.config_sources if source.provider == "command-line"]
+        return _search(config, overrides, presets, folder)
+    values = run_values(config)
     if config.resume is not None:
         values = saved_config(Path(config.resume), overrides)
-    result = train(parse(Config, values), Path(context.runtime.output_dir))
+    result = train(parse(Config, values), folder)
     rank_zero_only(result.save)(overrides)
     rank_zero_only(result.print)()
     return result.best_loss
+
+
+def run_values(config: DictConfig) -> dict[str, Any]:
+    """What a run is made from, as plain values: the composed configuration without its folders and its search."""
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    return {key: value for key, value in values.items() if key not in ("paths", "sweep")}
+
+
+def _search(config: DictConfig, overrides: list[str], presets: list[Path], folder: Path) -> float | None:
+    from molgcn.config import Config, parse
+    from molgcn.training.search import SearchConfig, search
+
+    settings: Any = OmegaConf.to_container(config.sweep, resolve=True)
+    base = [override for override in overrides if override.lstrip("+~").split("=")[0].split(".")[0] != "sweep"]
+
+    def compose(extra: list[str]) -> Config:
+        check_overrides(extra, resource("conf"), "train", presets)
+        return parse(Config, run_values(compose_config([*base, *extra], resource("conf"), "train", presets)))
+
+    return search(parse(SearchConfig, settings, "sweep"), compose, folder)

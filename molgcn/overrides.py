@@ -19,7 +19,8 @@ from molgcn.errors import UserError
 
 _PATH_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "resume", "dir", "runs", "sweeps", "output")
 _PLAIN = re.compile(r"[\w./:@%+*~-]*", re.ASCII)
-_OPEN_SECTIONS = ("trainer", "hydra")
+_CONFIG_DIR = ("--config-dir", "-cd")
+_OPEN_SECTIONS = ("trainer", "hydra", "sweep")
 
 
 def quote_paths(arguments: Sequence[str]) -> list[str]:
@@ -42,24 +43,44 @@ def _quote(argument: str, multirun: bool) -> str:
     return f"{key}={quote(value)}"
 
 
-def check_overrides(arguments: Sequence[str], conf: Path, config_name: str) -> None:
+def own_presets(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """The command line with `--config-dir FOLDER` as one word, and those folders, in which a user keeps presets of their own.
+
+    Raises:
+        UserError: for a folder that does not exist.
+    """
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and joined[-1] in _CONFIG_DIR:
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    folders = [Path(argument.partition("=")[2].strip("'\"")) for argument in joined if argument.partition("=")[0] in _CONFIG_DIR]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"--config-dir={folder} is not a folder. Expected one with presets such as experiment/best.yaml in it.")
+    return joined, folders
+
+
+def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, presets: Sequence[Path] = ()) -> None:
     """Parses the overrides and compares their keys with the configuration they are for.
 
     Args:
         arguments: the command line, flags included (they are passed over).
         conf: folder of the configuration.
         config_name: primary file, without its ending.
+        presets: further folders in which options of groups are looked for.
 
     Raises:
         UserError: for an override that cannot be parsed (with the way to quote it), a key or group option that does not exist (with the
             nearest one that does).
     """
-    overrides = [_parse(argument) for argument in arguments if not argument.startswith("-") and argument]
+    overrides = [parse_override(argument) for argument in arguments if not argument.startswith("-") and argument]
     groups = {path.relative_to(conf).as_posix() for path in conf.rglob("*") if path.is_dir()}
     chosen = [override for override in overrides if override.key_or_group in groups]
     for override in chosen:
-        _check_options(override, conf)
-    config = _compose([one for override in chosen for one in _first_choice(override)], conf, config_name)
+        _check_options(override, [conf, *presets])
+    config = compose_config([one for override in chosen for one in _first_choice(override)], conf, config_name, presets)
     known = sorted({*_keys(config), *groups})
     for override in overrides:
         key = override.key_or_group
@@ -72,17 +93,17 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str) -> N
 
 def quote(text: str) -> str:
     """A value in the quotes of Hydra's grammar."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)  # only those before a quote escape
     return f"'{escaped}'"
 
 
 def values_of(key: str, arguments: Sequence[str]) -> list[str]:
     """What the command line sets `key` to, without quotes; nothing for null."""
-    overrides = [_parse(argument) for argument in arguments if argument.startswith(f"{key}=")]
+    overrides = [parse_override(argument) for argument in arguments if argument.startswith(f"{key}=")]
     return [str(override.value()) for override in overrides if override.value() is not None]
 
 
-def _parse(argument: str) -> Override:
+def parse_override(argument: str) -> Override:
     """Hydra's view of an override.
 
     Raises:
@@ -108,16 +129,23 @@ def _first_choice(override: Override) -> Iterator[str]:
         yield f"{override.key_or_group}={value}"
 
 
-def _check_options(override: Override, conf: Path) -> None:
+def _check_options(override: Override, folders: Sequence[Path]) -> None:
     group = override.key_or_group
-    options = sorted(path.stem for path in (conf / group).glob("*.yaml"))
+    options = sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
     values = list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.value()]
     for value in values:
         if value is not None and str(value) not in [*options, "null"]:
             raise UserError(f"{group}={value} does not exist.{_nearest(str(value), options)} There are: {', '.join(options)}.")
 
 
-def _compose(overrides: list[str], conf: Path, config_name: str) -> DictConfig:
+def compose_config(overrides: Sequence[str], conf: Path, config_name: str, presets: Sequence[Path] = ()) -> DictConfig:
+    """The configuration that a command line with these overrides gives.
+
+    Raises:
+        UserError: when Hydra cannot put it together.
+    """
+    path = [quote(f"file://{folder.resolve()}") for folder in presets]
+    overrides = [*overrides, *([f"hydra.searchpath=[{','.join(path)}]"] if path else [])]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf), version_base="1.3"):
         try:

@@ -13,24 +13,26 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-_BLUE, _ORANGE, _GREY = "#1f6fb4", "#d1632a", "#9aa0a6"
+BLUE, ORANGE, GREY = "#1f6fb4", "#d1632a", "#9aa0a6"
 _CROWDED = 3_000  # molecules beyond which points hide one another: brighter hexagons hold more of them
 _NOISY = 200  # rows of training loss beyond which a running mean is drawn over them
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """A figure that needs no display; inches."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
+    """A light grid and no box."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that came from a file, without the dollar signs that would start a formula."""
     return text.replace("$", r"\$")
 
@@ -39,10 +41,10 @@ def plot_learning_curve(metrics_csv: Path, path: Path, loss_name: str) -> None:
     """Training and validation loss over epochs, from `metrics.csv`, with the best validation marked."""
     table = pd.read_csv(metrics_csv)
     steps_per_epoch = _steps_per_epoch(table)
-    figure = _figure(6.4, 4.0)
+    figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
     curves = {column: _finite(table[["step", column]]) for column in ("train/loss", "val/loss")}
-    for column, color, label in (("train/loss", _ORANGE, "training"), ("val/loss", _BLUE, "validation")):
+    for column, color, label in (("train/loss", ORANGE, "training"), ("val/loss", BLUE, "validation")):
         step, loss = curves[column].T
         marker = "o" if len(step) < 3 else None
         if len(step) > _NOISY:
@@ -52,7 +54,7 @@ def plot_learning_curve(metrics_csv: Path, path: Path, loss_name: str) -> None:
     validated = curves["val/loss"]
     if len(validated):
         step, loss = validated[validated[:, 1].argmin()]
-        axes.scatter(step / steps_per_epoch, loss, s=42, color=_BLUE, edgecolor="white", zorder=3, label=f"best validation, {loss:.3g}")
+        axes.scatter(step / steps_per_epoch, loss, s=42, color=BLUE, edgecolor="white", zorder=3, label=f"best validation, {loss:.3g}")
     values = np.concatenate([curve[:, 1] for curve in curves.values()])
     if len(values) and values.min() > 0:
         _log_scale(axes, values.max() / values.min())
@@ -60,7 +62,7 @@ def plot_learning_curve(metrics_csv: Path, path: Path, loss_name: str) -> None:
     axes.set_xlabel("epochs trained")
     axes.set_ylabel(f"{loss_name} loss (targets standardised)")
     axes.legend(frameon=False)
-    _tidy(axes)
+    tidy(axes)
     figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
 
 
@@ -89,14 +91,14 @@ def plot_parity(targets: np.ndarray, predictions: np.ndarray, names: Sequence[st
     """Predicted against true values [B, T], one panel a target; missing values are left out."""
     columns = min(len(names), 4)
     rows = math.ceil(len(names) / columns)
-    figure = _figure(4.0 * columns, 4.2 * rows)
+    figure = new_figure(4.0 * columns, 4.2 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels[len(names) :]:
         panel.set_visible(False)
     for i, (name, unit) in enumerate(zip(names, units, strict=True)):
         known = ~np.isnan(targets[:, i])
         true, predicted = (values[known, i].astype(np.float64) for values in (targets, predictions))
-        _parity_panel(panels[i], true, predicted, _plain(name), _plain(unit))
+        _parity_panel(panels[i], true, predicted, plain(name), plain(unit))
     figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
 
 
@@ -104,7 +106,7 @@ def _parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str
     label = name + (f" ({unit})" if unit else "")
     axes.set_xlabel(f"true {label}")
     axes.set_ylabel(f"predicted {label}")
-    _tidy(axes)
+    tidy(axes)
     finite = np.isfinite(predicted)
     if not finite.any():
         axes.set_title("no values" if len(true) == 0 else "no finite predictions", fontsize=10)
@@ -117,10 +119,10 @@ def _parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str
     low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
     margin = 0.04 * (high - low) or 1.0
     limits = (low - margin, high + margin)
-    axes.plot(limits, limits, color=_GREY, linewidth=1.0, zorder=3)
+    axes.plot(limits, limits, color=GREY, linewidth=1.0, zorder=3)
     if len(true) > _CROWDED:
         extent = (*limits, *limits)
         axes.hexbin(true, predicted, gridsize=80, bins="log", mincnt=1, cmap="viridis", extent=extent, linewidths=0.1, zorder=2)
     else:
-        axes.scatter(true, predicted, s=9, alpha=0.45, color=_BLUE, linewidths=0, zorder=2)
+        axes.scatter(true, predicted, s=9, alpha=0.45, color=BLUE, linewidths=0, zorder=2)
     axes.set(xlim=limits, ylim=limits, box_aspect=1)

@@ -1,10 +1,12 @@
-"""The results of a --multirun side by side."""
+"""The runs of a sweep side by side: a table on the terminal, `results.csv` and `sweep.png` in its folder."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +16,101 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from molgcn.training.sweep_plot import Point, plot_sweep
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One job or trial.
+
+    Attributes:
+        job: its number.
+        overrides: what it changed, as typed.
+        value: what was searched for or compared; None where there is none.
+        state: "complete", "pruned", "failed", "interrupted" or "running".
+        result: its `result.json`, if it has one.
+        note: why it failed.
+    """
+
+    job: str
+    overrides: Sequence[str]
+    value: float | None
+    state: str = "complete"
+    result: Mapping[str, Any] | None = None
+    note: str = ""
+
 
 class SweepTable(Callback):
-    """Prints one row a job when a multirun ends, best validation loss first, and writes them to `results.csv` in the sweep's folder."""
+    """Shows the jobs of a `--multirun` when it ends, best validation loss first."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Gathers the `result.json` of every job."""
         folder = Path(config.hydra.sweep.dir)
         results = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
-        if not results:
+        runs = [SweepRun(Path(result["folder"]).name, result["overrides"], result["best_loss"], result=result) for result in results]
+        if not runs:
             return
-        results.sort(key=lambda result: math.inf if result["best_loss"] is None else result["best_loss"])
-        tests = [key for key in results[0]["metrics"] if key.startswith("test/mae/")]
-        units = dict(zip(results[0]["names"], results[0]["units"], strict=True))
-        header = ["job", "overrides", "val/loss", *(_label(key, units) for key in tests), "molecules/s"]
-        rows = [
-            [
-                Path(result["folder"]).name,
-                " ".join(result["overrides"]),
-                _number(result["best_loss"]),
-                *(_number(result["metrics"].get(key)) for key in tests),
-                f"{result['molecules_per_second']:.0f}",
-            ]
-            for result in results
-        ]
-        table = Table(title=f"{len(rows)} runs in {escape(str(folder))}", title_justify="left")
-        for name in header:
-            table.add_column(escape(name), justify="left" if name in ("job", "overrides") else "right")
-        for row in rows:
-            table.add_row(*(escape(cell) for cell in row))
-        Console().print(table)
-        with open(folder / "results.csv", "w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([header, *rows])
+        rows = table_rows(runs, "val/loss")
+        write_rows(folder, rows)
+        print_rows(f"{len(runs)} runs in {folder}", rows)
+        in_order = sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
+        plot_sweep([point(run) for run in in_order], folder / "sweep.png", "val/loss")
 
 
-def _label(key: str, units: dict[str, str]) -> str:
+def table_rows(runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> list[list[str]]:
+    """A header and one row a run, the best value first; with a column of states where not all are complete."""
+    worst = -math.inf if maximize else math.inf
+    ordered = sorted(runs, key=lambda run: worst if run.value is None or math.isnan(run.value) else run.value, reverse=maximize)
+    results = [run.result for run in runs if run.result is not None]
+    tests = [key for key in results[0]["metrics"] if key.startswith("test/mae/")] if results else []
+    units = dict(zip(results[0]["names"], results[0]["units"], strict=True)) if results else {}
+    states = any(run.state != "complete" for run in runs)
+    header = ["job", *(["state"] if states else []), "overrides", objective, *(_label(key, units) for key in tests), "molecules/s"]
+    return [header, *(_row(run, tests, states) for run in ordered)]
+
+
+def _row(run: SweepRun, tests: Sequence[str], states: bool) -> list[str]:
+    result = run.result or {"metrics": {}, "molecules_per_second": None}
+    return [
+        run.job,
+        *([run.state] if states else []),
+        " ".join(run.overrides) + (f" ({run.note})" if run.note else ""),
+        _number(run.value),
+        *(_number(result["metrics"].get(key)) for key in tests),
+        "-" if result["molecules_per_second"] is None else f"{result['molecules_per_second']:.0f}",
+    ]
+
+
+def print_rows(title: str, rows: Sequence[Sequence[str]]) -> None:
+    """The table on the terminal."""
+    table = Table(title=escape(title), title_justify="left")
+    for name in rows[0]:
+        table.add_column(escape(name), justify="left" if name in ("job", "state", "overrides") else "right")
+    for row in rows[1:]:
+        table.add_row(*(escape(cell) for cell in row))
+    Console().print(table)
+
+
+def write_rows(folder: Path, rows: Sequence[Sequence[str]]) -> None:
+    """`results.csv`."""
+    with open(folder / "results.csv", "w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def point(run: SweepRun) -> Point:
+    """What the plot shows of a run; numbers among its overrides become numbers."""
+    pairs = (override.lstrip("+").partition("=")[::2] for override in run.overrides)
+    return Point(run.value, {key: _as_number(value) for key, value in pairs}, run.state)
+
+
+def _as_number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text.strip("'")
+
+
+def _label(key: str, units: Mapping[str, str]) -> str:
     target = key.removeprefix("test/mae/")
     return f"test MAE {target}" + (f" [{units[target]}]" if units.get(target) else "")
 

@@ -7,6 +7,7 @@ import logging
 import statistics
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,12 @@ from molgcn.training.wandb_logger import Wandb
 log = logging.getLogger(__name__)
 
 
-def train(config: Config, folder: Path) -> RunResult:
+def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> RunResult:
     """Trains, tests the best weights and writes the results into `folder`.
 
     The folder gets `config.yaml`, `provenance.json`, `splits.json`, `skipped.csv` (if rows were left out), `checkpoints/best.ckpt` and
     `last.ckpt`, `metrics.csv`, and with `training.report` also `predictions_test.csv`, `learning_curve.png` and `parity.png`. With
-    `config.resume` the run in `folder` goes on from its `last.ckpt`.
+    `config.resume` the run in `folder` goes on from its `last.ckpt`. `watchers` are further callbacks of the Trainer.
 
     Raises:
         UserError: for every mistake in the configuration or its data.
@@ -68,7 +69,7 @@ def train(config: Config, folder: Path) -> RunResult:
     loggers = build_loggers(config, folder, module.target_names)
     failed = True
     try:
-        callbacks: list[Callback] = [launches, throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint]
+        callbacks: list[Callback] = [launches, throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint, *watchers]
         trainer = build_trainer(_trainer_options(config), callbacks, loggers, folder)
         if resumed is not None:
             _check_same_network(module, resumed, checkpoint.last_path)

@@ -1,0 +1,218 @@
+"""`python train.py sweep=optuna`: trials one after the other in this process, so that they share the data that is loaded."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from molgcn.config import Config
+from molgcn.data.load import load_dataset
+from molgcn.errors import UserError
+from molgcn.overrides import parse_override, values_of
+from molgcn.training.pruning import Pruning
+from molgcn.training.search_report import print_table, write_reports
+from molgcn.training.search_space import as_overrides, first_values, read_space, suggest
+from molgcn.training.train import train
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+
+log = logging.getLogger(__name__)
+INTERRUPTED = 130  # as shells have it
+NO_OPTUNA = (
+    "sweep=optuna needs the package optuna: pip install molgcn[sweep]. A plain grid needs none: --multirun optimizer.lr=0.001,0.0003."
+)
+Compose = Callable[[list[str]], Config]
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """conf/sweep/optuna.yaml, which says what each key means."""
+
+    study: str = "optuna"
+    n_trials: int = 20
+    timeout: float | None = None
+    objective: str = "val/loss"
+    direction: Literal["minimize", "maximize"] = "minimize"
+    pruning: bool = True
+    pruning_startup_trials: int = 5
+    pruning_warmup: int = 3
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        for name, least in (("n_trials", 1), ("pruning_startup_trials", 0), ("pruning_warmup", 0)):
+            if getattr(self, name) < least:
+                raise UserError(f"sweep.{name}={getattr(self, name)} is not valid: expected at least {least}.")
+        if self.timeout is not None and self.timeout <= 0:
+            raise UserError(f"sweep.timeout={self.timeout} is not valid: expected seconds above 0, or null for no limit.")
+        if not self.objective.startswith("val/"):
+            raise UserError(f"sweep.objective={self.objective} is not valid: expected a metric of the validation such as val/loss.")
+
+
+def prepare_search(arguments: list[str]) -> list[str]:
+    """Checks a command line with `sweep=optuna`, which is one job for Hydra; leaves others alone.
+
+    Raises:
+        UserError: for lists of values, a launcher or `resume=` beside it.
+    """
+    if values_of("sweep", arguments)[-1:] != ["optuna"]:
+        return arguments
+    for argument in arguments:
+        key = argument.partition("=")[0]
+        if key in ("launcher", "hydra/launcher"):
+            raise UserError(
+                f"{argument} does not go with sweep=optuna, whose trials share this process. Leave it out; it is for --multirun."
+            )
+        if key == "resume":
+            raise UserError("resume= does not go with sweep=optuna: give the search's own command again and the study continues.")
+        if "=" in argument and not argument.startswith("-") and parse_override(argument).is_sweep_override():
+            raise UserError(f"{argument} lists values, but sweep=optuna takes them from sweep.params. Use '+sweep.params.{key}=[...]'.")
+    return [argument for argument in arguments if argument not in ("-m", "--multirun")]
+
+
+def search(settings: SearchConfig, compose: Compose, folder: Path) -> float:
+    """Runs the trials that the study in `folder` still lacks.
+
+    Args:
+        settings: the search.
+        compose: the configuration with further overrides.
+        folder: of the study; it gets study.db, results.csv, sweep.png, experiment/best.yaml and a folder a trial.
+
+    Returns:
+        The best value.
+
+    Raises:
+        UserError: for a mistake that every trial would meet, a study of other settings, or when no trial succeeds.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise UserError(NO_OPTUNA) from None
+    space = read_space(settings.params)
+    config = compose(as_overrides(first_values(space)))
+    if config.trainer.get("devices", 1) not in (1, "1", "auto"):
+        raise UserError(f"trainer.devices={config.trainer['devices']} does not go with sweep=optuna. Use trainer.devices=1.")
+    load_dataset(config.dataset)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials that fail are reported here
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its heartbeat
+    study = _open(settings, space, compose([]), folder)
+    before = _finished(study)
+    if before:
+        log.info("Study %s continues: %d of %d trials are done", settings.study, before, settings.n_trials)
+    study.sampler = optuna.samplers.TPESampler(seed=config.seed + len(study.trials))
+    warmup = settings.pruning_warmup
+    median = optuna.pruners.MedianPruner(n_startup_trials=settings.pruning_startup_trials, n_warmup_steps=warmup)
+    study.pruner = median if settings.pruning else optuna.pruners.NopPruner()
+    if before < settings.n_trials:
+        try:
+            study.optimize(
+                lambda trial: _objective(trial, settings, space, compose, folder),
+                timeout=settings.timeout,
+                catch=(UserError, torch.OutOfMemoryError),
+                callbacks=[lambda study, trial: _after(study, trial, settings, compose, folder)],
+            )
+        except KeyboardInterrupt:
+            write_reports(study, settings.objective, _preset(study, compose), folder)
+            log.info("\nInterrupted after %d trials, which %s keeps. The same command continues.", _finished(study), folder)
+            sys.exit(INTERRUPTED)
+    return _end(study, settings, compose, folder)
+
+
+def _open(settings: SearchConfig, space: dict[str, Any], config: Config, folder: Path) -> Study:
+    """The study in `folder`, made or continued."""
+    import sqlite3
+
+    import optuna
+    from sqlalchemy.pool import NullPool
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "study.db"
+    engine = {"creator": lambda: sqlite3.connect(path, timeout=60, check_same_thread=False), "poolclass": NullPool}
+    storage = optuna.storages.RDBStorage("sqlite://", engine, heartbeat_interval=30, grace_period=90)
+    study = optuna.create_study(storage=storage, study_name=settings.study, direction=settings.direction, load_if_exists=True)
+    optuna.storages.fail_stale_trials(study)  # of a process that was killed
+    made_of = {"objective": settings.objective, "direction": settings.direction, "space": space, **_what_matters(config)}
+    recorded = json.loads(json.dumps(made_of))
+    known = study.user_attrs.get("made_of", recorded)
+    if known != recorded:
+        changed = ", ".join(key for key in sorted(known.keys() | recorded.keys()) if known.get(key) != recorded.get(key))
+        raise UserError(
+            f"The study in {folder} was made with other settings (different: {changed}), so that its trials cannot be compared with new "
+            "ones. Give the command that began it, or choose another name with sweep.study=."
+        )
+    study.set_user_attr("made_of", recorded)
+    return study
+
+
+def _what_matters(config: Config) -> dict[str, Any]:
+    values = config.to_dict()
+    return {key: value for key, value in values.items() if key not in ("logger", "resume")}
+
+
+def _objective(trial: Trial, settings: SearchConfig, space: dict[str, Any], compose: Compose, folder: Path) -> float:
+    import optuna
+
+    overrides = as_overrides(suggest(trial, space))
+    trial.set_user_attr("overrides", overrides)
+    log.info("Trial %d (of %d): %s", trial.number, settings.n_trials, " ".join(overrides))
+    pruning = Pruning(trial, settings.objective, settings.direction == "maximize")
+    try:
+        config = compose(overrides)
+        logger = replace(config.logger, group=config.logger.group or settings.study, run_name=f"{settings.study}-{trial.number}")
+        result = train(replace(config, logger=logger), folder / str(trial.number), [pruning])
+    except (UserError, torch.OutOfMemoryError) as error:
+        trial.set_user_attr("error", " ".join(str(error).split()))
+        raise
+    except SystemExit:  # Lightning's answer to Ctrl-C
+        raise KeyboardInterrupt from None
+    result.save(overrides)
+    if pruning.pruned:
+        raise optuna.TrialPruned
+    if pruning.best is None:
+        raise UserError("No validation took place, so there is nothing to search for. Lower trainer.check_val_every_n_epoch.")
+    return pruning.best
+
+
+def _after(study: Study, trial: Any, settings: SearchConfig, compose: Compose, folder: Path) -> None:
+    state = trial.state.name.lower()
+    value = "-" if trial.value is None else f"{trial.value:.5g}"
+    detail = trial.user_attrs.get("error", f"{settings.objective} {value}")
+    log.info("Trial %d %s: %s", trial.number, {"fail": "failed"}.get(state, state), detail)
+    write_reports(study, settings.objective, _preset(study, compose), folder)
+    if _finished(study) >= settings.n_trials:
+        study.stop()
+
+
+def _end(study: Study, settings: SearchConfig, compose: Compose, folder: Path) -> float:
+    write_reports(study, settings.objective, _preset(study, compose), folder)
+    print_table(study, settings.objective, folder)
+    if not _completed(study):
+        reasons = [trial.user_attrs["error"] for trial in study.trials if "error" in trial.user_attrs]
+        raise UserError(f"No trial of {folder} came to an end." + (f" The last one failed: {reasons[-1]}" if reasons else ""))
+    return study.best_value
+
+
+def _preset(study: Study, compose: Compose) -> dict[str, Any] | None:
+    """The whole configuration of the best trial."""
+    if not _completed(study):
+        return None
+    values = asdict(compose(study.best_trial.user_attrs["overrides"]))
+    return {key: value for key, value in values.items() if key not in ("resume", "ckpt_path")}
+
+
+def _completed(study: Study) -> Sequence[Any]:
+    return [trial for trial in study.trials if trial.state.name == "COMPLETE"]
+
+
+def _finished(study: Study) -> int:
+    """Trials that came to an end of their own, good or bad; what was interrupted is tried anew."""
+    return sum(trial.state.name in ("COMPLETE", "PRUNED") or "error" in trial.user_attrs for trial in study.trials)

@@ -1,0 +1,85 @@
+"""What a search leaves in its folder: results.csv, sweep.png and experiment/best.yaml."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from molgcn.training.sweep import SweepRun, point, print_rows, table_rows, write_rows
+from molgcn.training.sweep_plot import plot_sweep
+
+if TYPE_CHECKING:
+    from optuna import Study
+
+_STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running", "WAITING": "waiting"}
+
+
+def write_reports(study: Study, objective: str, best: dict[str, Any] | None, folder: Path) -> None:
+    """Table, plot and, once a trial is complete, the best one's configuration as a preset."""
+    runs = _runs(study, folder)
+    write_rows(folder, table_rows(runs, objective, _maximizes(study)))
+    space = study.user_attrs["made_of"]["space"]
+    logarithmic = [key for key, entry in space.items() if isinstance(entry, dict) and entry.get("log")]
+    plot_sweep(
+        [point(run) for run in runs],
+        folder / "sweep.png",
+        objective,
+        maximize=_maximizes(study),
+        importances=_importances(study),
+        logarithmic=logarithmic,
+    )
+    if best is not None:
+        path = folder / "experiment" / "best.yaml"
+        path.parent.mkdir(exist_ok=True)
+        trial = study.best_trial
+        head = f"# @package _global_\n# Trial {trial.number} of {study.study_name}: {objective} {trial.value:.6g}. Run it with\n"
+        path.write_text(f"{head}# {rerun(folder)}\n{OmegaConf.to_yaml(OmegaConf.create(best))}")
+
+
+def print_table(study: Study, objective: str, folder: Path) -> None:
+    """The trials on the terminal, the best first, and how to run the best again."""
+    runs = _runs(study, folder)
+    print_rows(f"{len(runs)} trials in {folder}", table_rows(runs, objective, _maximizes(study)))
+    if any(run.state == "complete" for run in runs):
+        print(f"The best again: {rerun(folder)}", flush=True)
+
+
+def rerun(folder: Path) -> str:
+    """The command that trains with the best trial's configuration."""
+    return f"python train.py --config-dir='{folder}' experiment=best"
+
+
+def _maximizes(study: Study) -> bool:
+    return study.direction.name == "MAXIMIZE"
+
+
+def _runs(study: Study, folder: Path) -> list[SweepRun]:
+    runs = []
+    for trial in study.trials:
+        path = folder / str(trial.number) / "result.json"
+        result = json.loads(path.read_text()) if path.exists() else None
+        value = trial.value if trial.value is not None else _best_report(study, trial)
+        overrides, note = trial.user_attrs.get("overrides", []), trial.user_attrs.get("error", "")
+        state = "interrupted" if trial.state.name == "FAIL" and not note else _STATES[trial.state.name]
+        runs.append(SweepRun(str(trial.number), overrides, value, state, result, note))
+    return runs
+
+
+def _best_report(study: Study, trial: Any) -> float | None:
+    reports = trial.intermediate_values.values()
+    return (max if _maximizes(study) else min)(reports, default=None)
+
+
+def _importances(study: Study) -> dict[str, float] | None:
+    """Of every key for the value (PED-ANOVA, Watanabe et al., IJCAI 2023); None while there are too few trials to tell."""
+    import optuna
+
+    if sum(trial.state.name == "COMPLETE" for trial in study.trials) < 4:
+        return None
+    try:
+        return optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
+    except (ValueError, RuntimeError):  # all values alike
+        return None

@@ -1,0 +1,95 @@
+"""What a search varies: `sweep.params` of the configuration, read into Optuna's suggestions and Hydra's overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from molgcn.errors import UserError
+from molgcn.overrides import quote
+
+if TYPE_CHECKING:
+    from optuna import Trial
+
+_NOT_WORDS = ("null", "true", "false", "nan", "inf")
+_INTERVAL = {"low", "high", "log", "step"}
+
+
+def read_space(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of `sweep.params` by dotted key: a list of values, or a mapping with low, high and perhaps log or step.
+
+    Raises:
+        UserError: for an empty space, or an entry that is neither.
+    """
+    space = dict(_leaves(params, ""))
+    if not space:
+        raise UserError(
+            "sweep.params is empty. Name what to vary, for example '+sweep.params.optimizer.lr={low:0.0001,high:0.01,log:true}'."
+        )
+    for key, entry in space.items():
+        _check(key, entry)
+    return space
+
+
+def _leaves(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for name, value in node.items():
+        key = f"{path}.{name}" if path else str(name)
+        if isinstance(value, Mapping) and not value.keys() & {"low", "high"}:
+            yield from _leaves(value, key)
+        elif value is not None:
+            yield key, value
+
+
+def _check(key: str, entry: Any) -> None:
+    name = f"sweep.params.{key}"
+    if isinstance(entry, list):
+        if not entry or any(isinstance(value, (list, dict)) for value in entry):
+            raise UserError(f"{name}={entry} is not valid: expected a list of numbers, words, true, false or null.")
+        return
+    if not isinstance(entry, Mapping) or not entry.keys() <= _INTERVAL or not {"low", "high"} <= entry.keys():
+        raise UserError(
+            f"{name}={entry} is not valid: expected a list of values, or an interval such as {{low: 0.1, high: 1.0, log: true}}."
+        )
+    low, high, step = entry["low"], entry["high"], entry.get("step")
+    numbers = [value for value in (low, high, step) if value is not None]
+    if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in numbers) or not low < high:
+        raise UserError(f"{name}={dict(entry)} is not valid: expected numbers, low below high.")
+    if entry.get("log") and (low <= 0 or step is not None):
+        raise UserError(f"{name}={dict(entry)} is not valid: a logarithmic interval begins above 0 and has no step.")
+    if step is not None and step <= 0:
+        raise UserError(f"{name}={dict(entry)} is not valid: expected a step above 0.")
+
+
+def suggest(trial: Trial, space: Mapping[str, Any]) -> dict[str, Any]:
+    """A value for every key."""
+    return {key: _suggest(trial, key, entry) for key, entry in space.items()}
+
+
+def _suggest(trial: Trial, key: str, entry: Any) -> Any:
+    if isinstance(entry, list):
+        return trial.suggest_categorical(key, entry)
+    low, high, log, step = entry["low"], entry["high"], bool(entry.get("log")), entry.get("step")
+    if all(isinstance(value, int) for value in (low, high, step or 1)):
+        return trial.suggest_int(key, low, high, step=step or 1, log=log)
+    return trial.suggest_float(key, low, high, step=step, log=log)
+
+
+def first_values(space: Mapping[str, Any]) -> dict[str, Any]:
+    """One value for every key, to see whether the configuration takes it."""
+    return {key: entry[0] if isinstance(entry, list) else entry["low"] for key, entry in space.items()}
+
+
+def as_overrides(values: Mapping[str, Any]) -> list[str]:
+    """`key=value` in Hydra's grammar; decimals to six digits."""
+    return [f"{key}={_literal(value)}" for key, value in values.items()]
+
+
+def _literal(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    plain = not isinstance(value, str) or (value.isascii() and value.isidentifier() and value.lower() not in _NOT_WORDS)
+    return str(value) if plain else quote(value)

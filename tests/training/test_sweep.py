@@ -1,0 +1,77 @@
+"""The table and the picture of a sweep."""
+
+import csv
+import json
+import math
+
+import matplotlib.image
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from molgcn.training.sweep import SweepRun, SweepTable, point, table_rows
+from molgcn.training.sweep_plot import Point, plot_sweep
+
+
+def result(value, rate=1000.0):
+    return {"metrics": {"train/mae/gap": 1.0, "test/mae/gap": value}, "names": ["gap"], "units": ["eV"], "molecules_per_second": rate}
+
+
+RUNS = [
+    SweepRun("0", ["optimizer.lr=0.01"], 0.5, result=result(0.25)),
+    SweepRun("1", ["optimizer.lr=0.1"], None, "failed", note="val/loss is nan"),
+    SweepRun("2", ["optimizer.lr=0.001"], 0.3, "pruned", result=result(0.125)),
+    SweepRun("3", ["optimizer.lr=1"], math.nan),
+]
+
+
+def test_rows_best_first():
+    header, *rows = table_rows(RUNS, "val/loss")
+    assert header == ["job", "state", "overrides", "val/loss", "test MAE gap [eV]", "molecules/s"]
+    assert [row[0] for row in rows] == ["2", "0", "1", "3"]
+    assert rows[0] == ["2", "pruned", "optimizer.lr=0.001", "0.3", "0.125", "1000"]
+    assert rows[2] == ["1", "failed", "optimizer.lr=0.1 (val/loss is nan)", "-", "-", "-"]
+    assert [row[0] for row in table_rows(RUNS, "val/r2/gap", maximize=True)[1:]] == ["0", "2", "1", "3"]
+
+
+def test_no_column_of_states_where_all_are_complete():
+    assert table_rows(RUNS[:1], "val/loss")[0][:2] == ["job", "overrides"]
+    assert len(table_rows(RUNS[1:2], "val/loss")[0]) == 5
+
+
+def test_a_multirun_is_gathered(tmp_path, capsys):
+    for job, value in enumerate((0.5, 0.25)):
+        folder = tmp_path / str(job)
+        folder.mkdir()
+        overrides = [f"optimizer.lr={10**-job}", "trainer.max_epochs=1"]
+        (folder / "result.json").write_text(
+            json.dumps({**result(value), "folder": str(folder), "overrides": overrides, "best_loss": value})
+        )
+    SweepTable().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}}))
+    assert "2 runs in" in capsys.readouterr().out
+    with open(tmp_path / "results.csv", newline="") as file:
+        assert [row["job"] for row in csv.DictReader(file)] == ["1", "0"]
+    assert (tmp_path / "sweep.png").exists()
+
+
+def test_numbers_among_overrides_are_numbers():
+    run = SweepRun("0", ["+model.width=32", "scheduler='a b'", "optimizer.lr=1e-3"], 1.0)
+    assert point(run).params == {"model.width": 32.0, "scheduler": "a b", "optimizer.lr": 1e-3}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 40])
+def test_the_picture_of_any_number_of_runs(count, tmp_path):
+    states = ["complete", "pruned", "failed", "complete"]
+    points = [
+        Point(
+            None if states[i % 4] == "failed" else 1 / (i + 1),
+            {"optimizer.lr": 10.0 ** (-i % 5), "model.norm": ["batch", "$layer"][i % 2], "same": 1.0},
+            states[i % 4],
+        )
+        for i in range(count)
+    ]
+    plot_sweep(points, tmp_path / "sweep.png", "val/loss", importances={"optimizer.lr": 0.8})
+    picture = matplotlib.image.imread(tmp_path / "sweep.png")
+    assert np.isfinite(picture).all()
+    wide = picture.shape[1] / picture.shape[0]
+    assert wide > 2 if count == 40 else wide > 0.8  # three panels beside one another
