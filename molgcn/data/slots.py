@@ -159,6 +159,12 @@ class SlotBatch(GraphBatch):
             for name in ("x", "ptr", "rowptr", "col", "tile_ptr", "edge_index", "batch"):
                 vars(self).pop(name, None)
 
+    def to(self, device: str | torch.device, non_blocking: bool = False) -> GraphBatch:
+        """The batch on another device; itself when its slot is there."""
+        device = torch.device(device)
+        mine = self.slot.x.device
+        return self if mine == device or (device.index is None and mine.type == device.type) else super().to(device, non_blocking)
+
     @property
     def slot(self) -> Slot:
         """The slot, while it holds this batch.

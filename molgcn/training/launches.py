@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._C._autograd import DeviceType
 from lightning import Callback, Trainer
 from torch.profiler import ProfilerActivity, profile
 
@@ -43,4 +44,4 @@ class KernelLaunches(Callback):
 
 
 def _is_kernel(event: Any) -> bool:
-    return event.device_type == torch.autograd.DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))
+    return event.device_type == DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from molgcn.config import TrainingConfig
+from molgcn.ops.masked_loss import masked_loss, masked_loss_reference
 
 
-def masked_loss(config: TrainingConfig) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """The loss that `training.loss` names, summed over targets that are not missing.
+class MaskedLoss:
+    """The loss that `training.loss` names, over targets that are not missing.
 
-    Returns:
-        A function of predictions [B, T] and targets [B, T] (NaN = missing) that gives the sum of mse, l1 or huber terms
-        (Huber, 1964, with `training.huber_delta`) and the number of terms, both scalar tensors. Their quotient is the loss;
-        where nothing is known the sum and all its gradients are zero.
+    Args:
+        config: `loss` and `huber_delta`.
+        fused: use this project's operator where there is one: float32 on a GPU.
     """
 
-    def elementwise(prediction: Tensor, target: Tensor) -> Tensor:
-        if config.loss == "huber":
-            return F.huber_loss(prediction, target, reduction="none", delta=config.huber_delta)
-        return (F.mse_loss if config.loss == "mse" else F.l1_loss)(prediction, target, reduction="none")
+    def __init__(self, config: TrainingConfig, fused: bool) -> None:
+        self.options = (config.loss, config.huber_delta)
+        self.fused = fused
 
-    def loss(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        known = ~torch.isnan(target)
-        terms = elementwise(prediction, torch.where(known, target, prediction.detach()))
-        return torch.where(known, terms, 0.0).sum(), known.sum()
-
-    return loss
+    def __call__(self, prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean loss and float64 [2], sum and number of its terms; arguments as :func:`molgcn.ops.masked_loss.masked_loss`."""
+        if prediction.dtype == torch.bfloat16:  # of a head under autocast
+            prediction = prediction.float()
+        takes = self.fused and prediction.is_cuda and prediction.dtype == torch.float32
+        return (masked_loss if takes else masked_loss_reference)(prediction, target, mean, std, *self.options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 from contextlib import nullcontext
@@ -18,7 +19,7 @@ from molgcn.data.batch import GraphBatch
 from molgcn.nn import GCN
 from molgcn.training.captured import CapturedStep, count_optimizer_step, obstacle
 from molgcn.training.ema import ExponentialMovingAverage
-from molgcn.training.losses import masked_loss
+from molgcn.training.losses import MaskedLoss
 from molgcn.training.metrics import TargetMetrics
 from molgcn.training.optim import build_optimizer, build_scheduler, float32_rates, step_plateau, step_scheduler
 
@@ -78,7 +79,7 @@ class MoleculeRegressor(LightningModule):
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
         self.register_buffer("target_mean", target_mean.float())
         self.register_buffer("target_std", target_std.float())
-        self.loss = masked_loss(config.training)
+        self.loss = MaskedLoss(config.training, fused=self.model.backend.name == "fused")
         self.validation_metrics = TargetMetrics(target_names)
         self.test_metrics = TargetMetrics(target_names)
         self.test_results: dict[str, float] = {}
@@ -102,6 +103,17 @@ class MoleculeRegressor(LightningModule):
     def averaged(self) -> GCN:
         """The weights that validation and prediction use: the moving average where there is one."""
         return self.model if self.ema is None else self.ema.module  # type: ignore[return-value]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As any module's, but for a name that Lightning writes twenty times a step: no search for it among the submodules."""
+        if name == "_current_fx_name":
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """The loaders' batches are there already."""
+        return batch.to(device)
 
     def forward(self, batch: Any) -> Tensor:
         """Predictions [B, T] in the targets' units."""
@@ -133,9 +145,10 @@ class MoleculeRegressor(LightningModule):
 
     def add_gradients(self, batch: Any) -> None:
         """Forward, loss and backward."""
-        total, count = self.loss(self.model(batch), self._standardised(batch))
-        self.manual_backward(total / (count.clamp(min=1) * self.config.training.accumulate_batches))
-        self.train_loss.update(total, count)
+        loss, sums = self.loss(self.model(batch), _targets(batch), self.target_mean, self.target_std)
+        batches = self.config.training.accumulate_batches
+        self.manual_backward(loss / batches if batches > 1 else loss)
+        self.train_loss.update(sums)
 
     def update_weights(self, optimizer: Any) -> None:
         """Clipping, one step of the optimiser and of the moving average."""
@@ -166,9 +179,9 @@ class MoleculeRegressor(LightningModule):
         """Publishes `val/loss` and the metrics, and shows the loss to a plateau schedule."""
         prediction, target = self._evaluated()
         loss = LossSum()
-        loss.update(*self.loss(prediction, target))
+        loss.update(self.loss(prediction, target, self.target_mean, self.target_std)[1])
         value = loss.compute_and_reset(self.trainer.strategy)
-        self.validation_metrics.update(prediction, target)
+        self.validation_metrics.update(prediction, self._standardised(target))
         metrics = {"val/loss": value} | {f"val/{key}": value for key, value in self.validation_metrics.compute(self.target_std).items()}
         self.validation_metrics.reset()
         self.log_dict(metrics, logger=False, sync_dist=True)  # every rank has the same values: they were reduced above
@@ -183,7 +196,8 @@ class MoleculeRegressor(LightningModule):
 
     def on_test_epoch_end(self) -> None:
         """Keeps the metrics in `test_results`: "<mae|rmse|r2>/<target>" in the targets' units."""
-        self.test_metrics.update(*self._evaluated())
+        prediction, target = self._evaluated()
+        self.test_metrics.update(prediction, self._standardised(target))
         self.test_results = self.test_metrics.compute(self.target_std)
         self.test_metrics.reset()
 
@@ -217,7 +231,7 @@ class MoleculeRegressor(LightningModule):
         self.train_loss.load(checkpoint.get("train_loss"))
 
     def _evaluate(self, batch: Any) -> None:
-        self.evaluated.append((self.averaged(batch), self._standardised(batch)))
+        self.evaluated.append((self.averaged(batch), _targets(batch)))
 
     def _evaluated(self) -> tuple[Tensor, Tensor]:
         """All predictions and targets of an evaluation at once: metrics of single batches would wait for the device at each."""
@@ -242,9 +256,16 @@ class MoleculeRegressor(LightningModule):
         padded = getattr(batch, "padded", None)
         return padded if padded is not None and self.device.type == "cuda" and self.model.backend.name == "fused" else batch
 
-    def _standardised(self, batch: Any) -> Tensor:
-        targets = batch.targets if isinstance(batch, GraphBatch) else batch.y.reshape(batch.num_graphs, -1)
+    def _standardised(self, targets: Tensor) -> Tensor:
         return (targets - self.target_mean) / self.target_std
+
+
+def _targets(batch: Any) -> Tensor:
+    return batch.targets if isinstance(batch, GraphBatch) else batch.y.reshape(batch.num_graphs, -1)
+
+
+# Lightning asks for it at every step, and finding it out takes as long as replaying one.
+MoleculeRegressor.training_step.__signature__ = inspect.signature(MoleculeRegressor.training_step)  # type: ignore[attr-defined]
 
 
 class LossSum:
@@ -254,11 +275,11 @@ class LossSum:
         self.sums: Tensor | None = None
         self._loaded = (0.0, 0.0)
 
-    def update(self, total: Tensor, count: Tensor) -> None:
-        """Adds a batch's sum and number of terms."""
+    def update(self, sums: Tensor) -> None:
+        """Adds float64 [2], a batch's sum and number of terms."""
         if self.sums is None:
-            self.sums = torch.tensor(self._loaded, dtype=torch.double, device=total.device)
-        self.sums += torch.stack((total.detach(), count))
+            self.sums = torch.tensor(self._loaded, dtype=torch.double, device=sums.device)
+        self.sums += sums
 
     def compute_and_reset(self, strategy: Any) -> float:
         """The mean over everything added on every rank since the last call; NaN when there was nothing."""
