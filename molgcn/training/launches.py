@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._C._autograd import DeviceType
 from lightning import Callback, Trainer
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 
