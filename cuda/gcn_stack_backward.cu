@@ -252,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     __syncthreads();
     for (int i = group.index; blockIdx.x + gridDim.x * i < p.num_tiles; i += group.count) {
         const Tile tile = find_tile(p, blockIdx.x + gridDim.x * i);
-        if (tile.first_graph == end) break;  // the last tiles of a padded batch are empty
+        if (i > 0 && tile.first_graph == end) break;  // the last tiles of a padded batch are empty; a block's first tile sets its sums
         const Order order = {turns, i};
         if (tile.num_nodes <= places)
             backward<false>(p, group, tile, buffers + group.index * places * stride, total, at, order);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,6 +74,10 @@ class MoleculeDataModule(LightningDataModule):
             device=self.trainer.strategy.root_device if self.trainer else "cpu",
         )
         return TimedLoader(loader)
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """The loaders' batches are there already."""
+        return batch.to(device)
 
     def train_dataloader(self) -> TimedLoader:
         """Shuffled by the seed and the epoch."""

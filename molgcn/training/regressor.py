@@ -111,10 +111,6 @@ class MoleculeRegressor(LightningModule):
         else:
             super().__setattr__(name, value)
 
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """The loaders' batches are there already."""
-        return batch.to(device)
-
     def forward(self, batch: Any) -> Tensor:
         """Predictions [B, T] in the targets' units."""
         return self.averaged(batch) * self.target_std + self.target_mean

@@ -69,6 +69,15 @@ def test_28_layers(emulate, monkeypatch, num_multiprocessors):
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 32, 28))
 
 
+@pytest.mark.parametrize("num_multiprocessors", [1, 12])
+def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors):
+    """As a padded batch has them: a block may get none but such."""
+    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 3)
+    tiles = next_fit(inputs.ptr)
+    check(inputs._replace(tile_ptr=torch.cat([tiles, tiles[-1:].expand(9)])))
+
+
 @pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
 def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision)
