@@ -55,7 +55,7 @@ class MoleculeDataModule(LightningDataModule):
 
     def part(self, name: str) -> PackedMolecules:
         """The molecules of "train", "val" or "test"."""
-        return self.dataset.molecules[self.dataset.splits[name]]
+        return self.dataset.part(name)
 
     def target_statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation [T] of the training part's known targets; a target that does not vary gets 1."""

@@ -11,7 +11,7 @@ import torch
 
 from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.resident import resident_bytes
+from molgcn.data.resident import is_resident, resident_bytes
 from molgcn.data.sampler import EpochPlan
 from molgcn.data.slots import Capacity, Slot, SlotBatch
 from molgcn.data.tiles import HAS_EXTENSION
@@ -65,4 +65,4 @@ def make_feed(
 
 
 def _fits(molecules: PackedMolecules, device: torch.device, share: float) -> bool:
-    return resident_bytes(molecules) <= share * torch.cuda.mem_get_info(device)[0]
+    return is_resident(molecules, device) or resident_bytes(molecules) <= share * torch.cuda.mem_get_info(device)[0]

@@ -101,7 +101,7 @@ class ResidentFeed(CUDAFeed):
 
     def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device) -> None:
         super().__init__(molecules, capacity, device)
-        self.resident = ResidentSet(molecules, device)
+        self.resident = ResidentSet.of(molecules, device)
         self.kernel = kernel(SOURCE, KERNEL, self.resident.macros, device)
         self._staging: list[PlanBuffer] = []
         self._lock = Lock()

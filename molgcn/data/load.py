@@ -6,7 +6,7 @@ import csv
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -40,6 +40,13 @@ class LoadedDataset:
     splits: dict[str, np.ndarray]
     title: str
     data_hash: str
+    _parts: dict[str, PackedMolecules] = field(default_factory=dict, init=False, repr=False)
+
+    def part(self, name: str) -> PackedMolecules:
+        """The molecules of "train", "val" or "test": one object however often it is asked for, so that jobs share what is made of it."""
+        if name not in self._parts:
+            self._parts[name] = self.molecules[self.splits[name]]
+        return self._parts[name]
 
 
 def load_dataset(config: DatasetConfig) -> LoadedDataset:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -55,6 +56,14 @@ class ResidentSet:
         self.row_end = torch.tensor(row_ends(molecules), device=device)
         self.table = None if table is None else torch.tensor(table, device=device)
 
+    @classmethod
+    def of(cls, molecules: PackedMolecules, device: torch.device) -> ResidentSet:
+        """The set on the device, uploaded once for all loaders and jobs of the process; gone with `molecules`."""
+        on_devices = _RESIDENT.setdefault(molecules, {})
+        if device not in on_devices:
+            on_devices[device] = cls(molecules, device)
+        return on_devices[device]
+
     @property
     def macros(self) -> dict[str, int]:
         """What the kernel is specialised by."""
@@ -64,6 +73,14 @@ class ResidentSet:
         """The arrays by the names of :class:`Parameters`."""
         arrays = {name: getattr(self, name) for name in self.names}
         return {name: tensor for name, tensor in arrays.items() if tensor is not None}
+
+
+_RESIDENT: WeakKeyDictionary[PackedMolecules, dict[torch.device, ResidentSet]] = WeakKeyDictionary()
+
+
+def is_resident(molecules: PackedMolecules, device: torch.device) -> bool:
+    """Whether :meth:`ResidentSet.of` has it already."""
+    return device in _RESIDENT.get(molecules, {})
 
 
 def macros(num_features: int, x: Tensor, table: Tensor | None, row_end: Tensor, neighbors: Tensor, staged: bool = False) -> dict[str, int]:

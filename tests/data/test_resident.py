@@ -1,6 +1,8 @@
 import ctypes
+import gc
 import shutil
 import subprocess
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from test_loader import poison
 from molgcn.data import PackedMolecules
 from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.piece import Piece
-from molgcn.data.resident import SOURCE, THREADS, Launch, PlanBuffer, ResidentSet, macros, resident_bytes, row_ends
+from molgcn.data.resident import SOURCE, THREADS, Launch, PlanBuffer, ResidentSet, is_resident, macros, resident_bytes, row_ends
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.slots import Capacity, Slot
 from molgcn.data.tiles import HAS_EXTENSION
@@ -43,6 +45,16 @@ def test_row_ends_are_the_running_sums_of_each_molecule(molecules):
         nodes = slice(*molecules.node_ptr[i : i + 2])
         assert np.array_equal(ends[nodes], np.cumsum(molecules.degree[nodes]))
     assert sum(tensor.nbytes for tensor in ResidentSet(molecules, "cpu").arrays().values()) <= resident_bytes(molecules)
+
+
+def test_a_set_is_uploaded_once_and_goes_with_its_molecules():
+    molecules, device = random_set(**KINDS["codes of one byte"]), torch.device("cpu")
+    assert not is_resident(molecules, device)
+    first = weakref.ref(ResidentSet.of(molecules, device))
+    assert ResidentSet.of(molecules, device) is first() and is_resident(molecules, device)
+    del molecules
+    gc.collect()
+    assert first() is None
 
 
 def test_the_kinds_differ_in_what_the_kernel_is_specialised_by():
