@@ -243,7 +243,7 @@ class MoleculeRegressor(LightningModule):
         reason = obstacle(self, batch)
         if reason is None:
             return CapturedStep(self, self.optimizers().optimizer)  # type: ignore[union-attr]
-        if wanted is True or self.device.type == "cuda":
+        if self.trainer.is_global_zero and (wanted is True or self.device.type == "cuda"):
             log.warning("Training steps are not captured as a CUDA graph: %s.", reason)
         return None
 

@@ -1,0 +1,32 @@
+"""Two processes train the network that one trains on batches of twice the size."""
+
+import csv
+
+import pytest
+import torch
+
+from molgcn.training.checkpoint import load_checkpoint
+
+OPTIONS = [
+    *("dataset.subset=400", "dataset.features=qm9", "dataset.targets=[logp]", "model.norm=layer", "model.hidden_channels=16"),
+    *("trainer.max_epochs=2", "trainer.accelerator=cpu", "training.captured=true", "training.report=false", "logger=csv"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["fused", "pyg"])
+def test_two_processes_are_one_with_twice_the_batch(backend, run_cli, tmp_path):
+    losses, weights = [], []
+    for devices in (1, 2):
+        folder = tmp_path / f"{devices} devices"
+        several = ["trainer.devices=2", "trainer.strategy=ddp"] if devices == 2 else []
+        done = run_cli(*OPTIONS, f"backend={backend}", f"dataset.batch_size={64 // devices}", *several, f"hydra.run.dir='{folder}'")
+        assert done.returncode == 0, done.stderr
+        assert (done.stdout + done.stderr).count("not captured as a CUDA graph") == 1
+        with open(folder / "metrics.csv", newline="") as file:
+            losses.append([(row["step"], float(row["train/loss"] or row["val/loss"])) for row in csv.DictReader(file)])
+        weights.append(load_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"])
+    assert [step for step, _ in losses[0]] == [step for step, _ in losses[1]] == ["5", "5", "10", "10"]
+    assert [loss for _, loss in losses[1]] == pytest.approx([loss for _, loss in losses[0]], rel=1e-5)
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, rtol=1e-3, atol=1e-5, msg=name)
