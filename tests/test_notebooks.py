@@ -11,6 +11,7 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 SMALL = {
     "quickstart": {"SUBSET": 200, "EPOCHS": 2},
     "api": {"MOLECULES": 300, "EPOCHS": 2},
+    "fused_vs_pyg": {"MOLECULES": 200, "BATCH_SIZE": 64, "REPEATS": 2},
 }
 
 
@@ -32,6 +33,11 @@ def check(name, text, folder):
         assert "all MAE" in text
         (run_folder,) = (folder / "runs").iterdir()
         assert (run_folder / "evaluation_measured" / "metrics.json").is_file()
+    elif name == "fused_vs_pyg":
+        errors = [float(value) for value in re.findall(r"relative (?:error of outputs|difference) (\S+)", text.replace(",", ""))]
+        assert len(errors) == 3
+        assert all(error < 1e-5 for error in errors)
+        assert len(re.findall(r"\d times", text)) == 7
     else:
         difference = float(re.search(r"largest difference (\S+)", text)[1])
         assert difference < 1e-4
