@@ -20,6 +20,7 @@ from molgcn.errors import UserError
 _PATH_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "resume", "dir", "runs", "sweeps", "output")
 _PLAIN = re.compile(r"[\w./:@%+*~-]*", re.ASCII)
 _CONFIG_DIR = ("--config-dir", "-cd")
+_TAKE_A_WORD = (*_CONFIG_DIR, "--cfg", "-c", "--package", "-p")
 _OPEN_SECTIONS = ("trainer", "hydra", "sweep")
 
 
@@ -44,14 +45,14 @@ def _quote(argument: str, multirun: bool) -> str:
 
 
 def own_presets(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """The command line with `--config-dir FOLDER` as one word, and those folders, in which a user keeps presets of their own.
+    """The command line with flags and what they take as one word, and the folders of `--config-dir`, with presets of the user's own.
 
     Raises:
         UserError: for a folder that does not exist.
     """
     joined: list[str] = []
     for argument in arguments:
-        if joined and joined[-1] in _CONFIG_DIR:
+        if joined and joined[-1] in _TAKE_A_WORD:
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)

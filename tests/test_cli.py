@@ -14,7 +14,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from molgcn.cli import main
 from molgcn.errors import UserError
-from molgcn.overrides import check_overrides, quote_paths
+from molgcn.overrides import check_overrides, compose_config, own_presets, quote_paths
 from molgcn.resources import resource
 
 TRAIN = Path(__file__).parents[1] / "train.py"
@@ -143,6 +143,26 @@ def test_quoting():
     assert quote_paths(["dataset.path=a (1).csv", "model.norm=batch,layer"]) == ["dataset.path='a (1).csv'", "model.norm=batch,layer"]
     assert quote_paths(["dataset.path='a b'", "dataset.path=plain.csv"]) == ["dataset.path='a b'", "dataset.path=plain.csv"]
     assert quote_paths(["-m", "dataset.path=a.csv,b.csv"]) == ["-m", "dataset.path=a.csv,b.csv"]
+
+
+def test_presets_of_ones_own(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nmodel:\n  num_layers: 7\n")
+    arguments, folders = own_presets(["--config-dir", str(tmp_path), "experiment=mine", "--cfg", "job"])
+    assert arguments == [f"--config-dir={tmp_path}", "experiment=mine", "--cfg=job"]
+    check_overrides(arguments, resource("conf"), "train", folders)
+    assert compose_config(["experiment=mine"], resource("conf"), "train", folders).model.num_layers == 7
+    with pytest.raises(UserError, match="Did you mean mine"):
+        check_overrides(["experiment=mind"], resource("conf"), "train", folders)
+    with pytest.raises(UserError, match="is not a folder"):
+        own_presets(["--config-dir=nowhere"])
+
+
+def test_cfg_prints_the_configuration(cli, tmp_path):
+    code, out, _ = cli("--cfg", "job", "model.num_layers=7")
+    assert code == 0
+    assert "num_layers: 7" in out
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_lightning_arguments_can_be_added():

@@ -14,7 +14,8 @@ from torch_geometric.nn.dense.linear import Linear
 from molgcn.ops.gcn_conv import DTYPES, ConvInputs, available, gcn_conv
 
 _MESSAGE_PASSING = ("message", "message_and_aggregate", "aggregate", "update", "edge_update")
-_HOOKS = ("propagate", "message", "aggregate", "message_and_aggregate")
+_STEPS = ("propagate", "message", "aggregate", "message_and_aggregate")
+_HOOKS = tuple(f"_{step}_forward{kind}_hooks" for step in _STEPS for kind in ("", "_pre"))
 _LINEAR_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -117,8 +118,8 @@ class FusedGCNConv(GCNConv):
             or self._explain
             or type(self.lin) is not Linear
             or self.lin.bias is not None
-            or any(getattr(self.lin, name) for name in _LINEAR_HOOKS)
-            or any(getattr(self, f"_{name}_forward{kind}_hooks") for name in _HOOKS for kind in ("", "_pre"))
+            or any(map(vars(self.lin).get, _LINEAR_HOOKS))
+            or any(map(vars(self).get, _HOOKS))
         )
 
     def __repr__(self) -> str:
