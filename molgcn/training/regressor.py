@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,9 +18,9 @@ from torch.nn.utils import clip_grad_norm_
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.nn import GCN
-from molgcn.training.captured import CapturedStep, count_optimizer_step, obstacle
+from molgcn.training.captured import CapturedForward, CapturedStep, count_optimizer_step, obstacle
 from molgcn.training.ema import ExponentialMovingAverage
-from molgcn.training.losses import MaskedLoss
+from molgcn.training.losses import LossSum, MaskedLoss
 from molgcn.training.metrics import TargetMetrics
 from molgcn.training.optim import build_optimizer, build_scheduler, float32_rates, step_plateau, step_scheduler
 
@@ -86,6 +87,7 @@ class MoleculeRegressor(LightningModule):
         self.train_loss = LossSum()
         self.evaluated: list[tuple[Tensor, Tensor]] = []
         self.captured: CapturedStep | None = None
+        self._captured_forward: CapturedForward | None = None
         self._accumulated = False
         self._undecided = True
 
@@ -117,7 +119,7 @@ class MoleculeRegressor(LightningModule):
 
     def on_train_start(self) -> None:
         """Forgets graphs of an earlier fit; they are captured once the first batch is there."""
-        self.captured, self._accumulated, self._undecided = None, False, True
+        self.captured, self._captured_forward, self._accumulated, self._undecided = None, None, False, True
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """Forward, backward and, after `training.accumulate_batches` batches, one optimiser step; from a CUDA graph where there is one."""
@@ -168,8 +170,10 @@ class MoleculeRegressor(LightningModule):
     on_test_epoch_start = on_validation_epoch_start
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Keeps a batch's predictions for the validation loss and metrics."""
-        self._evaluate(batch)
+        """Keeps a batch's predictions for the validation loss and metrics; from a CUDA graph where training steps are."""
+        if self.captured is not None and self._captured_forward is None:
+            self._captured_forward = CapturedForward(self.averaged)
+        self._evaluate(batch, self._captured_forward or self.averaged)
 
     def on_validation_epoch_end(self) -> None:
         """Publishes `val/loss` and the metrics, and shows the loss to a plateau schedule."""
@@ -188,7 +192,7 @@ class MoleculeRegressor(LightningModule):
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Keeps a batch's predictions for the test metrics."""
-        self._evaluate(batch)
+        self._evaluate(batch, self.averaged)
 
     def on_test_epoch_end(self) -> None:
         """Keeps the metrics in `test_results`: "<mae|rmse|r2>/<target>" in the targets' units."""
@@ -226,8 +230,8 @@ class MoleculeRegressor(LightningModule):
         """Takes the running sums back."""
         self.train_loss.load(checkpoint.get("train_loss"))
 
-    def _evaluate(self, batch: Any) -> None:
-        self.evaluated.append((self.averaged(batch), _targets(batch)))
+    def _evaluate(self, batch: Any, model: Callable[[Any], Tensor]) -> None:
+        self.evaluated.append((model(self._static_form(batch))[: batch.num_graphs], _targets(batch)))
 
     def _evaluated(self) -> tuple[Tensor, Tensor]:
         """All predictions and targets of an evaluation at once: metrics of single batches would wait for the device at each."""
@@ -262,37 +266,3 @@ def _targets(batch: Any) -> Tensor:
 
 # Lightning asks for it at every step, and finding it out takes as long as replaying one.
 MoleculeRegressor.training_step.__signature__ = inspect.signature(MoleculeRegressor.training_step)  # type: ignore[attr-defined]
-
-
-class LossSum:
-    """A loss summed on the device, always at the same place, and read only when it is asked for."""
-
-    def __init__(self) -> None:
-        self.sums: Tensor | None = None
-        self._loaded = (0.0, 0.0)
-
-    def update(self, sums: Tensor) -> None:
-        """Adds float64 [2], a batch's sum and number of terms."""
-        if self.sums is None:
-            self.sums = torch.tensor(self._loaded, dtype=torch.double, device=sums.device)
-        self.sums += sums
-
-    def compute_and_reset(self, strategy: Any) -> float:
-        """The mean over everything added on every rank since the last call; NaN when there was nothing."""
-        sums = self.sums if self.sums is not None else torch.tensor(self._loaded, dtype=torch.double, device=strategy.root_device)
-        total, count = strategy.reduce(sums.clone(), reduce_op="sum").tolist()
-        self.load(None)
-        return total / count if count else math.nan
-
-    def state(self) -> tuple[float, float]:
-        """Both sums as numbers."""
-        if self.sums is None:
-            return self._loaded
-        total, count = self.sums.tolist()
-        return total, count
-
-    def load(self, state: tuple[float, float] | None) -> None:
-        """Continues from :meth:`state`."""
-        self._loaded = state or (0.0, 0.0)
-        if self.sums is not None:
-            self.sums.copy_(torch.tensor(self._loaded, dtype=torch.double))

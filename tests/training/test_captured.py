@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from molgcn.training import captured, regressor
-from molgcn.training.captured import CapturedStep
+from molgcn.training.captured import CapturedForward, CapturedStep
 from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
 from molgcn.training.train import train
 
@@ -122,6 +122,22 @@ def test_a_captured_run_resumes_exactly(tmp_path, small_config, monkeypatch):
 
 
 @pytest.mark.gpu
+def test_validation_is_replayed_from_the_weights_of_the_moment(tmp_path, small_config, monkeypatch):
+    replayed: list[bool] = []
+    call = CapturedForward.__call__
+
+    def checked(self: CapturedForward, batch: Any) -> torch.Tensor:
+        replayed.append(batch in self._graphs)
+        prediction = call(self, batch)
+        torch.testing.assert_close(prediction, self.model(batch), rtol=1e-6, atol=1e-7)
+        return prediction
+
+    monkeypatch.setattr(CapturedForward, "__call__", checked)
+    train(on_gpu(small_config, {"training": {"ema_decay": 0.5}, "dataset": {"batch_size": 8}}, True), tmp_path)
+    assert sum(replayed) >= 6
+
+
+@pytest.mark.gpu
 def test_one_cycle_takes_the_plain_step_and_says_why(tmp_path, small_config, monkeypatch, caplog):
     replays = count_replays(monkeypatch)
     with caplog.at_level(logging.WARNING):
@@ -149,6 +165,7 @@ def test_lightning_counts_steps_that_it_does_not_see(variant, tmp_path, small_co
     train(config, tmp_path / "plain")
     monkeypatch.setattr(regressor, "obstacle", lambda module, batch: None)
     monkeypatch.setattr(regressor, "CapturedStep", SameWithoutGraph)
+    monkeypatch.setattr(regressor, "CapturedForward", lambda model: model.forward)
     train(config, tmp_path / "captured")
     assert_same_run(tmp_path / "captured", tmp_path / "plain")
 
