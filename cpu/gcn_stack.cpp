@@ -72,7 +72,7 @@ using Addresses = std::vector<uintptr_t>;
 // Arguments of forward and backward alike; see molgcn/ops/gcn_stack_cpu.py.
 struct Arguments {
     std::array<int64_t, 7> sizes;      // B, N, E, F, H, L, threads
-    std::array<Address, 5> tensors;    // x, ptr, rowptr, col, saved
+    std::array<Address, 6> tensors;    // x, ptr, rowptr, col, saved, counts (null unless the batch is padded)
     std::array<Addresses, 6> parameters;  // weights, biases, norm weights and biases, running means and variances
     std::array<int, 6> options;        // pool, norm, residual, add_self_loops, last_activation, training
     std::array<double, 3> numbers;     // dropout, eps, momentum
@@ -92,23 +92,29 @@ T* const* table(const Addresses& addresses) {
 template <typename T, typename Run>
 void with_stack(const Arguments& a, const Run& run) {
     const auto [graphs, nodes, edges, in, hidden, layers, most_threads] = a.sizes;
+    const auto *ptr = pointer<const int32_t>(a.tensors[1]), *rowptr = pointer<const int32_t>(a.tensors[2]), *col = pointer<const int32_t>(a.tensors[3]);
+    const auto* counts = pointer<const int32_t>(a.tensors[5]);
+    const int64_t used_nodes = counts != nullptr ? counts[1] : nodes, used_edges = counts != nullptr ? counts[2] : edges;
+    if (used_nodes > nodes || used_edges > edges) throw std::invalid_argument("gcn_stack: counts are more than x and col have room for");
+    check_pointers(ptr, graphs, rowptr, used_nodes, used_edges);
+    const bool dropout = a.options[5] != 0 && a.numbers[0] > 0;
+    const T* x = pointer<const T>(a.tensors[0]);
+    const int threads = int(std::clamp<int64_t>(used_nodes / chunk_rows, 1, most_threads));
+    const Rows<T> rows(x, int(in), ptr, rowptr, col, graphs, !dropout, threads);
     const int64_t gradient_bytes = sizeof(T) * (hidden * row_stride<T>(int(in)) + layers * (hidden + 3) * row_stride<T>(int(hidden)));
-    const Tiles tiles(pointer<const int32_t>(a.tensors[1]), graphs, nodes, gradient_bytes);
-    const Partition partition = tiles.partition();
-    const int threads = int(std::min<int64_t>(most_threads, partition.num_chunks));  // a chunk is the least that is worth waking one for
-    const int64_t used_nodes = pointer<const int32_t>(a.tensors[1])[graphs];  // a padded batch has room for more
-    const Adjacency<T> adjacency(partition, pointer<const int32_t>(a.tensors[2]), pointer<const int32_t>(a.tensors[3]), used_nodes, edges,
-                                 a.options[3] != 0, threads);
+    const Tiles tiles(rows.row_ptr(), graphs, gradient_bytes);
     Stack<T> s{};
     s.num_graphs = graphs;
     s.num_nodes = used_nodes;
+    s.partition = tiles.partition();
+    s.num_threads = std::min(threads, s.partition.num_chunks);  // a chunk is the least that is worth waking one for
+    rows.attach(s);
     s.in_channels = int(in);
     s.hidden_channels = int(hidden);
     s.num_layers = int(layers);
     s.num_norms = int(a.parameters[2].size());
-    s.num_threads = threads;
-    s.x = pointer<const T>(a.tensors[0]);
-    s.ptr = pointer<const int32_t>(a.tensors[1]);
+    s.x = x;
+    s.ptr = ptr;
     s.weights = table<const T>(a.parameters[0]);
     s.biases = table<const T>(a.parameters[1]);
     s.norm_weights = table<const T>(a.parameters[2]);
@@ -124,8 +130,8 @@ void with_stack(const Arguments& a, const Run& run) {
     s.eps = a.numbers[1];
     s.momentum = a.numbers[2];
     s.seed = a.seed;
-    s.partition = partition;
     s.saved = pointer<T>(a.tensors[4]);
+    const Adjacency<T> adjacency(s, rowptr, col, a.options[3] != 0);
     adjacency.attach(s);
     run(s);
 }
@@ -155,7 +161,7 @@ const std::string& instruction_set_in_use() { return in_use().name; }
 
 void bind_gcn_stack(nb::module_& m) {
     nb::class_<Arguments>(m, "StackArguments")
-        .def("__init__", [](Arguments* self, std::array<int64_t, 7> sizes, std::array<Address, 5> tensors, std::array<Addresses, 6> parameters,
+        .def("__init__", [](Arguments* self, std::array<int64_t, 7> sizes, std::array<Address, 6> tensors, std::array<Addresses, 6> parameters,
                             std::array<int, 6> options, std::array<double, 3> numbers, int64_t seed) {
             new (self) Arguments{sizes, tensors, std::move(parameters), options, numbers, uint64_t(seed)};
         });

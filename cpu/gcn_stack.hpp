@@ -11,7 +11,7 @@ enum class Norm : int { none, batch, layer };
 
 // Consecutive whole molecules that are computed together, in one core's cache.
 struct Tile {
-    int first_graph, last_graph, first_node, num_nodes;
+    int first_graph, last_graph, first_row, num_rows;
 };
 
 // Tiles in order, in chunks of about equal work: chunk i holds tiles chunk_ptr[i] .. chunk_ptr[i + 1]. Neither depends on the number of
@@ -19,19 +19,19 @@ struct Tile {
 struct Partition {
     const Tile* tiles;
     const int* chunk_ptr;
-    int num_tiles, num_chunks, max_nodes, max_graphs;  // the last two of one tile
+    int num_tiles, num_chunks, max_rows, max_graphs;  // the last two of one tile
 };
 
-// One entry of the normalised adjacency: the source's row in the tile and its weight.
+// One entry of the normalised adjacency between rows: the source's row in the tile, its weight, and that of the transposed matrix.
 template <typename T>
 struct Entry {
     int32_t source;
-    T weight;
+    T weight, transposed;
 };
 
 template <typename T>
 struct Stack {
-    int64_t num_graphs, num_nodes;
+    int64_t num_graphs, num_nodes, num_rows;
     int in_channels, hidden_channels, num_layers, num_norms, num_threads;
     const T* x;
     const int32_t* ptr;
@@ -48,11 +48,17 @@ struct Stack {
     uint64_t seed;
 
     Partition partition;
-    const Entry<T>* entries;     // those of atom i lie at entry_begin[i] .. entry_end[i]
+    const int32_t* row_ptr;   // [B + 1], first row of each molecule
+    const int32_t* row_atom;  // [num_rows], the first atom of each row; see twins.hpp
+    const int32_t* atom_row;  // [N], the row of each atom
+    const T* copies;          // [num_rows], atoms of each row
+    const Entry<T>* entries;  // those of row i lie at entry_begin[i] .. entry_end[i]
     const int64_t* entry_begin;
     const int64_t* entry_end;
 
-    T* saved;  // batch norm in training: what forward keeps for backward, see saved_elements; else null
+    // Batch norm in training: what forward keeps for backward, else null. K planes [num_rows, stride] of inputs of the norms; with residual, K
+    // planes of the activated layers' outputs too; then [K, stride] means and [K, stride] reciprocal standard deviations.
+    T* saved;
 
     bool activated(int layer) const { return last_activation || layer < num_layers - 1; }
     bool normed(int layer) const { return norm != Norm::none && activated(layer); }
@@ -82,12 +88,6 @@ template <typename T>
 constexpr int row_stride(int channels) {
     constexpr int line = 64 / sizeof(T);
     return (channels + line - 1) / line * line;
-}
-
-// Elements of Stack::saved: K planes [N, stride] of inputs of the norms; with residual, K planes of the activated layers' outputs too; then
-// [K, stride] means and [K, stride] reciprocal standard deviations.
-inline int64_t saved_elements(int64_t num_nodes, int stride, int num_norms, bool residual) {
-    return int64_t{num_norms} * stride * (num_nodes * (residual ? 2 : 1) + 2);
 }
 
 // One instruction set's implementation.

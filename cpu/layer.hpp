@@ -8,13 +8,13 @@ namespace molgcn {
 namespace MOLGCN_ISA {
 
 // Rows that a plane of a tile needs so that products may read beyond the last atom.
-inline int64_t plane_rows(const Partition& partition) { return partition.max_nodes + slack_rows; }
+inline int64_t plane_rows(const Partition& partition) { return partition.max_rows + slack_rows; }
 
 template <typename T>
 void load_input(const Network<T>& net, const Tile& tile, T* out) {
     const int channels = net.stack.in_channels;
-    for (int i = 0; i < tile.num_nodes; i++) {
-        std::memcpy(out + int64_t{i} * net.in_stride, net.stack.x + (int64_t{tile.first_node} + i) * channels, channels * sizeof(T));
+    for (int i = 0; i < tile.num_rows; i++) {
+        std::memcpy(out + int64_t{i} * net.in_stride, net.stack.x + int64_t{net.stack.row_atom[tile.first_row + i]} * channels, channels * sizeof(T));
     }
 }
 
@@ -24,8 +24,8 @@ void linear(const Network<T>& net, int l, const Tile& tile, const T* h, T* aggre
     const Layer<T>& layer = net[l];
     const T* bias = layer.bias;
     const ptrdiff_t stride = net.stride;
-    aggregate(net.stack, tile, h, aggregated, layer.in_stride, layer.in_channels);
-    multiply<T>({aggregated, layer.in_stride, 1}, tile.num_nodes, net.channels, layer.in_channels, layer.transposed, stride,
+    aggregate<false>(net.stack, tile, h, aggregated, layer.in_stride, layer.in_channels);
+    multiply<T>({aggregated, layer.in_stride, 1}, tile.num_rows, net.channels, layer.in_channels, layer.transposed, stride,
                 [=](int row, int column, Vec<T> v) { store(z + row * stride + column, v + load(bias + column)); });
 }
 
@@ -42,8 +42,8 @@ void forward_layer(const Network<T>& net, int l, const Tile& tile, const T* h, T
     }
     const T* bias = layer.bias;
     const ptrdiff_t stride = net.stride;
-    aggregate(s, tile, h, aggregated, layer.in_stride, layer.in_channels);
-    multiply<T>({aggregated, layer.in_stride, 1}, tile.num_nodes, net.channels, layer.in_channels, layer.transposed, stride,
+    aggregate<false>(s, tile, h, aggregated, layer.in_stride, layer.in_channels);
+    multiply<T>({aggregated, layer.in_stride, 1}, tile.num_rows, net.channels, layer.in_channels, layer.transposed, stride,
                 [=](int row, int column, Vec<T> v) { store(h_out + row * stride + column, relu<T>(v + load(bias + column))); });
 }
 
@@ -77,11 +77,11 @@ inline Vec<T> backward_column(const Tile& tile, const T* grad_h, const T* act, T
         store(grad_z + at, g);
         return g;
     };
-    for (; i + 1 < tile.num_nodes; i += 2) {
+    for (; i + 1 < tile.num_rows; i += 2) {
         even += step(i * stride);
         odd += step((i + 1) * stride);
     }
-    if (i < tile.num_nodes) even += step(i * stride);
+    if (i < tile.num_rows) even += step(i * stride);
     return even + odd;
 }
 
@@ -91,7 +91,7 @@ inline Vec<T> backward_mapped_column(const Tile& tile, const Layer<T>& layer, in
                                      ptrdiff_t stride, T kept_scale, const PartialLayer<T>& partial) {
     const Vec<T> mean = load(layer.mean + column), rstd = load(layer.rstd + column), scale = load(layer.scale + column);
     Vec<T> bias{}, gamma{}, beta{};
-    for (int i = 0; i < tile.num_nodes; i++) {
+    for (int i = 0; i < tile.num_rows; i++) {
         const ptrdiff_t at = i * stride + column;
         const Vec<T> g = where_positive<T>(load(act + at), load(grad_h + at) * kept_scale);
         gamma += g * (load(z + at) - mean) * rstd;
@@ -108,7 +108,7 @@ inline Vec<T> backward_mapped_column(const Tile& tile, const Layer<T>& layer, in
 template <typename T>
 void backward_row_norm(const Network<T>& net, const Layer<T>& layer, const Tile& tile, const T* grad_h, const T* act, const T* z, T* grad_z,
                        T kept_scale, const PartialLayer<T>& partial) {
-    for (int i = 0; i < tile.num_nodes; i++) {
+    for (int i = 0; i < tile.num_rows; i++) {
         const ptrdiff_t offset = ptrdiff_t{i} * net.stride;
         const T *zi = z + offset, *gate = act + offset, *in = grad_h + offset;
         T* out = grad_z + offset;
@@ -160,28 +160,30 @@ void backward_linear(const Network<T>& net, int l, const Tile& tile, const T* h,
                      T* weight_partial) {
     const Layer<T>& layer = net[l];
     const ptrdiff_t stride = net.stride, in_stride = layer.in_stride;
-    aggregate(net.stack, tile, grad_z, aggregated, stride, net.channels);
-    multiply<T>({aggregated, 1, stride}, net.channels, layer.in_channels, tile.num_nodes, h, in_stride, [=](int row, int column, Vec<T> v) {
+    aggregate<true>(net.stack, tile, grad_z, aggregated, stride, net.channels);
+    multiply<T>({aggregated, 1, stride}, net.channels, layer.in_channels, tile.num_rows, h, in_stride, [=](int row, int column, Vec<T> v) {
         T* sum = weight_partial + row * in_stride + column;
         store(sum, load(sum) + v);
     });
     if (grad_in == nullptr) return;
     const Operand<T> a{aggregated, stride, 1};
     if (net.stack.adds_input(l)) {
-        multiply<T>(a, tile.num_nodes, layer.in_channels, net.channels, layer.weight, in_stride, [=](int row, int column, Vec<T> v) {
+        multiply<T>(a, tile.num_rows, layer.in_channels, net.channels, layer.weight, in_stride, [=](int row, int column, Vec<T> v) {
             store(grad_in + row * in_stride + column, v + load(grad_h + row * in_stride + column));
         });
     } else {
-        multiply<T>(a, tile.num_nodes, layer.in_channels, net.channels, layer.weight, in_stride,
+        multiply<T>(a, tile.num_rows, layer.in_channels, net.channels, layer.weight, in_stride,
                     [=](int row, int column, Vec<T> v) { store(grad_in + row * in_stride + column, v); });
     }
 }
 
 template <typename T>
 void store_input_gradient(const Network<T>& net, const Tile& tile, const T* grad, T* out) {
-    const int channels = net.stack.in_channels;
-    for (int i = 0; i < tile.num_nodes; i++) {
-        std::memcpy(out + (int64_t{tile.first_node} + i) * channels, grad + int64_t{i} * net.in_stride, channels * sizeof(T));
+    const Stack<T>& s = net.stack;
+    for (int atom = s.ptr[tile.first_graph]; atom < s.ptr[tile.last_graph]; atom++) {
+        const int row = s.atom_row[atom];
+        const T* in = grad + int64_t{row - tile.first_row} * net.in_stride;
+        for (int c = 0; c < s.in_channels; c++) out[int64_t{atom} * s.in_channels + c] = in[c] / s.copies[row];
     }
 }
 

@@ -19,19 +19,22 @@ struct Moments {
     }
 };
 
-// Adds the rows of z [rows, stride] to the columns' moments.
+// Adds the rows of z [rows, stride], each as often as `copies` says, to the columns' moments.
 template <typename T>
-void add_moments(const T* z, int rows, int channels, int stride, Moments* moments) {
+void add_moments(const T* z, const T* copies, int rows, int channels, int stride, Moments* moments) {
     if (rows == 0) return;
     for (int c = 0; c < channels; c++) {
-        double total = 0, squares = 0;
-        for (int i = 0; i < rows; i++) total += z[int64_t{i} * stride + c];
-        const double mean = total / rows;
+        double count = 0, total = 0, squares = 0;
+        for (int i = 0; i < rows; i++) {
+            count += copies[i];
+            total += double(copies[i]) * z[int64_t{i} * stride + c];
+        }
+        const double mean = total / count;
         for (int i = 0; i < rows; i++) {
             const double delta = z[int64_t{i} * stride + c] - mean;
-            squares += delta * delta;
+            squares += copies[i] * delta * delta;
         }
-        moments[c].merge({double(rows), mean, squares});
+        moments[c].merge({count, mean, squares});
     }
 }
 

@@ -13,15 +13,15 @@ bool pools_before_last_layer(const Stack<T>& s) {
 }
 
 template <typename T>
-T row_sum(const Stack<T>& s, int64_t atom) {
+T row_sum(const Stack<T>& s, int64_t row) {
     T total = 0;
-    for (int64_t e = s.entry_begin[atom]; e < s.entry_end[atom]; e++) total += s.entries[e].weight;
+    for (int64_t e = s.entry_begin[row]; e < s.entry_end[row]; e++) total += s.entries[e].weight;
     return total;
 }
 
 // What one atom counts in its molecule of n atoms.
 template <typename T>
-T share(const Stack<T>& s, int num_atoms) {
+T atom_share(const Stack<T>& s, int num_atoms) {
     return s.pool == Pool::mean ? T(1) / T(num_atoms > 0 ? num_atoms : 1) : T(1);
 }
 
@@ -31,15 +31,15 @@ void pool_input(const Network<T>& net, const Tile& tile, const T* h, T* weighted
     const Stack<T>& s = net.stack;
     const ptrdiff_t stride = net[s.num_layers - 1].in_stride;
     for (int g = tile.first_graph; g < tile.last_graph; g++, weighted += stride) {
-        const T each = share(s, s.ptr[g + 1] - s.ptr[g]);
+        const T each = atom_share(s, s.ptr[g + 1] - s.ptr[g]);
         zero(weighted, stride);
         if (unweighted != nullptr) zero(unweighted, stride);
-        for (int atom = s.ptr[g]; atom < s.ptr[g + 1]; atom++) {
-            const T* row = h + (atom - tile.first_node) * stride;
-            const T weight = row_sum(s, atom) * each;
+        for (int i = s.row_ptr[g]; i < s.row_ptr[g + 1]; i++) {
+            const T* row = h + (i - tile.first_row) * stride;
+            const T share = s.copies[i] * each, weight = row_sum(s, i) * share;
             for (ptrdiff_t c = 0; c < stride; c += lanes<T>) store(weighted + c, load(weighted + c) + weight * load(row + c));
             if (unweighted == nullptr) continue;
-            for (ptrdiff_t c = 0; c < stride; c += lanes<T>) store(unweighted + c, load(unweighted + c) + each * load(row + c));
+            for (ptrdiff_t c = 0; c < stride; c += lanes<T>) store(unweighted + c, load(unweighted + c) + share * load(row + c));
         }
         if (unweighted != nullptr) unweighted += stride;
     }
@@ -94,13 +94,13 @@ void backward_pooled_layer(const Network<T>& net, const Tile& tile, const T* h, 
     multiply<T>({grad, stride, 1}, graphs, layer.in_channels, net.channels, layer.weight, in_stride,
                 [=](int row, int column, Vec<T> v) { store(grad_weighted + row * in_stride + column, v); });
     for (int g = tile.first_graph; g < tile.last_graph; g++, grad += stride, grad_weighted += in_stride) {
-        const T each = share(s, s.ptr[g + 1] - s.ptr[g]);
-        for (int atom = s.ptr[g]; atom < s.ptr[g + 1]; atom++) {
-            T* row = grad_h + (atom - tile.first_node) * in_stride;
-            const T weight = row_sum(s, atom) * each;
+        const T each = atom_share(s, s.ptr[g + 1] - s.ptr[g]);
+        for (int i = s.row_ptr[g]; i < s.row_ptr[g + 1]; i++) {
+            T* row = grad_h + (i - tile.first_row) * in_stride;
+            const T share = s.copies[i] * each, weight = row_sum(s, i) * share;
             for (ptrdiff_t c = 0; c < in_stride; c += lanes<T>) {
                 Vec<T> v = weight * load(grad_weighted + c);
-                if (s.adds_input(l)) v += each * load(grad + c);
+                if (s.adds_input(l)) v += share * load(grad + c);
                 store(row + c, v);
             }
         }

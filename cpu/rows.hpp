@@ -7,32 +7,33 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// `out` = Â `in` for `columns` channels of a tile. Â is symmetric: forward and backward are the same.
-template <int P, typename T>
+// `out` = Â `in`, or the transposed Â `in`, for `columns` channels of a tile.
+template <int P, bool TRANSPOSED, typename T>
 [[gnu::noinline]] void aggregate_panel(const Stack<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride) {
-    const int64_t *begin = s.entry_begin + tile.first_node, *end = s.entry_end + tile.first_node;
+    const int64_t *begin = s.entry_begin + tile.first_row, *end = s.entry_end + tile.first_row;
     const Entry<T>* entries = s.entries;
-    const int num_nodes = tile.num_nodes;
-    for (int i = 0; i < num_nodes; i++, out += stride) {
+    const int num_rows = tile.num_rows;
+    for (int i = 0; i < num_rows; i++, out += stride) {
         const Entry<T>*entry = entries + begin[i], *last = entries + end[i];
         Vec<T> c[P] = {};
         for (; entry < last; entry++) {
             const T* row = in + entry->source * stride;
-            for (int p = 0; p < P; p++) c[p] += entry->weight * load(row + p * lanes<T>);
+            const T weight = TRANSPOSED ? entry->transposed : entry->weight;
+            for (int p = 0; p < P; p++) c[p] += weight * load(row + p * lanes<T>);
         }
         for (int p = 0; p < P; p++) store(out + p * lanes<T>, c[p]);
     }
 }
 
-template <typename T>
+template <bool TRANSPOSED, typename T>
 inline void aggregate(const Stack<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride, int columns) {
     const int total = vectors<T>(columns);
     int done = 0;
-    for (; total - done >= 4; done += 4) aggregate_panel<4>(s, tile, in + done * lanes<T>, out + done * lanes<T>, stride);
+    for (; total - done >= 4; done += 4) aggregate_panel<4, TRANSPOSED>(s, tile, in + done * lanes<T>, out + done * lanes<T>, stride);
     const int column = done * lanes<T>;
-    if (total - done == 3) aggregate_panel<3>(s, tile, in + column, out + column, stride);
-    if (total - done == 2) aggregate_panel<2>(s, tile, in + column, out + column, stride);
-    if (total - done == 1) aggregate_panel<1>(s, tile, in + column, out + column, stride);
+    if (total - done == 3) aggregate_panel<3, TRANSPOSED>(s, tile, in + column, out + column, stride);
+    if (total - done == 2) aggregate_panel<2, TRANSPOSED>(s, tile, in + column, out + column, stride);
+    if (total - done == 1) aggregate_panel<1, TRANSPOSED>(s, tile, in + column, out + column, stride);
 }
 
 // Mean and reciprocal standard deviation of one atom's features.
@@ -56,7 +57,7 @@ void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const 
     const Layer<T>& layer = net[l];
     const Dropout dropout(s.seed, l, s.dropout_rate());
     const T kept_scale = T(1 / (1 - s.dropout_rate()));
-    for (int i = 0; i < tile.num_nodes; i++) {
+    for (int i = 0; i < tile.num_rows; i++) {
         const int64_t offset = int64_t{i} * net.stride;
         if (s.norm == Norm::layer && s.normed(l)) {
             const RowStatistics<T> row(net, z + offset);
@@ -68,7 +69,7 @@ void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const 
         }
         if (s.activated(l)) {
             for (int c = 0; c < net.stride; c += lanes<T>) store(act + offset + c, relu<T>(load(act + offset + c)));
-            if (dropout.active()) dropout.apply(tile.first_node + i, net.channels, kept_scale, act + offset);
+            if (dropout.active()) dropout.apply(s.row_atom[tile.first_row + i], net.channels, kept_scale, act + offset);
         }
         if (h_in != nullptr) {
             for (int c = 0; c < net.stride; c += lanes<T>) store(h_out + offset + c, load(act + offset + c) + load(h_in + offset + c));
@@ -83,18 +84,18 @@ void pool_forward(const Network<T>& net, const Tile& tile, const T* h, T* pooled
     const Stack<T>& s = net.stack;
     for (int g = tile.first_graph; g < tile.last_graph; g++) {
         T* out = pooled + int64_t{g} * net.channels;
-        const int first = s.ptr[g] - tile.first_node, last = s.ptr[g + 1] - tile.first_node;
-        for (int c = 0; c < net.channels; c++) out[c] = first < last ? h[int64_t{first} * net.stride + c] : T(0);
-        for (int i = first + 1; i < last; i++) {
-            const T* row = h + int64_t{i} * net.stride;
+        const int first = s.row_ptr[g], last = s.row_ptr[g + 1];
+        const T* row = h + int64_t{first - tile.first_row} * net.stride;
+        for (int c = 0; c < net.channels; c++) out[c] = s.pool == Pool::max && first < last ? row[c] : T(0);
+        for (int i = first; i < last; i++, row += net.stride) {
             if (s.pool == Pool::max) {
                 for (int c = 0; c < net.channels; c++) out[c] = row[c] > out[c] || row[c] != row[c] ? row[c] : out[c];
             } else {
-                for (int c = 0; c < net.channels; c++) out[c] += row[c];
+                for (int c = 0; c < net.channels; c++) out[c] += s.copies[i] * row[c];
             }
         }
         if (s.pool == Pool::mean && first < last) {
-            for (int c = 0; c < net.channels; c++) out[c] /= T(last - first);
+            for (int c = 0; c < net.channels; c++) out[c] /= T(s.ptr[g + 1] - s.ptr[g]);
         }
     }
 }
@@ -105,20 +106,21 @@ void pool_backward(const Network<T>& net, const Tile& tile, const T* grad_pooled
     const Stack<T>& s = net.stack;
     for (int g = tile.first_graph; g < tile.last_graph; g++) {
         const T* grad = grad_pooled + int64_t{g} * net.channels;
-        const int first = s.ptr[g] - tile.first_node, last = s.ptr[g + 1] - tile.first_node;
+        const int first = s.row_ptr[g] - tile.first_row, last = s.row_ptr[g + 1] - tile.first_row;
+        const T* copies = s.copies + tile.first_row;
         for (int c = 0; c < net.channels; c++) {
             if (s.pool == Pool::max && first < last) {
                 T largest = h[int64_t{first} * net.stride + c];
-                int count = 0;
+                T count = 0;
                 for (int i = first; i < last; i++) largest = std::max(largest, h[int64_t{i} * net.stride + c]);
-                for (int i = first; i < last; i++) count += h[int64_t{i} * net.stride + c] == largest;
+                for (int i = first; i < last; i++) count += h[int64_t{i} * net.stride + c] == largest ? copies[i] : T(0);
                 for (int i = first; i < last; i++) {
                     const int64_t at = int64_t{i} * net.stride + c;
-                    grad_h[at] = h[at] == largest ? grad[c] / count : T(0);
+                    grad_h[at] = h[at] == largest ? copies[i] * grad[c] / count : T(0);
                 }
             } else {
-                const T share = s.pool == Pool::mean ? grad[c] / T(last - first) : grad[c];
-                for (int i = first; i < last; i++) grad_h[int64_t{i} * net.stride + c] = share;
+                const T share = s.pool == Pool::mean ? grad[c] / T(s.ptr[g + 1] - s.ptr[g]) : grad[c];
+                for (int i = first; i < last; i++) grad_h[int64_t{i} * net.stride + c] = copies[i] * share;
             }
         }
     }

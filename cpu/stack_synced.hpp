@@ -16,7 +16,7 @@ public:
     explicit SyncedStack(const Network<T>& net)
         : net_(net),
           s_(net.stack),
-          plane_(s_.num_nodes * net.stride),
+          plane_(s_.num_rows * net.stride),
           work_(plane_rows(s_.partition) * (net.stride > net.in_stride ? net.stride : net.in_stride)),
           scratch_(work_planes * work_ * s_.num_threads) {}
 
@@ -33,7 +33,7 @@ public:
                     if (last) return pool_forward(net_, tile, output(l, tile, work), out.pooled);
                     T* z = z_plane(l) + offset(tile);
                     linear(net_, l, tile, input(l, tile, work), work + work_, z);
-                    add_moments(z, tile.num_nodes, net_.channels, net_.stride, chunk_moments);
+                    add_moments(z, s_.copies + tile.first_row, tile.num_rows, net_.channels, net_.stride, chunk_moments);
                 });
             });
             if (last) return;
@@ -55,7 +55,7 @@ public:
             zero(partial, partial_size);
             over_tiles(chunk, [&](const Tile& tile) {
                 T* grad = grad_plane.data() + offset(tile);
-                zero(grad, int64_t{tile.num_nodes} * net_.stride);
+                zero(grad, int64_t{tile.num_rows} * net_.stride);
                 const int l = s_.num_norms;  // what is pooled: the last norm's activation, or the layer after it
                 const T* h = s_.pool == Pool::max ? output(l, tile, work) : nullptr;
                 pool_backward(net_, tile, grads.pooled, h, grad);
@@ -80,7 +80,7 @@ private:
     T* h_plane(int l) const { return s_.saved + (s_.num_norms + l - 1) * plane_; }  // output of layer l - 1, residual only
     T* mean_plane(int l) const { return s_.saved + s_.num_norms * plane_ * (s_.residual ? 2 : 1) + l * net_.stride; }
     T* rstd_plane(int l) const { return mean_plane(l) + s_.num_norms * net_.stride; }
-    int64_t offset(const Tile& tile) const { return int64_t{tile.first_node} * net_.stride; }
+    int64_t offset(const Tile& tile) const { return int64_t{tile.first_row} * net_.stride; }
 
     template <typename F>
     void over_chunks(const F& f) const {
@@ -143,7 +143,7 @@ private:
         const PartialLayer<T> sums = partial_layer(net_, partial, l);
         const T* z = z_plane(l) + offset(tile);
         const T* g = norm_gradient(l, tile, grad_h, work);
-        for (int i = 0; i < tile.num_nodes; i++) {
+        for (int i = 0; i < tile.num_rows; i++) {
             for (int c = 0; c < net_.channels; c++) {
                 const int64_t at = int64_t{i} * net_.stride + c;
                 sums.gamma[c] += g[at] * (z[at] - net_[l].mean[c]) * net_[l].rstd[c];
@@ -157,7 +157,7 @@ private:
         T *act = work + 2 * work_, *g = work + 3 * work_;
         activate(net_, l, tile, z_plane(l) + offset(tile), static_cast<const T*>(nullptr), act, act);
         const T kept_scale = T(1 / (1 - s_.dropout_rate()));
-        for (int64_t i = 0; i < int64_t{tile.num_nodes} * net_.stride; i += lanes<T>) {
+        for (int64_t i = 0; i < int64_t{tile.num_rows} * net_.stride; i += lanes<T>) {
             store(g + i, where_positive<T>(load(act + i), load(grad_h + i) * kept_scale));
         }
         return g;
@@ -183,16 +183,16 @@ private:
         const T* grad_z = grad_h;
         if (s_.normed(l)) {
             T* g = norm_gradient(l, tile, grad_h, work);
-            const T *z = z_plane(l) + offset(tile), *mean = net_[l].mean, *rstd = net_[l].rstd, *scale = net_[l].scale;
-            for (int i = 0; i < tile.num_nodes; i++) {
+            const T *copies = s_.copies + tile.first_row, *z = z_plane(l) + offset(tile), *mean = net_[l].mean, *rstd = net_[l].rstd, *scale = net_[l].scale;
+            for (int i = 0; i < tile.num_rows; i++) {
                 for (int c = 0; c < net_.channels; c++) {
                     const int64_t at = int64_t{i} * net_.stride + c;
-                    g[at] = scale[c] * (g[at] - means[c] - (z[at] - mean[c]) * rstd[c] * means[net_.stride + c]);
+                    g[at] = scale[c] * (g[at] - copies[i] * (means[c] + (z[at] - mean[c]) * rstd[c] * means[net_.stride + c]));
                 }
             }
             grad_z = g;
         }
-        for (int i = 0; i < tile.num_nodes; i++) {
+        for (int i = 0; i < tile.num_rows; i++) {
             for (int c = 0; c < net_.channels; c++) sums.bias[c] += grad_z[int64_t{i} * net_.stride + c];
         }
         const T* h = input(l, tile, work);

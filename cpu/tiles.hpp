@@ -2,74 +2,73 @@
 #pragma once
 
 #include <cmath>
-#include <stdexcept>
+#include <memory>
 #include <vector>
 
-#include "gcn_stack.hpp"
+#include "twins.hpp"
 
 namespace molgcn {
 
+constexpr int64_t chunk_rows = 256;  // at least, so that adding up a chunk's gradients costs little beside computing them
+
 class Tiles {
 public:
-    // num_nodes is what there is room for: a padded batch uses less. Throws std::invalid_argument unless ptr rises from 0 to at most that.
-    Tiles(const int32_t* ptr, int64_t num_graphs, int64_t num_nodes, int64_t gradient_bytes);
+    Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes);
 
-    Partition partition() const { return {tiles_.data(), chunk_ptr_.data(), int(tiles_.size()), int(chunk_ptr_.size()) - 1, max_nodes_, max_graphs_}; }
+    Partition partition() const { return {tiles_.data(), chunk_ptr_.data(), int(tiles_.size()), int(chunk_ptr_.size()) - 1, max_rows_, max_graphs_}; }
 
 private:
     std::vector<Tile> tiles_;
     std::vector<int> chunk_ptr_;
-    int max_nodes_ = 0, max_graphs_ = 0;
+    int max_rows_ = 0, max_graphs_ = 0;
 };
 
-// Throws std::invalid_argument unless rowptr rises from 0 to at most num_edges.
-void check_rowptr(const int32_t* rowptr, int64_t num_nodes, int64_t num_edges);
+// Throws std::invalid_argument unless ptr and rowptr rise from 0 to the numbers of atoms and bonds in use.
+void check_pointers(const int32_t* ptr, int64_t num_graphs, const int32_t* rowptr, int64_t num_nodes, int64_t num_edges);
 
 // D^-1/2 (A + I) D^-1/2, or without I, row by row; PyG's gcn_norm: duplicate bonds count, existing loops are replaced by one if loops are added.
 template <typename T>
 class Adjacency {
 public:
-    Adjacency(const Partition& partition, const int32_t* rowptr, const int32_t* col, int64_t num_nodes, int64_t num_edges, bool add_self_loops,
-              int num_threads)
-        : begin_(num_nodes), end_(num_nodes), entries_(num_edges + (add_self_loops ? num_nodes : 0)) {
-        check_rowptr(rowptr, num_nodes, num_edges);
-        std::vector<T> scale(num_nodes);
-        bool outside = false;
-#pragma omp parallel for num_threads(num_threads) reduction(|| : outside)
-        for (int t = 0; t < partition.num_tiles; t++) {
-            const Tile& tile = partition.tiles[t];
-            const int first = tile.first_node, last = first + tile.num_nodes;
-            for (int i = first; i < last; i++) {
+    // `stack` has its rows and partition already.
+    Adjacency(const Stack<T>& stack, const int32_t* rowptr, const int32_t* col, bool add_self_loops)
+        : begin_(new int64_t[stack.num_rows]),
+          end_(new int64_t[stack.num_rows]),
+          entries_(new Entry<T>[rowptr[stack.num_nodes] + (add_self_loops ? stack.num_nodes : 0)]) {
+        const std::unique_ptr<T[]> scale(new T[stack.num_nodes]);
+#pragma omp parallel for num_threads(stack.num_threads)
+        for (int t = 0; t < stack.partition.num_tiles; t++) {
+            const Tile& tile = stack.partition.tiles[t];
+            for (int i = stack.ptr[tile.first_graph]; i < stack.ptr[tile.last_graph]; i++) {
                 int degree = add_self_loops;
-                for (int e = rowptr[i]; e < rowptr[i + 1]; e++) {
-                    outside = outside || col[e] < first || col[e] >= last;
-                    degree += !(add_self_loops && col[e] == i);
-                }
+                for (int e = rowptr[i]; e < rowptr[i + 1]; e++) degree += !(add_self_loops && col[e] == i);
                 scale[i] = degree > 0 ? T(1) / std::sqrt(T(degree)) : T(0);
             }
-            if (outside) continue;
-            for (int i = first; i < last; i++) {
-                begin_[i] = int64_t{rowptr[i]} + (add_self_loops ? i : 0);
-                Entry<T>* entry = entries_.data() + begin_[i];
+            for (int row = tile.first_row; row < tile.first_row + tile.num_rows; row++) {
+                const int i = stack.row_atom[row];
+                begin_[row] = int64_t{rowptr[i]} + (add_self_loops ? i : 0);
+                Entry<T>* entry = entries_.get() + begin_[row];
                 for (int e = rowptr[i]; e < rowptr[i + 1]; e++) {
-                    if (!(add_self_loops && col[e] == i)) *entry++ = {col[e] - first, scale[i] * scale[col[e]]};
+                    const int j = col[e], source = stack.atom_row[j];
+                    if ((add_self_loops && j == i) || stack.row_atom[source] != j) continue;  // the first of twins stands for all
+                    const T weight = scale[i] * scale[j];
+                    *entry++ = {source - tile.first_row, stack.copies[source] * weight, stack.copies[row] * weight};
                 }
-                if (add_self_loops) *entry++ = {i - first, scale[i] * scale[i]};
-                end_[i] = entry - entries_.data();
+                if (add_self_loops) *entry++ = {row - tile.first_row, scale[i] * scale[i], scale[i] * scale[i]};
+                end_[row] = entry - entries_.get();
             }
         }
-        if (outside) throw std::invalid_argument("gcn_stack: col has an atom of another molecule; bonds must stay inside their molecule");
     }
 
     void attach(Stack<T>& stack) const {
-        stack.entries = entries_.data();
-        stack.entry_begin = begin_.data();
-        stack.entry_end = end_.data();
+        stack.entries = entries_.get();
+        stack.entry_begin = begin_.get();
+        stack.entry_end = end_.get();
     }
 
 private:
-    std::vector<int64_t> begin_, end_;
-    std::vector<Entry<T>> entries_;
+    std::unique_ptr<int64_t[]> begin_, end_;
+    std::unique_ptr<Entry<T>[]> entries_;
 };
 
 }  // namespace molgcn

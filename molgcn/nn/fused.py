@@ -79,6 +79,7 @@ def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
         [norm.running_mean for norm in statistics],
         [norm.running_var for norm in statistics],
         _seed(x.device, model.dropout if training else 0.0),
+        batch.counts,
         pool=model.pool,
         norm=model.norm,
         residual=model.residual,

@@ -33,6 +33,8 @@ class StackInputs(NamedTuple):
         running_means: K tensors [H] with norm="batch", else empty; empty too for the backward of batch norm in training; likewise
         running_vars: K tensors [H].
         seed: int64 [1] on x's device, key of the dropout's random numbers; read only when `training` and `dropout` > 0.
+        counts: of a padded batch: int32 [3 or more], molecules, atoms and bonds in use, as `GraphBatch.counts`; None where the arrays are
+            full.
         pool: "mean", "sum" or "max" over each molecule's atoms; of equal largest atoms each takes an equal share of the gradient.
         norm: "batch", "layer" or None.
         residual: add a layer's input to its output where the widths agree.
@@ -59,6 +61,7 @@ class StackInputs(NamedTuple):
     running_means: list[Tensor]
     running_vars: list[Tensor]
     seed: Tensor
+    counts: Tensor | None = None
     pool: str = "mean"
     norm: str | None = None
     residual: bool = False
@@ -105,9 +108,9 @@ class StackInputs(NamedTuple):
 
 _ARGUMENTS = (
     "Tensor x, Tensor ptr, Tensor rowptr, Tensor col, Tensor? tile_ptr, Tensor[] weights, Tensor[] biases, Tensor[] norm_weights, "
-    "Tensor[] norm_biases, Tensor[] running_means, Tensor[] running_vars, Tensor seed, str pool, str? norm, bool residual, "
-    "bool add_self_loops, bool last_activation, float dropout, float eps, float momentum, bool training, str precision, str strategy, "
-    "bool save_for_backward"
+    "Tensor[] norm_biases, Tensor[] running_means, Tensor[] running_vars, Tensor seed, Tensor? counts, str pool, str? norm, "
+    "bool residual, bool add_self_loops, bool last_activation, float dropout, float eps, float momentum, bool training, str precision, "
+    "str strategy, bool save_for_backward"
 )
 
 torch.library.define(
@@ -184,7 +187,9 @@ def check(inputs: StackInputs) -> StackInputs:
             raise ValueError(f"gcn_stack: expected weights[{layer}] of shape {list(expected)}, got {list(weight.shape)}")
     if inputs.rowptr.shape != (x.shape[0] + 1,):
         raise ValueError(f"gcn_stack: expected rowptr of shape [{x.shape[0] + 1}], got {list(inputs.rowptr.shape)}")
-    for name, index in {"ptr": inputs.ptr, "rowptr": inputs.rowptr, "col": inputs.col, "tile_ptr": inputs.tile_ptr}.items():
+    names = ("ptr", "rowptr", "col", "tile_ptr", "counts")
+    for name in names:
+        index = getattr(inputs, name)
         if index is not None and (index.dtype != torch.int32 or index.dim() != 1 or index.device != x.device):
             raise ValueError(f"gcn_stack: expected {name} to be one-dimensional int32 on {x.device}, got {index.dtype} on {index.device}")
     parameters = (*weights, *inputs.biases, *inputs.norm_weights, *inputs.norm_biases, *inputs.running_means, *inputs.running_vars)

@@ -82,7 +82,10 @@ def _arguments(inputs: StackInputs, saved: Tensor) -> _cpu.StackArguments:
             inputs.num_layers,
             torch.get_num_threads(),
         ),
-        [tensor.data_ptr() for tensor in (inputs.x, inputs.ptr, inputs.rowptr, inputs.col, saved)],
+        [
+            *(tensor.data_ptr() for tensor in (inputs.x, inputs.ptr, inputs.rowptr, inputs.col, saved)),
+            0 if inputs.counts is None else inputs.counts.data_ptr(),
+        ],
         [_addresses(tensors) for tensors in inputs[5:11]],
         [POOLS.index(inputs.pool), _NORMS.index(inputs.norm), *map(int, flags)],
         (inputs.dropout, inputs.eps, inputs.momentum),

@@ -13,12 +13,14 @@ from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.ops import StackInputs
 
 
-def random_batch(sizes: list[int], channels: int, seed: int = 0, bonds_per_atom: float = 1.0) -> GraphBatch:
-    """Random graphs: isolated atoms, several components, duplicate bonds and self-loops all occur."""
+def random_batch(sizes: list[int], channels: int, seed: int = 0, bonds_per_atom: float = 1.0, kinds: int | None = None) -> GraphBatch:
+    """Random graphs: isolated atoms, several components, duplicate bonds and self-loops all occur; with few `kinds` of atoms twins too."""
     rng = np.random.default_rng(seed)
     pairs = [rng.integers(0, n, (2, round(n * bonds_per_atom))) for n in sizes]
     edges = [np.concatenate([pair, pair[::-1]], axis=1) for pair in pairs]
     x = rng.normal(size=(sum(sizes), channels)).astype(np.float32)
+    if kinds is not None:
+        x = x[rng.integers(0, kinds, sum(sizes))]
     packed = PackedMolecules.from_arrays(np.array(sizes), np.array([e.shape[1] for e in edges]), np.concatenate(edges, axis=1), x=x)
     return packed.batch(slice(None))
 

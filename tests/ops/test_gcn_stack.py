@@ -7,7 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stack_cases import converted, errors, leaves, random_batch, random_inputs, run, worst
+from torch_geometric.data import Data
 
+from molgcn.data import GraphBatch
 from molgcn.ops import HAS_CPU_EXTENSION, StackInputs, gcn_stack, gcn_stack_reference
 
 if not HAS_CPU_EXTENSION:
@@ -46,9 +48,10 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("in_channels", "hidden"), WIDTHS)
 def test_every_option_in_float64(in_channels, hidden, instruction_set):
-    batch = random_batch(SIZES, in_channels)
+    batches = {kinds: random_batch(SIZES, in_channels, kinds=kinds) for kinds in (None, 2)}
     for number, options in enumerate(OPTIONS[WIDTHS.index((in_channels, hidden)) :: len(WIDTHS)]):
         dropout = 0.3 * (number % 2)
+        batch = batches[None if options["pool"] == "max" else 2]  # of equal atoms rounding chooses the oracle's largest
         inputs = random_inputs(batch, hidden, 1 + number % 4, seed=number, dropout=dropout, **options)
         actual, expected = run(gcn_stack, inputs), run(gcn_stack_reference, inputs)
         assert worst(actual.outputs, expected.outputs) < TOLERANCE, (options, dropout)
@@ -58,7 +61,7 @@ def test_every_option_in_float64(in_channels, hidden, instruction_set):
 @pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True}, {"norm": "batch", "training": True}, {"residual": True}])
 def test_28_layers_in_float32(options, instruction_set):
     """DESIGN, Numbers: 1e-5 for outputs, 5e-5 for every gradient; or PyTorch's own error, where batch norm amplifies rounding."""
-    batch = random_batch(SIZES, 11, bonds_per_atom=1.2)
+    batch = random_batch(SIZES, 11, bonds_per_atom=1.2, kinds=3)
     gain = 0.3 if options == {"residual": True} else 1.0  # the sum of 28 layers must not explode
     inputs = random_inputs(batch, 32, 28, torch.float32, gain=gain, **options)
     actual, torchs, expected = (
@@ -82,16 +85,40 @@ def test_28_layers_in_float32(options, instruction_set):
     num_layers=st.integers(1, 5),
     options=st.sampled_from(OPTIONS),
     dropout=st.sampled_from([0.0, 0.5]),
+    kinds=st.sampled_from([1, 2, None]),
     seed=st.integers(0, 2**16),
 )
-def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, seed):
+def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, kinds, seed):
     if options["norm"] == "batch" and options["training"] and sum(sizes) < 2:
         sizes = [*sizes, 2]
-    batch = random_batch(sizes or [1], channels[0], seed, bonds)
+    kinds = None if options["pool"] == "max" else kinds
+    batch = random_batch(sizes or [1], channels[0], seed, bonds, kinds)
     inputs = random_inputs(batch, channels[1], num_layers, seed=seed, dropout=dropout, **options)
     actual, expected = run(gcn_stack, inputs), run(gcn_stack_reference, inputs)
     assert worst(actual.outputs, expected.outputs) < 1e-9
     assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-7  # batch norm over few atoms amplifies rounding
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "batch", "training": True}, {"norm": "layer"}, {"add_self_loops": False}], ids=str)
+@pytest.mark.parametrize("pool", ["mean", "max"])
+def test_twins(options, pool):
+    """Leaves of three kinds around one atom: the gradients of equal leaves are equal, and add up to what the oracle gives them."""
+    leaf_kinds = torch.tensor([0, 1, 0, 2, 0, 1, 2, 0])
+    nodes = len(leaf_kinds) + 2
+    source = torch.cat([torch.arange(2, nodes), torch.tensor([1])])
+    pairs = torch.stack([source, torch.zeros_like(source)])
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))[torch.cat([torch.tensor([3, 4]), leaf_kinds])]
+    batch = GraphBatch.from_pyg(Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1)))
+    inputs = random_inputs(batch, 8, 4, pool=pool, residual=True, **options)
+    actual, expected = run(gcn_stack, inputs), run(gcn_stack_reference, inputs)
+    assert worst(actual.outputs, expected.outputs) < TOLERANCE
+    mine, right = actual.gradients.pop("x"), expected.gradients.pop("x")
+    assert worst(actual.gradients, expected.gradients) < TOLERANCE
+    torch.testing.assert_close(mine[:2], right[:2], rtol=1e-10, atol=1e-12)
+    for kind in range(3):
+        twins = 2 + torch.nonzero(leaf_kinds == kind)[:, 0]
+        assert torch.equal(mine[twins], mine[twins[:1]].expand(len(twins), -1))
+        torch.testing.assert_close(mine[twins].sum(0), right[twins].sum(0), rtol=1e-10, atol=1e-12)
 
 
 def _mutants(inputs: StackInputs):
@@ -118,7 +145,7 @@ def _mutants(inputs: StackInputs):
 
 @pytest.mark.parametrize("mutant", list(_mutants(None)))
 def test_mutants_are_caught(mutant):
-    inputs = random_inputs(random_batch(SIZES, 32), 32, 3)
+    inputs = random_inputs(random_batch(SIZES, 32, kinds=4), 32, 3)
     actual = run(gcn_stack, inputs)
     wrong = run(_mutants(inputs)[mutant], inputs)
     found = errors(actual.outputs, wrong.outputs) | errors(actual.gradients, wrong.gradients)
@@ -149,7 +176,7 @@ def test_float32_range():
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}, {"norm": "layer", "dropout": 0.2}])
 def test_same_bits_for_any_number_of_threads(options):
     sizes = [1 + (7 * i) % 43 for i in range(300)]
-    inputs = random_inputs(random_batch(sizes, 11), 32, 4, torch.float32, training=True, **options)
+    inputs = random_inputs(random_batch(sizes, 11, kinds=3), 32, 4, torch.float32, training=True, **options)
     before, results = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3, 7):
@@ -191,7 +218,11 @@ def test_padding_weighs_nothing(norm, pool):
     ptr = torch.cat([inputs.ptr, torch.full((3,), nodes, dtype=torch.int32)])
     rowptr = torch.cat([inputs.rowptr, torch.full((7,), edges, dtype=torch.int32)])
     col = torch.cat([inputs.col, torch.full((5,), 10**6, dtype=torch.int32)])
-    actual = run(gcn_stack, inputs._replace(x=x, ptr=ptr, rowptr=rowptr, col=col))
+    padded = inputs._replace(x=x, ptr=ptr, rowptr=rowptr, col=col)
+    for wrong in (None, torch.tensor([graphs, nodes + 8, edges], dtype=torch.int32), torch.tensor([graphs, nodes, edges - 1]).int()):
+        with pytest.raises(ValueError, match=r"must run|room for"):
+            gcn_stack(padded._replace(counts=wrong))
+    actual = run(gcn_stack, padded._replace(counts=torch.tensor([graphs, nodes, edges, 1], dtype=torch.int32)))
     assert not actual.outputs["pooled"][graphs:].any()
     assert torch.equal(actual.outputs.pop("pooled")[:graphs], expected.outputs.pop("pooled"))
     assert not actual.gradients["x"][nodes:].any()
@@ -229,7 +260,7 @@ CHECKED = [{}, {"norm": "batch", "training": True, "residual": True}, {"norm": "
 
 @pytest.mark.parametrize("options", CHECKED)
 def test_opcheck(options):
-    inputs = random_inputs(random_batch([5, 9, 2], 6), 8, 3, **options)
+    inputs = random_inputs(random_batch([5, 9, 2], 6, kinds=2), 8, 3, **options)
     torch.library.opcheck(torch.ops.molgcn.gcn_stack, tuple(inputs))
 
 
@@ -286,6 +317,7 @@ def test_wrong_inputs_are_refused_in_words():
         ({"strategy": "edge"}, "on the CPU use auto or stack"),
         ({"ptr": inputs.ptr + 1}, "ptr must run"),
         ({"rowptr": inputs.rowptr.flip(0)}, "rowptr must run"),
+        ({"rowptr": inputs.rowptr.clamp(max=int(inputs.rowptr[-1]) - 1)}, "rowptr must run"),
         ({"rowptr": torch.full_like(inputs.rowptr, 5), "col": none}, "rowptr must run"),
         ({"col": inputs.col + 100}, "stay inside their molecule"),
     ]:
