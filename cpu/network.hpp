@@ -18,7 +18,7 @@ struct Layer {
     T *bias;          // [stride]
     T *gamma, *beta;  // [stride] of the norm
     T *mean, *rstd;   // [stride] of batch norm
-    T *scale, *shift; // [stride] of batch norm as one affine map
+    T* scale;         // [stride] gamma * rstd
 };
 
 // Padded columns of every array are zero, and stay zero through all layers.
@@ -44,7 +44,7 @@ public:
             layer.in_stride = l == 0 ? in_stride : stride;
             layer.transposed = take(int64_t{layer.in_channels} * stride);
             layer.weight = take(int64_t{channels} * layer.in_stride);
-            for (T** row : {&layer.bias, &layer.gamma, &layer.beta, &layer.mean, &layer.rstd, &layer.scale, &layer.shift}) *row = take(stride);
+            for (T** row : {&layer.bias, &layer.gamma, &layer.beta, &layer.mean, &layer.rstd, &layer.scale}) *row = take(stride);
         }
 #pragma omp parallel for num_threads(s.num_threads) schedule(dynamic, 1) if (elements() > 1 << 18)
         for (int l = 0; l < s.num_layers; l++) fill(l);
@@ -58,7 +58,6 @@ public:
         layer.mean[o] = mean;
         layer.rstd[o] = rstd;
         layer.scale[o] = layer.gamma[o] * rstd;
-        layer.shift[o] = layer.beta[o] - mean * layer.scale[o];
     }
 
 private:
@@ -82,7 +81,7 @@ private:
     }
 
     int64_t elements() const {
-        const int64_t rest = int64_t{stack.num_layers} * 7 * stride;
+        const int64_t rest = int64_t{stack.num_layers} * 6 * stride;
         const int64_t first = int64_t{stack.in_channels} * stride + int64_t{channels} * in_stride;
         return first + (stack.num_layers - 1) * (int64_t{2} * channels * stride) + rest;
     }

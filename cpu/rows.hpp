@@ -54,27 +54,30 @@ struct RowStatistics {
 template <typename T>
 void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const T* h_in, T* act, T* h_out) {
     const Stack<T>& s = net.stack;
-    const Layer<T>& layer = net[l];
+    const Layer<T> layer = net[l];  // copies, since stores could change the originals
+    const int channels = net.channels, stride = net.stride;
+    const bool activated = s.activated(l), mapped = s.norm == Norm::batch && s.normed(l), row_norm = s.norm == Norm::layer && s.normed(l);
     const Dropout dropout(s.seed, l, s.dropout_rate());
     const T kept_scale = T(1 / (1 - s.dropout_rate()));
     for (int i = 0; i < tile.num_rows; i++) {
-        const int64_t offset = int64_t{i} * net.stride;
-        if (s.norm == Norm::layer && s.normed(l)) {
-            const RowStatistics<T> row(net, z + offset);
-            for (int c = 0; c < net.channels; c++) act[offset + c] = (z[offset + c] - row.mean) * row.rstd * layer.gamma[c] + layer.beta[c];
-        } else if (s.normed(l)) {
-            for (int c = 0; c < net.channels; c++) act[offset + c] = z[offset + c] * layer.scale[c] + layer.shift[c];
-        } else if (act != z) {
-            for (int c = 0; c < net.channels; c++) act[offset + c] = z[offset + c];
+        const int64_t offset = int64_t{i} * stride;
+        const T* in = z + offset;
+        T* out = act + offset;
+        if (row_norm) {
+            const RowStatistics<T> row(net, in);
+            for (int c = 0; c < channels; c++) out[c] = (in[c] - row.mean) * row.rstd * layer.gamma[c] + layer.beta[c];
+            in = out;
         }
-        if (s.activated(l)) {
-            for (int c = 0; c < net.stride; c += lanes<T>) store(act + offset + c, relu<T>(load(act + offset + c)));
-            if (dropout.active()) dropout.apply(s.row_atom[tile.first_row + i], net.channels, kept_scale, act + offset);
+        for (int c = 0; c < stride; c += lanes<T>) {
+            Vec<T> v = load(in + c);
+            if (mapped) v = (v - load(layer.mean + c)) * load(layer.scale + c) + load(layer.beta + c);
+            store(out + c, activated ? relu<T>(v) : v);
         }
+        if (activated && dropout.active()) dropout.apply(s.row_atom[tile.first_row + i], channels, kept_scale, out);
         if (h_in != nullptr) {
-            for (int c = 0; c < net.stride; c += lanes<T>) store(h_out + offset + c, load(act + offset + c) + load(h_in + offset + c));
+            for (int c = 0; c < stride; c += lanes<T>) store(h_out + offset + c, load(out + c) + load(h_in + offset + c));
         } else if (h_out != act) {
-            std::memcpy(h_out + offset, act + offset, net.stride * sizeof(T));
+            std::memcpy(h_out + offset, out, stride * sizeof(T));
         }
     }
 }
@@ -108,19 +111,20 @@ void pool_backward(const Network<T>& net, const Tile& tile, const T* grad_pooled
         const T* grad = grad_pooled + int64_t{g} * net.channels;
         const int first = s.row_ptr[g] - tile.first_row, last = s.row_ptr[g + 1] - tile.first_row;
         const T* copies = s.copies + tile.first_row;
-        for (int c = 0; c < net.channels; c++) {
-            if (s.pool == Pool::max && first < last) {
-                T largest = h[int64_t{first} * net.stride + c];
-                T count = 0;
-                for (int i = first; i < last; i++) largest = std::max(largest, h[int64_t{i} * net.stride + c]);
-                for (int i = first; i < last; i++) count += h[int64_t{i} * net.stride + c] == largest ? copies[i] : T(0);
-                for (int i = first; i < last; i++) {
-                    const int64_t at = int64_t{i} * net.stride + c;
-                    grad_h[at] = h[at] == largest ? copies[i] * grad[c] / count : T(0);
-                }
-            } else {
-                const T share = s.pool == Pool::mean ? grad[c] / T(s.ptr[g + 1] - s.ptr[g]) : grad[c];
-                for (int i = first; i < last; i++) grad_h[int64_t{i} * net.stride + c] = copies[i] * share;
+        if (s.pool != Pool::max) {
+            const T each = s.pool == Pool::mean ? T(1) / T(s.ptr[g + 1] - s.ptr[g]) : T(1);
+            for (int i = first; i < last; i++) {
+                for (int c = 0; c < net.channels; c++) grad_h[int64_t{i} * net.stride + c] = copies[i] * each * grad[c];
+            }
+            continue;
+        }
+        for (int c = 0; c < net.channels && first < last; c++) {
+            T largest = h[int64_t{first} * net.stride + c], count = 0;
+            for (int i = first; i < last; i++) largest = std::max(largest, h[int64_t{i} * net.stride + c]);
+            for (int i = first; i < last; i++) count += h[int64_t{i} * net.stride + c] == largest ? copies[i] : T(0);
+            for (int i = first; i < last; i++) {
+                const int64_t at = int64_t{i} * net.stride + c;
+                grad_h[at] = h[at] == largest ? copies[i] * grad[c] / count : T(0);
             }
         }
     }

@@ -70,7 +70,7 @@ void forward_local(const Network<T>& net, const ForwardOutputs<T>& out) {
         zero(memory, scratch_size);
         Activations<T> a(net, false);
         a.place(memory + work_planes * work_plane(net));
-#pragma omp for schedule(dynamic, 4)
+#pragma omp for schedule(dynamic, 1)
         for (int t = 0; t < s.partition.num_tiles; t++) {
             const Tile& tile = s.partition.tiles[t];
             forward_tile(net, tile, a, memory);

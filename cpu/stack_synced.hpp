@@ -4,6 +4,8 @@
 
 #include <omp.h>
 
+#include <algorithm>
+
 #include "layer.hpp"
 #include "moments.hpp"
 
@@ -17,58 +19,68 @@ public:
         : net_(net),
           s_(net.stack),
           plane_(s_.num_rows * net.stride),
-          work_(plane_rows(s_.partition) * (net.stride > net.in_stride ? net.stride : net.in_stride)),
+          work_(plane_rows(s_.partition) * std::max(net.stride, net.in_stride)),
           scratch_(work_planes * work_ * s_.num_threads) {}
 
-    void forward(const ForwardOutputs<T>& out) {
-        const int chunks = s_.partition.num_chunks;
-        const Array<Moments> moments(int64_t{chunks} * net_.stride);
-        for (int l = 0; l <= s_.num_layers; l++) {
-            const bool last = l == s_.num_layers || !s_.normed(l);
-            over_chunks([&](int chunk, T* work) {
-                Moments* chunk_moments = moments.data() + int64_t{chunk} * net_.stride;
-                std::fill_n(chunk_moments, net_.stride, Moments{});
-                over_tiles(chunk, [&](const Tile& tile) {
-                    make_input(l, tile, work);
-                    if (last) return pool_forward(net_, tile, output(l, tile, work), out.pooled);
-                    T* z = z_plane(l) + offset(tile);
-                    linear(net_, l, tile, input(l, tile, work), work + work_, z);
-                    add_moments(z, s_.copies + tile.first_row, tile.num_rows, net_.channels, net_.stride, chunk_moments);
+    void forward(const ForwardOutputs<T>& out) const {
+        const Array<Moments> moments(s_.partition.num_chunks);
+        const Array<double> columns(2 * int64_t{s_.partition.num_chunks} * net_.stride);
+#pragma omp parallel num_threads(s_.num_threads)
+        {
+            T* work = own_scratch();
+            for (int l = 0; l <= s_.num_norms; l++) {
+                const bool last = l == s_.num_norms;
+                over_chunks([&](int chunk) {
+                    double* mean = columns.data() + 2 * int64_t{chunk} * net_.stride;
+                    zero(mean, 2 * net_.stride);
+                    moments[chunk] = {0, mean, mean + net_.stride};
+                    over_tiles(chunk, [&](const Tile& tile) {
+                        make_input(l, tile, work);
+                        if (last) return pool_forward(net_, tile, output(l, tile, work), out.pooled);
+                        T* z = z_plane(l) + offset(tile);
+                        linear(net_, l, tile, input(l, tile, work), work + work_, z);
+                        add_moments(z, s_.copies + tile.first_row, tile.num_rows, net_.stride, moments[chunk]);
+                    });
                 });
-            });
-            if (last) return;
-            for (int chunk = 1; chunk < chunks; chunk++) {
-                for (int c = 0; c < net_.channels; c++) moments[c].merge(moments[int64_t{chunk} * net_.stride + c]);
+                if (last) break;
+#pragma omp single
+                finish_statistics(l, moments.data(), out);
             }
-            for (int c = 0; c < net_.channels; c++) finish_statistics(l, c, moments[c], out);
         }
     }
 
-    void backward(const Gradients<T>& grads) {
+    void backward(const Gradients<T>& grads) const {
         const int64_t partial_size = partial_elements(net_, s_.num_layers);
-        const Array<T> partials(partial_size * s_.partition.num_chunks), grad_plane(plane_);
+        const Array<T> partials(partial_size * s_.partition.num_chunks), grad_plane(plane_), means(2 * net_.stride);
+        zero(means.data(), 2 * net_.stride);
         for (int l = 0; l < s_.num_norms; l++) {
             for (int c = 0; c < net_.channels; c++) net_.set_statistics(l, c, mean_plane(l)[c], rstd_plane(l)[c]);
         }
-        over_chunks([&](int chunk, T* work) {
-            T* partial = partials.data() + chunk * partial_size;
-            zero(partial, partial_size);
-            over_tiles(chunk, [&](const Tile& tile) {
-                T* grad = grad_plane.data() + offset(tile);
-                zero(grad, int64_t{tile.num_rows} * net_.stride);
-                const int l = s_.num_norms;  // what is pooled: the last norm's activation, or the layer after it
-                const T* h = s_.pool == Pool::max ? output(l, tile, work) : nullptr;
-                pool_backward(net_, tile, grads.pooled, h, grad);
-                if (l == s_.num_layers) add_norm_gradients(l - 1, tile, grad, partial, work);
-            });
-        });
-        const Array<T> means(2 * net_.stride);
-        for (int l = s_.num_layers - 1; l >= 0; l--) {
-            if (s_.normed(l)) mean_gradients(l, partials.data(), partial_size, means.data());
-            over_chunks([&](int chunk, T* work) {
+#pragma omp parallel num_threads(s_.num_threads)
+        {
+            T* work = own_scratch();
+            over_chunks([&](int chunk) {
                 T* partial = partials.data() + chunk * partial_size;
-                over_tiles(chunk, [&](const Tile& tile) { backward_tile(l, tile, grads, grad_plane.data(), means.data(), partial, work); });
+                zero(partial, partial_size);
+                over_tiles(chunk, [&](const Tile& tile) {
+                    T* grad = grad_plane.data() + offset(tile);
+                    zero(grad, int64_t{tile.num_rows} * net_.stride);
+                    const int l = s_.num_norms;  // what is pooled: the last norm's activation, or the layer after it
+                    const T* h = s_.pool == Pool::max ? output(l, tile, work) : nullptr;
+                    pool_backward(net_, tile, grads.pooled, h, grad);
+                    if (l == s_.num_layers) add_norm_gradients(l - 1, tile, grad, partial, work);
+                });
             });
+            for (int l = s_.num_layers - 1; l >= 0; l--) {
+                if (s_.normed(l)) {
+#pragma omp single
+                    mean_gradients(l, partials.data(), partial_size, means.data());
+                }
+                over_chunks([&](int chunk) {
+                    T* partial = partials.data() + chunk * partial_size;
+                    over_tiles(chunk, [&](const Tile& tile) { backward_tile(l, tile, grads, grad_plane.data(), means.data(), partial, work); });
+                });
+            }
         }
         reduce_partials(net_, partials.data(), partial_size, grads);
     }
@@ -82,15 +94,17 @@ private:
     T* rstd_plane(int l) const { return mean_plane(l) + s_.num_norms * net_.stride; }
     int64_t offset(const Tile& tile) const { return int64_t{tile.first_row} * net_.stride; }
 
+    T* own_scratch() const {
+        T* work = scratch_.data() + int64_t{omp_get_thread_num()} * work_planes * work_;
+        zero(work, work_planes * work_);
+        return work;
+    }
+
+    // Shares the chunks among the threads of the region that it is called in, and waits for all.
     template <typename F>
     void over_chunks(const F& f) const {
-#pragma omp parallel num_threads(s_.num_threads)
-        {
-            T* work = scratch_.data() + int64_t{omp_get_thread_num()} * work_planes * work_;
-            zero(work, work_planes * work_);
 #pragma omp for schedule(dynamic, 1)
-            for (int chunk = 0; chunk < s_.partition.num_chunks; chunk++) f(chunk, work);
-        }
+        for (int chunk = 0; chunk < s_.partition.num_chunks; chunk++) f(chunk);
     }
 
     template <typename F>
@@ -105,8 +119,13 @@ private:
             return work;
         }
         if (s_.residual) return h_plane(l) + offset(tile);
-        activate(net_, l - 1, tile, z_plane(l - 1) + offset(tile), static_cast<const T*>(nullptr), work, work);
-        return work;
+        return activation(l - 1, tile, work);
+    }
+
+    // Layer l's activation, without what a residual layer adds, in `out`.
+    T* activation(int l, const Tile& tile, T* out) const {
+        activate(net_, l, tile, z_plane(l) + offset(tile), static_cast<const T*>(nullptr), out, out);
+        return out;
     }
 
     // With residual, computes and keeps the input of layer l.
@@ -126,41 +145,42 @@ private:
         return z;
     }
 
-    void finish_statistics(int l, int c, const Moments& moments, const ForwardOutputs<T>& out) const {
-        const double variance = moments.count > 0 ? moments.squares / moments.count : 0;
-        const T mean = T(moments.mean), rstd = T(1 / std::sqrt(variance + s_.eps));
-        const int64_t at = int64_t{l} * net_.channels + c;
-        mean_plane(l)[c] = mean;
-        rstd_plane(l)[c] = rstd;
-        net_.set_statistics(l, c, mean, rstd);
-        const double momentum = moments.count > 0 ? s_.momentum : 0, unbiased = moments.squares / (moments.count > 1 ? moments.count - 1 : 1);
-        out.running_means[at] = T((1 - momentum) * s_.running_means[l][c] + momentum * moments.mean);
-        out.running_vars[at] = T((1 - momentum) * s_.running_vars[l][c] + momentum * unbiased);
+    void finish_statistics(int l, Moments* moments, const ForwardOutputs<T>& out) const {
+        Moments& sum = moments[0];
+        for (int chunk = 1; chunk < s_.partition.num_chunks; chunk++) sum.merge(moments[chunk], net_.channels);
+        for (int c = 0; c < net_.channels; c++) {
+            const double variance = sum.count > 0 ? sum.squares[c] / sum.count : 0;
+            mean_plane(l)[c] = T(sum.mean[c]);
+            rstd_plane(l)[c] = T(1 / std::sqrt(variance + s_.eps));
+            net_.set_statistics(l, c, mean_plane(l)[c], rstd_plane(l)[c]);
+            const int64_t at = int64_t{l} * net_.channels + c;
+            const double momentum = sum.count > 0 ? s_.momentum : 0, unbiased = sum.squares[c] / (sum.count > 1 ? sum.count - 1 : 1);
+            out.running_means[at] = T((1 - momentum) * s_.running_means[l][c] + momentum * sum.mean[c]);
+            out.running_vars[at] = T((1 - momentum) * s_.running_vars[l][c] + momentum * unbiased);
+        }
     }
 
-    // Gradient of the norm's output; adds the gradients of its weight and bias, whose means the gradient of its input needs.
+    // The gradient of the norm's output at one vector: through dropout and relu.
+    Vec<T> norm_gradient(const T* act, const T* grad_h) const {
+        return where_positive<T>(load(act), load(grad_h) * T(1 / (1 - s_.dropout_rate())));
+    }
+
+    // Adds the gradients of the norm's weight and bias, whose means the gradient of its input needs.
     void add_norm_gradients(int l, const Tile& tile, const T* grad_h, T* partial, T* work) const {
         const PartialLayer<T> sums = partial_layer(net_, partial, l);
-        const T* z = z_plane(l) + offset(tile);
-        const T* g = norm_gradient(l, tile, grad_h, work);
-        for (int i = 0; i < tile.num_rows; i++) {
-            for (int c = 0; c < net_.channels; c++) {
-                const int64_t at = int64_t{i} * net_.stride + c;
-                sums.gamma[c] += g[at] * (z[at] - net_[l].mean[c]) * net_[l].rstd[c];
-                sums.beta[c] += g[at];
+        const T *z = z_plane(l) + offset(tile), *act = activation(l, tile, work + 2 * work_);
+        for (int column = 0; column < net_.stride; column += lanes<T>) {
+            const Vec<T> mean = load(net_[l].mean + column), rstd = load(net_[l].rstd + column);
+            Vec<T> gamma{}, beta{};
+            for (int i = 0; i < tile.num_rows; i++) {
+                const int64_t at = int64_t{i} * net_.stride + column;
+                const Vec<T> g = norm_gradient(act + at, grad_h + at);
+                gamma += g * ((load(z + at) - mean) * rstd);
+                beta += g;
             }
+            store(sums.gamma + column, load(sums.gamma + column) + gamma);
+            store(sums.beta + column, load(sums.beta + column) + beta);
         }
-    }
-
-    // Gradient of the norm's output, in the scratch's fourth plane.
-    T* norm_gradient(int l, const Tile& tile, const T* grad_h, T* work) const {
-        T *act = work + 2 * work_, *g = work + 3 * work_;
-        activate(net_, l, tile, z_plane(l) + offset(tile), static_cast<const T*>(nullptr), act, act);
-        const T kept_scale = T(1 / (1 - s_.dropout_rate()));
-        for (int64_t i = 0; i < int64_t{tile.num_rows} * net_.stride; i += lanes<T>) {
-            store(g + i, where_positive<T>(load(act + i), load(grad_h + i) * kept_scale));
-        }
-        return g;
     }
 
     // Means over the batch of the norm's output gradient [stride], and of it times the normalised input [stride].
@@ -177,23 +197,31 @@ private:
         }
     }
 
+    // The gradient of the linear part, in `out`, from that of the layer's output; adds the bias's.
+    void linear_gradient(int l, const Tile& tile, const T* grad_h, const T* means, const PartialLayer<T>& sums, T* work, T* out) const {
+        const T *z = z_plane(l) + offset(tile), *act = activation(l, tile, work + 2 * work_), *copies = s_.copies + tile.first_row;
+        for (int column = 0; column < net_.stride; column += lanes<T>) {
+            const Vec<T> mean = load(net_[l].mean + column), rstd = load(net_[l].rstd + column), scale = load(net_[l].scale + column);
+            const Vec<T> mean_beta = load(means + column), mean_gamma = load(means + net_.stride + column);
+            Vec<T> bias = load(sums.bias + column);
+            for (int i = 0; i < tile.num_rows; i++) {
+                const int64_t at = int64_t{i} * net_.stride + column;
+                const Vec<T> normalised = (load(z + at) - mean) * rstd;
+                const Vec<T> g = scale * (norm_gradient(act + at, grad_h + at) - copies[i] * (mean_beta + normalised * mean_gamma));
+                store(out + at, g);
+                bias += g;
+            }
+            store(sums.bias + column, bias);
+        }
+    }
+
     void backward_tile(int l, const Tile& tile, const Gradients<T>& grads, T* grad_plane, const T* means, T* partial, T* work) const {
         const PartialLayer<T> sums = partial_layer(net_, partial, l);
-        T *grad_h = grad_plane + offset(tile), *grad_x = work + 4 * work_;
-        const T* grad_z = grad_h;
+        T *grad_h = grad_plane + offset(tile), *grad_z = work + 3 * work_, *grad_x = work + 4 * work_;
         if (s_.normed(l)) {
-            T* g = norm_gradient(l, tile, grad_h, work);
-            const T *copies = s_.copies + tile.first_row, *z = z_plane(l) + offset(tile), *mean = net_[l].mean, *rstd = net_[l].rstd, *scale = net_[l].scale;
-            for (int i = 0; i < tile.num_rows; i++) {
-                for (int c = 0; c < net_.channels; c++) {
-                    const int64_t at = int64_t{i} * net_.stride + c;
-                    g[at] = scale[c] * (g[at] - copies[i] * (means[c] + (z[at] - mean[c]) * rstd[c] * means[net_.stride + c]));
-                }
-            }
-            grad_z = g;
-        }
-        for (int i = 0; i < tile.num_rows; i++) {
-            for (int c = 0; c < net_.channels; c++) sums.bias[c] += grad_z[int64_t{i} * net_.stride + c];
+            linear_gradient(l, tile, grad_h, means, sums, work, grad_z);
+        } else {
+            backward_rows(net_, l, tile, grad_h, grad_h, grad_h, grad_z, sums);
         }
         const T* h = input(l, tile, work);
         T* grad_in = l > 0 ? grad_h : grads.x != nullptr ? grad_x : nullptr;

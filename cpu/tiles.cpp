@@ -18,10 +18,6 @@ bool rises(const int32_t* pointers, int64_t count) {
 }  // namespace
 
 Tiles::Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes) {
-    const int64_t chunks = std::clamp(gradient_memory / std::max<int64_t>(gradient_bytes, 1), min_chunks, max_chunks);
-    const int64_t rows_per_chunk = std::max(chunk_rows, (row_ptr[num_graphs] + chunks - 1) / chunks);
-    chunk_ptr_.push_back(0);
-    int64_t in_chunk = 0;
     for (int g = 0; g < num_graphs;) {
         const int first = g++;
         while (g < num_graphs && g - first < tile_rows && row_ptr[g + 1] - row_ptr[first] <= tile_rows) g++;
@@ -29,13 +25,18 @@ Tiles::Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes)
         tiles_.push_back({first, g, row_ptr[first], rows});
         max_rows_ = std::max(max_rows_, rows);
         max_graphs_ = std::max(max_graphs_, g - first);
-        in_chunk += rows;
-        if (in_chunk >= rows_per_chunk) {
-            chunk_ptr_.push_back(int(tiles_.size()));
-            in_chunk = 0;
-        }
     }
-    if (chunk_ptr_.size() == 1 || chunk_ptr_.back() < int(tiles_.size())) chunk_ptr_.push_back(int(tiles_.size()));
+    const int64_t rows = row_ptr[num_graphs], most = std::clamp(gradient_memory / std::max<int64_t>(gradient_bytes, 1), min_chunks, max_chunks);
+    int64_t chunks = std::max<int64_t>(1, (rows + chunk_rows - 1) / chunk_rows);
+    if (chunks > 2) chunks = (chunks + 3) / 4 * 4;  // even shares for two and four threads
+    chunks = std::min(chunks, most);
+    chunk_ptr_.push_back(0);
+    for (int t = 0; t < int(tiles_.size()); t++) {
+        const Tile& tile = tiles_[t];
+        const int64_t end = int64_t{tile.first_row} + tile.num_rows;
+        if (t + 1 == int(tiles_.size()) || end * chunks >= rows * int64_t(chunk_ptr_.size())) chunk_ptr_.push_back(t + 1);
+    }
+    if (chunk_ptr_.size() == 1) chunk_ptr_.push_back(0);
 }
 
 void check_pointers(const int32_t* ptr, int64_t num_graphs, const int32_t* rowptr, int64_t num_nodes, int64_t num_edges) {
