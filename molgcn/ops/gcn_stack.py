@@ -244,7 +244,7 @@ _NUM_TENSORS = StackInputs._fields.index("pool")  # the fields before it are ten
 
 def _flat(inputs: StackInputs) -> tuple[list[Tensor | None], list[int | None]]:
     """All tensors one after the other, and how many belong to each list; None for what is no list."""
-    fields = inputs[:_NUM_TENSORS]
+    fields: tuple[Any, ...] = inputs[:_NUM_TENSORS]
     lengths = [len(value) if isinstance(value, (list, tuple)) else None for value in fields]
     return [tensor for value in fields for tensor in (value if isinstance(value, (list, tuple)) else (value,))], lengths
 
@@ -264,7 +264,7 @@ class _Stack(torch.autograd.Function):
         inputs = _nested(tensors, lengths, options)
         with torch._C._AutoDispatchBelowAutograd():
             outputs = torch.ops.molgcn.gcn_stack(*inputs)
-        pooled, means, variances, saved = outputs
+        _, means, variances, saved = outputs
         ctx.mark_non_differentiable(means, variances, saved)
         ctx.set_materialize_grads(False)
         ctx.num_inputs = len(tensors)
