@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from molgcn.errors import UserError
-from molgcn.overrides import check_overrides, compose_config, own_presets, quote_paths
+from molgcn.overrides import check_overrides, compose_config, own_presets, quote_paths, values_of
 from molgcn.resources import resource
 
 MISTAKE = 2
@@ -94,6 +95,8 @@ def _print_mistake(error: UserError) -> None:
 def _prepare(arguments: list[str]) -> list[str]:
     from molgcn.training.resume import prepare_resume
 
+    if values_of("launcher", arguments)[-1:] == ["submitit"] and shutil.which("srun") is None:
+        raise UserError("launcher=submitit needs SLURM, and there is no srun here. Use launcher=joblib or hydra/launcher=submitit_local.")
     if any(argument.startswith("sweep=") for argument in arguments):
         from molgcn.training.search import prepare_search
 

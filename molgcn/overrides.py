@@ -85,7 +85,7 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
     known = sorted({*_keys(config), *groups})
     for override in overrides:
         key = override.key_or_group
-        if key in groups or key in known or key.split(".")[0] == "hydra":
+        if key in groups or key in known or re.split("[./]", key)[0] == "hydra":
             continue
         if key.split(".")[0] in _OPEN_SECTIONS and (override.is_add() or override.is_force_add() or override.is_delete()):
             continue
@@ -152,6 +152,8 @@ def compose_config(overrides: Sequence[str], conf: Path, config_name: str, prese
         try:
             return compose(config_name, overrides=overrides)
         except HydraException as error:
+            if "hydra/launcher" in str(error):
+                raise UserError("launcher= needs its packages: pip install molgcn[launchers]. Without it jobs run one by one.") from error
             raise UserError(f"The configuration does not fit together: {' '.join(str(error).split())}") from error
 
 

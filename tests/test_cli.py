@@ -88,6 +88,7 @@ MISTAKES = {
     "nothing to resume": (["resume=last"], "finds no run"),
     "no checkpoint": (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt"),
     "not key=value": (["dataset"], "key=value"),
+    "no SLURM": (["--multirun", "launcher=submitit", "seed=0,1"], "hydra/launcher=submitit_local"),
 }
 
 
@@ -158,6 +159,13 @@ def test_presets_of_ones_own(tmp_path):
         own_presets(["--config-dir=nowhere"])
 
 
+def test_a_launcher_that_is_not_installed(tmp_path):
+    (tmp_path / "launcher").mkdir()
+    (tmp_path / "launcher" / "other.yaml").write_text("# @package _global_\ndefaults:\n  - override /hydra/launcher: nowhere\n")
+    with pytest.raises(UserError, match=r"pip install molgcn\[launchers\]"):
+        check_overrides(["launcher=other"], resource("conf"), "train", [tmp_path])
+
+
 def test_cfg_prints_the_configuration(cli, tmp_path):
     code, out, _ = cli("--cfg", "job", "model.num_layers=7")
     assert code == 0
@@ -166,6 +174,10 @@ def test_cfg_prints_the_configuration(cli, tmp_path):
 
 
 def test_lightning_arguments_can_be_added():
-    check_overrides(["+trainer.detect_anomaly=true", "~trainer.max_steps", "hydra.job.chdir=true"], resource("conf"), "train")
+    check_overrides(
+        ["+trainer.detect_anomaly=true", "~trainer.max_steps", "hydra.job.chdir=true", "hydra/launcher=submitit_local"],
+        resource("conf"),
+        "train",
+    )
     with pytest.raises(UserError, match="Quote it"):
         check_overrides(["model.norm=a(b"], resource("conf"), "train")

@@ -16,6 +16,7 @@ from molgcn.config import Config, parse
 from molgcn.data import load
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override
+from molgcn.training import search as search_module
 from molgcn.training.pruning import Pruning
 from molgcn.training.search import SearchConfig, prepare_search, search
 
@@ -197,6 +198,21 @@ def test_multirun_is_not_needed():
 def test_wrong_settings(change):
     with pytest.raises(UserError, match=f"sweep.{next(iter(change))}"):
         parse(SearchConfig, change, "sweep")
+
+
+def test_trials_are_a_group_on_the_dashboard(tmp_path, compose, monkeypatch):
+    seen = []
+    real = search_module.train
+    monkeypatch.setattr(search_module, "train", lambda config, *rest: seen.append(config.logger) or real(config, *rest))
+    search(SearchConfig(study="mine", n_trials=1, params=SPACE), compose, tmp_path / "a")
+    search(SearchConfig(n_trials=1, params=SPACE), lambda given: compose(["logger.group=ours", *given]), tmp_path / "b")
+    assert [(logger.group, logger.run_name) for logger in seen] == [("mine", "mine-0"), ("ours", "optuna-0")]
+
+
+def test_without_optuna(tmp_path, compose, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError, match=r"pip install molgcn\[sweep\]"):
+        search(SearchConfig(params=SPACE), compose, tmp_path)
 
 
 # --- as it is typed ---
