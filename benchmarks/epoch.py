@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.epochs import compare
+from molgcn.benchmark.epochs import KEY, PAIRS, measure
 from molgcn.benchmark.machine import machine
-
-PAIRS = [("fused", "packed"), ("pyg", "packed"), ("pyg", "pyg")]
+from molgcn.benchmark.report import epochs_sheet, markdown
+from molgcn.benchmark.results import Table
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, help="a Markdown file; rows in the CSV file beside it are not measured again")
     arguments = parser.parse_args()
     plain = {"hidden_channels": 32, "norm": None, "residual": False, "last_activation": False, "head_layers": 0}
     variants = [
@@ -25,24 +25,19 @@ def main() -> None:
         for layers in arguments.layers
         for size in arguments.batch_sizes
     ]
-    default = {"dataset": {"name": "builtin", "targets": ["logp"]}, "model": {"num_layers": 6, "last_activation": True, "head_layers": 1}}
-    rows = compare([*variants, default], PAIRS, arguments.epochs, 1, arguments.rounds)
+    usual = {"hidden_channels": 64, "num_layers": 6, "norm": "batch", "last_activation": True, "head_layers": 1}
+    default = {"dataset": {"name": "builtin", "targets": ["logp"], "batch_size": 128}, "model": usual}
+    table = Table(arguments.output and arguments.output.with_suffix(".csv"), KEY)
+    for row in measure([*variants, default], PAIRS, "builtin", table, arguments.epochs, 1, arguments.rounds):
+        print(f"{row['backend']} with loader={row['loader']} L={row['num_layers']} B={row['batch_size']}: {row['epoch_ms']} ms", flush=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     lines = ["# Training epochs", "", *(f"- {key}: {value}" for key, value in machine(device).items()), ""]
     lines += [
-        f"Built-in molecules, {rows[0].molecules:,} in training. Wall time from the start of one epoch to the start of the next inside",
-        f"`Trainer.fit`, median of {arguments.epochs} epochs after 1, median of {arguments.rounds} interleaved rounds, logging every 50",
-        "steps, no validation or checkpoint.",
+        f"{table.rows[0]['molecules']:,} of the built-in molecules in training, no validation or checkpoint; median of {arguments.rounds} "
+        f"interleaved rounds, each the median of {arguments.epochs} epochs after 1. The network with batch norm is the default one.",
         "",
-        "| L | H | norm | B | backend | loader | ms an epoch | molecules/s | times pyg with its loader |",
-        "|---|---|---|---|---|---|---|---|---|",
+        *markdown(epochs_sheet(table.rows)),
     ]
-    for start in range(0, len(rows), len(PAIRS)):
-        group = rows[start : start + len(PAIRS)]
-        for row in group:
-            cells = (row.num_layers, row.hidden_channels, row.norm, row.batch_size, row.backend, row.loader)
-            times = group[-1].seconds / row.seconds
-            lines.append(f"| {' | '.join(map(str, cells))} | {1e3 * row.seconds:.0f} | {row.rate:,.0f} | {times:.1f} |")
     text = "\n".join(lines) + "\n"
     print(text)
     if arguments.output:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.loaders import DEVICE, cpu_rows, cuda_rows, memory_lines, pyg_rows
+from molgcn.benchmark.loaders import KEY, measure, memory_lines
 from molgcn.benchmark.machine import machine
+from molgcn.benchmark.report import loaders_sheet, markdown
+from molgcn.benchmark.results import Table
 from molgcn.data import PackedMolecules
 
 
@@ -29,29 +31,24 @@ def main() -> None:
         "--smiles", type=Path, help="a CSV file whose first column holds SMILES, below a header (default: built-in molecules)"
     )
     parser.add_argument("--workers", type=int, nargs="*", default=[0], help="numbers of PyG's workers; 0 is the main process")
-    parser.add_argument("--output", type=Path, help="a Markdown file to write")
+    parser.add_argument("--output", type=Path, help="a Markdown file; rows in the CSV file beside it are not measured again")
     arguments = parser.parse_args()
     molecules = read(arguments)
-    torch.set_num_threads(1)
-    pyg = pyg_rows(molecules, arguments.workers)
-    rows = pyg + cpu_rows(molecules) + (cuda_rows(molecules) if DEVICE.type == "cuda" else [])
-    baseline = {row.batch_size: row.rate for row in reversed(pyg)}
+    dataset = next((path.stem for path in (arguments.packed, arguments.smiles) if path), "builtin")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    table = Table(arguments.output and arguments.output.with_suffix(".csv"), KEY)
+    for row in measure(molecules, dataset, device, table, arguments.workers):
+        print(f"{row['loader']}, B={row['batch_size']}: {row['microseconds']} us a batch", flush=True)
     lines = [
         "# Loaders",
         "",
-        ", ".join(f"{name} {value}" for name, value in machine(DEVICE).items()) + ".",
+        ", ".join(f"{name} {value}" for name, value in machine(device).items()) + ".",
         "",
         f"{len(molecules):,} molecules, {molecules.num_nodes / len(molecules):.1f} atoms and "
         f"{molecules.num_edges / len(molecules):.1f} directed bonds each, {molecules.num_features} features; shuffled.",
         *memory_lines(molecules),
         "",
-        f"| loader | B | us a batch | molecules/s | against PyG ({pyg[0].what.split(', ')[1]}) |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        *(
-            f"| {row.what} | {row.batch_size:,} | {row.microseconds:,.1f} | "
-            + ("| |" if "added" in row.what else f"{row.rate:,.0f} | {row.rate / baseline[row.batch_size]:,.1f} |")
-            for row in rows
-        ),
+        *markdown(loaders_sheet(table.rows)),
     ]
     print("\n".join(lines))
     if arguments.output:

@@ -1,11 +1,15 @@
-"""Forward and backward of the fused operator beside PyG's: `python benchmarks/step.py --device cpu --smiles qm9_smiles_133k.csv`."""
+"""Forward, backward and step of the fused operator beside PyG's: `python benchmarks/step.py --device cpu --smiles qm9_smiles_133k.csv`."""
 
 import argparse
 import sys
 from pathlib import Path
 
+import torch
+
 from molgcn.benchmark.candidates import CANDIDATES
-from molgcn.benchmark.steps import Grid, run
+from molgcn.benchmark.machine import machine
+from molgcn.benchmark.results import Table, write_json
+from molgcn.benchmark.steps import KEY, WORKS, Grid, measure
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 
@@ -31,24 +35,34 @@ def main() -> None:
     parser.add_argument("--layers", type=int, nargs="+", default=[4, 12, 28])
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 512, 4096])
     parser.add_argument("--hidden", type=int, default=32)
-    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES), help="fused is always among them")
+    parser.add_argument("--norm", choices=("batch", "layer"))
+    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=None, help="fused is always among them")
+    parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/step_cpu.csv"), help="rows that it has are not measured again"
-    )
+    parser.add_argument("--output", type=Path, help="rows that it has are not measured again (default: benchmarks/results/step_DEVICE.csv)")
     arguments = parser.parse_args()
-    candidates = ("fused", *(name for name in arguments.candidates if name != "fused"))
-    grid = Grid(arguments.device, tuple(arguments.layers), tuple(arguments.batch_sizes), arguments.hidden, candidates, arguments.repeats)
+    device = arguments.device
+    output = arguments.output or Path(f"benchmarks/results/step_{device}.csv")
+    every = [name for name in CANDIDATES if name != "fused_captured" or device == "cuda"]
+    candidates = ("fused", *(name for name in arguments.candidates or every if name != "fused"))
+    sizes = tuple(arguments.layers), tuple(arguments.batch_sizes), arguments.hidden, arguments.norm
+    grid = Grid(device, *sizes, candidates, tuple(arguments.works), arguments.repeats)
+    molecules = read(arguments.smiles, max(grid.batch_sizes))
+    facts = machine(torch.device(device)) | {"molecules": len(molecules)}
     try:
-        rows = run(read(arguments.smiles, max(grid.batch_sizes)), grid, arguments.output)
+        table = Table(output, KEY)
+        dataset = arguments.smiles.stem if arguments.smiles else "builtin"
+        for row in measure(molecules, dataset, grid, table, float(facts.get("fma_peak_gflops", 0))):
+            write_json(output.with_suffix(".json"), facts, {"rows": table.rows})
+            times = ", ".join(f"{name} {row[f'{name}_ms']:.2f}" for name in candidates)
+            peak = f", {row['peak']:.0%} of peak" if row["peak"] else ""
+            print(
+                f"{row['work']} L={row['num_layers']} B={row['batch_size']}: {times} ms; {row['against_pyg']}x PyG, "
+                f"{row['against_best']}x best; {row['gflops']} GFLOP/s{peak}",
+                flush=True,
+            )
     except UserError as error:
         sys.exit(str(error))
-    for row in rows:
-        times = ", ".join(f"{name} {time:.2f}" for name, time in row.milliseconds.items())
-        print(
-            f"{row.work} L={row.num_layers} B={row.batch_size}: {times} ms; {row.against_pyg}x PyG, {row.against_best}x best; "
-            f"{row.gflops} GFLOP/s, {row.peak:.0%} of peak"
-        )
 
 
 if __name__ == "__main__":

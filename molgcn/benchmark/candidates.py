@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,30 +13,106 @@ from torch.nn import functional as F
 from molgcn.data import GraphBatch
 from molgcn.nn import GCN
 
-CANDIDATES = ("fused", "pyg", "pyg_hoisted", "pyg_compiled")
+CANDIDATES = ("fused", "fused_captured", "pyg", "pyg_hoisted", "pyg_compiled")
 Model = Callable[[Any], Tensor]
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """One way to compute a model.
+
+    Attributes:
+        name: of :data:`CANDIDATES`.
+        module: holds the weights.
+        convert: turns a GraphBatch into the input.
+        model: what is called with it: the module, or its compiled form.
+    """
+
+    name: str
+    module: nn.Module
+    convert: Callable[[GraphBatch], Any]
+    model: Model
+
+    def prepare(self, call: Callable[[], object]) -> Callable[[], object]:
+        """The call as it is timed: recorded as a CUDA graph where the candidate is captured."""
+        if self.name == "fused_captured":
+            return capture(call)
+        return self._marked(call) if self.name == "pyg_compiled" else call
+
+    def _marked(self, call: Callable[[], object]) -> Callable[[], object]:
+        def step() -> object:
+            torch.compiler.cudagraph_mark_step_begin()  # the last call's results are not needed any more
+            return call()
+
+        return step
+
+
 class HoistedGCN(nn.Module):
-    """PyG's layers on a normalised adjacency that is computed once, outside of what is timed; for norm=None."""
+    """PyG's layers on a normalised adjacency that is computed once, outside of what is timed."""
 
     def __init__(self, model: GCN) -> None:
         super().__init__()
-        from torch_geometric.nn import GCNConv, global_mean_pool
+        from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
-        widths = [model.in_channels] + [model.hidden_channels] * model.num_layers
-        self.convs = nn.ModuleList(GCNConv(widths[i], widths[i + 1], normalize=False) for i in range(model.num_layers))
-        self.head = nn.Linear(model.hidden_channels, model.out_channels)
-        self.pool = global_mean_pool
-        self.load_state_dict(model.state_dict())
+        self.model = twin(model, "pyg")
+        for conv in self.model.convs:
+            conv.normalize = False  # type: ignore[assignment]
+        self.pool = {"mean": global_mean_pool, "sum": global_add_pool, "max": global_max_pool}[model.pool]
 
     def forward(self, batch: Any) -> Tensor:
         """As :class:`molgcn.nn.GCN`; the batch brings `edge_weight` and its edges include the self-loops."""
         h = batch["x"]
-        for index, conv in enumerate(self.convs):
-            h = conv(h, batch["edge_index"], batch["edge_weight"])
-            h = F.relu(h) if index < len(self.convs) - 1 else h
-        return self.head(self.pool(h, batch["batch"], batch["targets"].shape[0]))
+        for index, conv in enumerate(self.model.convs):
+            norm, activated, residual = self.model.layer_options(index)
+            out = conv(h, batch["edge_index"], batch["edge_weight"])
+            out = out if norm is None else norm(out)
+            out = F.relu(out) if activated else out
+            h = out + h if residual else out
+        return self.model.head(self.pool(h, batch["batch"], batch["targets"].shape[0]))
+
+
+def twin(model: GCN, backend: Any) -> GCN:
+    """A model of the same options and weights on another backend."""
+    copy = GCN(
+        model.in_channels,
+        model.hidden_channels,
+        model.num_layers,
+        model.out_channels,
+        backend=backend,
+        norm=model.norm,
+        residual=model.residual,
+        pool=model.pool,
+        last_activation=model.last_activation,
+        head_layers=model.head_layers,
+    )
+    copy.load_state_dict(model.state_dict())
+    return copy
+
+
+def build(name: str, model: GCN, device: torch.device) -> Candidate:
+    """A candidate with the weights of `model` on a device."""
+    if name.startswith("fused") or name == "pyg":
+        copy = twin(model, "pyg" if name == "pyg" else "fused").to(device)
+        return Candidate(name, copy, GraphBatch.to_pyg if name == "pyg" else _same, copy)
+    module = HoistedGCN(model).to(device)
+    if name == "pyg_hoisted":
+        return Candidate(name, module, hoisted, module)
+    mode = "reduce-overhead" if device.type == "cuda" else "default"
+    return Candidate(name, module, hoisted, torch.compile(module, dynamic=False, mode=mode))
+
+
+def capture(call: Callable[[], object]) -> Callable[[], object]:
+    """The replay of a CUDA graph of one call, recorded after calls that made everything that is made on first use."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
 
 
 def hoisted(batch: GraphBatch) -> dict[str, Tensor]:
@@ -44,18 +121,6 @@ def hoisted(batch: GraphBatch) -> dict[str, Tensor]:
 
     edge_index, edge_weight = gcn_norm(batch.edge_index, None, batch.num_nodes, dtype=batch.x.dtype)
     return {"x": batch.x, "edge_index": edge_index, "edge_weight": edge_weight, "batch": batch.batch, "targets": batch.targets}
-
-
-def build(name: str, model: GCN) -> tuple[nn.Module, Callable[[GraphBatch], Any], Model]:
-    """A candidate with the weights of `model`: its module, what turns a GraphBatch into its input, and what is called."""
-    if name in ("fused", "pyg"):
-        twin = GCN(
-            model.in_channels, model.hidden_channels, model.num_layers, model.out_channels, backend="fused" if name == "fused" else "pyg"
-        )
-        twin.load_state_dict(model.state_dict())
-        return twin, _same if name == "fused" else GraphBatch.to_pyg, twin
-    module = HoistedGCN(model)
-    return module, hoisted, torch.compile(module, dynamic=False) if name == "pyg_compiled" else module
 
 
 def _same(batch: GraphBatch) -> GraphBatch:

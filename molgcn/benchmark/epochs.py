@@ -5,92 +5,173 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning import Callback
+import torch
+from lightning import Callback, Trainer
 
+from molgcn.benchmark.measure import milliseconds, synchronize
+from molgcn.benchmark.recorder import Recorder
+from molgcn.benchmark.results import Row, Table
 from molgcn.config import Config, parse
 from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.training.launches import KernelLaunches
 from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.throughput import Throughput
-from molgcn.training.train import build_module
+from molgcn.training.train import build_module, quieten
 from molgcn.training.trainer import build_trainer
+
+KEY = ("dataset", "device", "backend", "loader", "workers", "num_layers", "batch_size", "hidden_channels", "norm")
+PAIRS = (("fused", "packed"), ("pyg", "packed"), ("pyg", "pyg"))
+LOG_STEPS = 50
+_QUIET = {"num_sanity_val_steps": 0, "enable_progress_bar": False, "enable_model_summary": False}
 
 
 class EpochClock(Callback):
-    """When each training epoch started."""
+    """When training epochs and validations started, and when the first step was done.
+
+    Attributes:
+        starts: of training epochs, seconds of the process's clock.
+        first_step: end of the first training step, with the device idle.
+        validations: seconds each validation took.
+    """
 
     def __init__(self) -> None:
         self.starts: list[float] = []
+        self.first_step: float | None = None
+        self.validations: list[float] = []
 
     def on_train_epoch_start(self, *args: Any) -> None:
         """Looks at the clock."""
         self.starts.append(time.perf_counter())
 
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+        """Looks at the clock once, when the device is done."""
+        if self.first_step is None:
+            synchronize(pl_module.device)
+            self.first_step = time.perf_counter()
 
-@dataclass(frozen=True)
-class EpochRow:
-    """Median seconds of an epoch of one configuration, and its molecules a second."""
+    def on_validation_epoch_start(self, *args: Any) -> None:
+        """Looks at the clock."""
+        self._validation = time.perf_counter()
 
-    backend: str
-    loader: str
-    num_layers: int
-    hidden_channels: int
-    norm: str | None
-    batch_size: int
-    molecules: int
-    seconds: float
+    def on_validation_epoch_end(self, *args: Any) -> None:
+        """The metrics have been read from the device by now."""
+        self.validations.append(time.perf_counter() - self._validation)
 
-    @property
-    def rate(self) -> float:
-        """Molecules a second."""
-        return self.molecules / self.seconds
+    def durations(self, warm_up: int) -> list[float]:
+        """Seconds from the start of an epoch to the start of the next."""
+        return [end - start for start, end in zip(self.starts[warm_up:], self.starts[warm_up + 1 :], strict=False)]
 
 
-def epoch_seconds(values: dict[str, Any], epochs: int, warm_up: int) -> EpochRow:
-    """Trains without validation and checkpoints, logging every 50 steps to metrics.csv.
+def measure(
+    variants: Sequence[dict[str, Any]],
+    pairs: Sequence[tuple[str, str]],
+    dataset: str,
+    table: Table,
+    epochs: int = 3,
+    warm_up: int = 1,
+    rounds: int = 1,
+    workers: int = 0,
+) -> Iterator[Row]:
+    """Measures what `table` lacks, adds each row to it and yields it.
+
+    A row has `epoch_ms` (wall clock from the start of one training epoch to the start of the next inside `Trainer.fit`, logging every 50
+    steps), `step_ms`, `molecules_per_second`, `data_wait` (share), `kernel_launches` (on a GPU), `memory_mb`, `validation_ms`,
+    `checkpoint_ms` and `start_up_s` (from packed molecules to the end of the first step, compiling included).
 
     Args:
-        values: the configuration's keys.
-        epochs: timed, from the start of one to the start of the next; their median counts.
+        variants: the configuration's keys, one mapping a configuration.
+        pairs: (backend, loader).
+        dataset: name of the molecules.
+        table: with the key columns :data:`KEY`.
+        epochs: timed; their median counts.
         warm_up: epochs before them.
+        rounds: of all pairs in turn; the median round counts.
+        workers: processes of PyG's DataLoader.
     """
-    trainer_options = {"max_epochs": warm_up + epochs + 1, "log_every_n_steps": 50, "limit_val_batches": 0, "num_sanity_val_steps": 0}
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False}
-    config = parse(Config, {**values, "trainer": {**trainer_options, **quiet, **values.get("trainer", {})}, "logger": {"name": "csv"}})
-    data = MoleculeDataModule(config.dataset, config.loader, config.backend.name, config.seed)
-    module = build_module(config, data)
-    clock = EpochClock()
-    with tempfile.TemporaryDirectory() as folder:
-        loggers = [MetricsCSV(Path(folder) / "metrics.csv", module.target_names)]
-        build_trainer(config.trainer, [Throughput(), clock], list(loggers), Path(folder)).fit(module, datamodule=data)
-    durations = [end - start for start, end in zip(clock.starts[warm_up:], clock.starts[warm_up + 1 :], strict=False)]
-    model = config.model
-    return EpochRow(
-        module.model.backend.name,
-        data.loader_name,
-        model.num_layers,
-        model.hidden_channels,
-        model.norm,
-        config.dataset.batch_size,
-        len(data.dataset.splits["train"]),
-        statistics.median(durations),
-    )
-
-
-def compare(
-    variants: Sequence[dict[str, Any]], backends: Sequence[tuple[str, str]], epochs: int, warm_up: int, rounds: int
-) -> list[EpochRow]:
-    """Every variant on every (backend, loader), `rounds` times in turn; the median round counts."""
-    rows = []
+    quieten()
     for values in variants:
-        measured: dict[tuple[str, str], list[EpochRow]] = {pair: [] for pair in backends}
+        missing = [pair for pair in pairs if table.find(**_key(values, *pair, dataset, workers)) is None]
+        found: dict[tuple[str, str], list[Row]] = {pair: [] for pair in missing}
         for _ in range(rounds):
-            for backend, loader in backends:
-                chosen = {**values, "backend": {"name": backend}, "loader": {"name": loader}}
-                measured[backend, loader].append(epoch_seconds(chosen, epochs, warm_up))
-        rows += [sorted(found, key=lambda row: row.seconds)[len(found) // 2] for found in measured.values()]
-    return rows
+            for backend, loader in missing:
+                chosen = {"backend": {"name": backend}, "loader": {"name": loader, "num_workers": workers if loader == "pyg" else 0}}
+                found[backend, loader].append(_run({**values, **chosen}, epochs, warm_up))
+        for pair, rows in found.items():
+            row = sorted(rows, key=lambda row: row["epoch_ms"])[len(rows) // 2]
+            yield table.add({**_key(values, *pair, dataset, workers), **row, "epochs": epochs})
+
+
+def _key(values: dict[str, Any], backend: str, loader: str, dataset: str, workers: int) -> Row:
+    model = values["model"]
+    sizes = (model["num_layers"], values["dataset"]["batch_size"], model["hidden_channels"], model["norm"])
+    return dict(zip(KEY, (dataset, device_of(values).type, backend, loader, workers if loader == "pyg" else 0, *sizes), strict=True))
+
+
+def device_of(values: dict[str, Any]) -> torch.device:
+    """Where the Trainer will put a configuration."""
+    cpu = values.get("trainer", {}).get("accelerator") == "cpu" or not torch.cuda.is_available()
+    return torch.device("cpu" if cpu else "cuda")
+
+
+def prepare(values: dict[str, Any], options: dict[str, Any]) -> tuple[Config, MoleculeDataModule, Callable[[], MoleculeRegressor]]:
+    """The configuration, its data and what builds its module, for a Trainer with these options."""
+    config = parse(Config, {**values, "trainer": {**_QUIET, **options, **values.get("trainer", {})}, "logger": {"name": "csv"}})
+    data = MoleculeDataModule(config.dataset, config.loader, config.backend.name, config.seed)
+    return config, data, lambda: build_module(config, data)
+
+
+def _run(values: dict[str, Any], epochs: int, warm_up: int) -> Row:
+    options = {"max_epochs": warm_up + epochs + 1, "log_every_n_steps": LOG_STEPS, "limit_val_batches": 0}
+    config, data, build = prepare(values, options)
+    clock, launches, recorder = EpochClock(), KernelLaunches(), Recorder()
+    start = time.perf_counter()
+    module = build()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        trainer = build_trainer(
+            config.trainer,
+            [launches, Throughput(launches), clock, writes := CheckpointWrites(path / "last.ckpt")],
+            [MetricsCSV(path / "metrics.csv", module.target_names), recorder],
+            path,
+        )
+        trainer.fit(module, datamodule=data)
+        steps = trainer.num_training_batches
+        validating = build_trainer({**config.trainer, "limit_val_batches": 1.0}, [clock], [], path)
+        for _ in range(3):
+            validating.validate(module, datamodule=data, verbose=False)
+    seconds = statistics.median(clock.durations(warm_up))
+    assert clock.first_step is not None
+    molecules = len(data.dataset.splits["train"])
+    return {
+        "molecules": molecules,
+        "epoch_ms": round(1e3 * seconds, 3),
+        "step_ms": round(1e3 * seconds / steps, 4),
+        "molecules_per_second": round(molecules / seconds),
+        "data_wait": round(statistics.median(recorder.values("throughput/data_wait")), 4),
+        "kernel_launches": launches.count,
+        "memory_mb": round(recorder.values("throughput/memory_mb")[-1], 1),
+        "validation_ms": round(1e3 * statistics.median(clock.validations), 2),
+        "checkpoint_ms": round(statistics.median(writes.milliseconds), 2),
+        "start_up_s": round(clock.first_step - start, 3),
+    }
+
+
+class CheckpointWrites(Callback):
+    """Writes the run's checkpoint three times when training ends.
+
+    Args:
+        path: where to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.milliseconds: list[float] = []
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Takes the times."""
+        self.milliseconds = [milliseconds(lambda: trainer.save_checkpoint(self.path), pl_module.device) for _ in range(3)]

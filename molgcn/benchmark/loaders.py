@@ -3,76 +3,103 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from molgcn.benchmark.measure import interleaved, medians
+from molgcn.benchmark.results import Row, Table
 from molgcn.data import PackedMolecules
 from molgcn.data.loader import PackedLoader
 
 BATCH_SIZES = (4096, 128)
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+KEY = ("dataset", "device", "loader", "batch_size")
+Case = tuple[str, int, Callable[[], float]]  # what is measured, the batch size, and what measures the microseconds of a batch
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table.
+def measure(
+    molecules: PackedMolecules,
+    dataset: str,
+    device: torch.device,
+    table: Table,
+    workers: Iterable[int] = (0,),
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    epochs: int = 9,
+) -> Iterator[Row]:
+    """Measures what `table` lacks, adds each row to it and yields it: `microseconds` a batch and `molecules_per_second`.
 
-    Attributes:
-        what: was measured.
-        batch_size: molecules a batch.
-        microseconds: a batch, median over epochs.
+    Args:
+        molecules: the set; PyG's loader reads the first 32,768 of it.
+        dataset: their name.
+        device: cpu, or cuda for the GPU's rows too.
+        table: with the key columns :data:`KEY`.
+        workers: numbers of PyG's workers; 0 is the main process.
+        batch_sizes: molecules a batch.
+        epochs: read by the packed loaders; their median counts. PyG's loader reads one after one to warm up.
     """
+    kinds = [_pyg_cases(molecules, workers, batch_sizes), _cpu_cases(molecules, batch_sizes, epochs)]
+    if device.type == "cuda":
+        kinds.append(_cuda_cases(molecules, batch_sizes, epochs))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for what, size, microseconds in (case for kind in kinds for case in kind):
+            key = dict(zip(KEY, (dataset, device.type, what, size), strict=True))
+            if table.find(**key) is None:
+                spent = microseconds()
+                rate = None if "added" in what else round(size / spent * 1e6)
+                yield table.add({**key, "microseconds": round(spent, 1), "molecules_per_second": rate})
+    finally:
+        torch.set_num_threads(threads)
 
-    what: str
-    batch_size: int
-    microseconds: float
 
-    @property
-    def rate(self) -> float:
-        """Molecules a second."""
-        return self.batch_size / self.microseconds * 1e6
-
-
-def microseconds(batches: Iterable[Any], batch_size: int, epochs: int) -> float:
+def read_microseconds(batches: Iterable[Any], batch_size: int, epochs: int) -> float:
     """Of reading alone, for `batch_size` molecules; median over epochs after one to warm up."""
     counts = []
-    times = interleaved({"read": lambda: counts.append(sum(batch.num_graphs for batch in batches))}, DEVICE, epochs, warm_up=1)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    times = interleaved({"read": lambda: counts.append(sum(batch.num_graphs for batch in batches))}, device, epochs, warm_up=1)
     return medians(times)["read"] * 1e3 / counts[0] * batch_size
 
 
-def pyg_rows(molecules: PackedMolecules, workers: Iterable[int]) -> list[Row]:
-    """PyG's DataLoader over a list of `Data`, with these numbers of workers; 0 is the main process."""
+def _pyg_cases(molecules: PackedMolecules, workers: Iterable[int], batch_sizes: Iterable[int]) -> Iterator[Case]:
+    """PyG's DataLoader over a list of `Data`."""
     from torch_geometric.loader import DataLoader
 
-    data, rows = molecules[: 8 * BATCH_SIZES[0]].to_pyg(), []
-    for batch_size in BATCH_SIZES:
+    data: list[Any] = []
+
+    def read(size: int, number: int) -> float:
+        if not data:
+            data.extend(molecules[:32_768].to_pyg())
+        loader = DataLoader(data, batch_size=size, shuffle=True, num_workers=number, persistent_workers=number > 0)
+        return read_microseconds(loader, size, 1)
+
+    for size in batch_sizes:
         for number in workers:
-            loader = DataLoader(data, batch_size=batch_size, shuffle=True, num_workers=number, persistent_workers=number > 0)
             where = f"{number} workers" if number else "main process"
-            rows.append(Row(f"PyG DataLoader, {where}", batch_size, microseconds(loader, batch_size, 1)))
-    return rows
+            yield f"PyG DataLoader, {where}", size, partial(read, size, number)
 
 
-def cpu_rows(molecules: PackedMolecules, epochs: int = 9) -> list[Row]:
+def _cpu_cases(molecules: PackedMolecules, batch_sizes: Iterable[int], epochs: int) -> Iterator[Case]:
     """The packed loader on the CPU, one thread gathering."""
-    return [Row("packed, CPU, 1 thread", size, microseconds(PackedLoader(molecules, size), size, epochs)) for size in BATCH_SIZES]
+    for size in batch_sizes:
+        yield "packed, CPU, 1 thread", size, partial(_read_packed, molecules, size, epochs)
 
 
-def cuda_rows(molecules: PackedMolecules, num_threads: int = 8, epochs: int = 9) -> list[Row]:
+def _cuda_cases(molecules: PackedMolecules, batch_sizes: Iterable[int], epochs: int, num_threads: int = 8) -> Iterator[Case]:
     """The packed loader on the current GPU: one fill, whole epochs, and what a step pays for its batch."""
-    rows = []
-    for size in BATCH_SIZES:
+    for size in batch_sizes:
         resident = PackedLoader(molecules, size, device="cuda", resident=True)
-        rows.append(Row("packed, GPU resident, one fill", size, _fill_microseconds(resident)))
-        rows.append(Row("packed, GPU resident, reading alone", size, microseconds(resident, size, epochs)))
-        rows.append(Row("packed, GPU resident, added to a step of 0.2 ms", size, _added_microseconds(resident)))
-        host = PackedLoader(molecules, size, device="cuda", resident=False, num_threads=num_threads)
-        rows.append(Row(f"packed, host memory, {num_threads} threads", size, microseconds(host, size, epochs)))
-    return rows
+        yield "packed, GPU resident, one fill", size, partial(_fill_microseconds, resident)
+        yield "packed, GPU resident, reading alone", size, partial(read_microseconds, resident, size, epochs)
+        yield "packed, GPU resident, added to a step of 0.2 ms", size, partial(_added_microseconds, resident)
+        host = {"device": "cuda", "resident": False, "num_threads": num_threads}
+        yield f"packed, host memory, {num_threads} threads", size, partial(_read_packed, molecules, size, epochs, **host)
+
+
+def _read_packed(molecules: PackedMolecules, size: int, epochs: int, **options: Any) -> float:
+    return read_microseconds(PackedLoader(molecules, size, **options), size, epochs)
 
 
 def _fill_microseconds(loader: PackedLoader, repeats: int = 20) -> float:
@@ -112,7 +139,7 @@ def _added_microseconds(loader: PackedLoader, repeats: int = 15) -> float:
         for _ in range(len(loader)):
             graph.replay()
 
-    times = medians(interleaved({"fresh": fresh, "same": same}, DEVICE, repeats))
+    times = medians(interleaved({"fresh": fresh, "same": same}, work.device, repeats))
     return (times["fresh"] - times["same"]) / len(loader) * 1e3
 
 

@@ -1,4 +1,4 @@
-"""The one way of timing: medians of interleaved repeats after a warm-up."""
+"""The one way of timing: medians of interleaved repeats after a warm-up; and of counting kernels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
+from torch.profiler import ProfilerActivity, profile
+
+from molgcn.training.launches import is_kernel
 
 
 def interleaved(calls: Mapping[str, Callable[[], object]], device: torch.device, repeats: int, warm_up: int = 2) -> dict[str, list[float]]:
@@ -39,3 +42,14 @@ def synchronize(device: torch.device) -> None:
 def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
     """The median of each call's times."""
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def count_kernels(call: Callable[[], object], device: torch.device) -> int | None:
+    """Kernels that one call launches on a GPU, as PyTorch's profiler sees them, those of a CUDA graph included; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    synchronize(device)
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+        call()
+        synchronize(device)
+    return sum(is_kernel(event) for event in profiler.events())

@@ -1,28 +1,27 @@
-"""Forward, and forward with backward, of the same model by every candidate over a grid of depths and batch sizes."""
+"""Forward, backward and the whole step of the same model by every candidate over a grid of depths and batch sizes."""
 
 from __future__ import annotations
 
-import csv
 import gc
-import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.benchmark.candidates import Model, build
-from molgcn.benchmark.machine import machine
-from molgcn.benchmark.measure import interleaved, medians
+from molgcn.benchmark.candidates import Candidate, build, twin
+from molgcn.benchmark.measure import count_kernels, interleaved, medians
+from molgcn.benchmark.results import Row, Table
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import GCN
 
 OUTPUT_BOUND, GRADIENT_BOUND = 1e-5, 5e-5  # relative L2 against float64
-PASSES = ("forward", "forward_backward")
+WORKS = ("forward", "training_forward", "backward", "forward_backward", "step")
+KEY = ("dataset", "device", "work", "num_layers", "batch_size", "hidden_channels", "norm")
+_PARTS = ("training_forward", "forward_backward")  # backward is their difference
 
 
 @dataclass(frozen=True)
@@ -34,170 +33,180 @@ class Grid:
         num_layers: depths L.
         batch_sizes: molecules a batch B.
         hidden_channels: width H.
-        candidates: names of :data:`molgcn.benchmark.candidates.CANDIDATES`, fused first.
+        norm: None, batch or layer.
+        candidates: names of :data:`molgcn.benchmark.candidates.CANDIDATES`.
+        works: of :data:`WORKS`: forward (without gradients, eval mode), training_forward, backward (forward_backward less
+            training_forward), forward_backward (MSE loss included), step (with Adam).
         repeats: timed calls of each candidate.
+        warm_up: calls before them.
     """
 
     device: str = "cpu"
     num_layers: tuple[int, ...] = (4, 12, 28)
     batch_sizes: tuple[int, ...] = (128, 512, 4096)
     hidden_channels: int = 32
+    norm: str | None = None
     candidates: tuple[str, ...] = ("fused", "pyg", "pyg_hoisted", "pyg_compiled")
+    works: tuple[str, ...] = WORKS
     repeats: int = 15
+    warm_up: int = 2
+
+    def keys(self, dataset: str) -> Iterator[Row]:
+        """The key columns of every row, smallest first."""
+        for num_layers in self.num_layers:
+            for batch_size in self.batch_sizes:
+                for work in self.works:
+                    values = (dataset, self.device, work, num_layers, batch_size, self.hidden_channels, self.norm)
+                    yield dict(zip(KEY, values, strict=True))
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: medians in milliseconds, and what they mean.
+def measure(molecules: PackedMolecules, dataset: str, grid: Grid, table: Table, peak: float = 0.0) -> Iterator[Row]:
+    """Measures what `table` lacks of the grid, adds each row to it and yields it.
 
-    Attributes:
-        device: cpu or cuda.
-        work: forward (without gradients) or forward_backward (loss included).
-        num_layers: L.
-        batch_size: B.
-        hidden_channels: H.
-        milliseconds: by candidate.
-        against_pyg: how many times faster fused is than PyG as written.
-        against_best: than the fastest of PyG's variants.
-        gflops: of fused, counting 2 N H^2 + 2 E H a layer forward and three times that with backward.
-        peak: `gflops` as a fraction of the multiply-add peak measured in the same run; 0 where that is not measured.
-    """
+    A row has, beside its key, `<candidate>_ms` (medians), on a GPU `<candidate>_launches`, `against_pyg` (how many times faster the fastest
+    of ours is than PyG as written), `against_best` (than the fastest of PyG's variants), `gflops` (of ours, counting 2 N H^2 + 2 E H a
+    layer forward and three times that with backward) and `peak` (`gflops` as a fraction of the multiply-add peak of the same run).
 
-    device: str
-    work: str
-    num_layers: int
-    batch_size: int
-    hidden_channels: int
-    milliseconds: dict[str, float] = field(default_factory=dict)
-    against_pyg: float = 0.0
-    against_best: float = 0.0
-    gflops: float = 0.0
-    peak: float = 0.0
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What distinguishes one row from another."""
-        return tuple(str(value) for value in (self.device, self.work, self.num_layers, self.batch_size, self.hidden_channels))
-
-
-def run(molecules: PackedMolecules, grid: Grid, output: Path) -> list[Row]:
-    """Measures the grid; each row is appended to `output` (CSV) when it is there, rows that are there already are not measured again.
-
-    Beside it, `output` with the suffix .json holds the machine and all rows of this call.
+    Args:
+        molecules: the first B of them are the batch, repeated where there are fewer.
+        dataset: their name.
+        grid: what to measure.
+        table: with the key columns :data:`KEY`.
+        peak: GFLOP/s of the machine; 0 where that is not known.
 
     Raises:
         UserError: when a candidate's numbers are wrong.
     """
     device = torch.device(grid.device)
-    facts = machine(device) | {"molecules": len(molecules)}
-    done, rows = _keys(output), []
-    output.parent.mkdir(parents=True, exist_ok=True)
-    for row in measure(molecules, grid, device, float(facts.get("fma_peak_gflops", 0)), done):
-        _append(output, row, grid.candidates)
-        rows.append(row)
-        output.with_suffix(".json").write_text(json.dumps({"machine": facts, "rows": [asdict(each) for each in rows]}, indent=1) + "\n")
-    return rows
-
-
-def measure(molecules: PackedMolecules, grid: Grid, device: torch.device, peak: float, done: set[tuple[str, ...]]) -> Iterator[Row]:
-    """Rows of the grid, smallest first."""
     for num_layers in grid.num_layers:
         for batch_size in grid.batch_sizes:
-            keys = [Row(grid.device, work, num_layers, batch_size, grid.hidden_channels) for work in PASSES]
-            if all(key.key in done for key in keys):
+            size = {"num_layers": num_layers, "batch_size": batch_size}
+            missing = [key for key in grid.keys(dataset) if size.items() <= key.items() and table.find(**key) is None]
+            if not missing:
                 continue
-            batch = molecules.batch(torch.arange(batch_size).numpy() % len(molecules), device)
-            batch.targets = torch.zeros(batch_size, 1, device=device)
-            torch.manual_seed(0)
-            model = GCN(molecules.num_features, grid.hidden_channels, num_layers, 1, backend="pyg").to(device)
-            built = {name: build(name, model) for name in grid.candidates}
-            check(built, model, molecules.batch(slice(0, min(batch_size, 128)), device))
-            inputs = {name: convert(batch) for name, (_, convert, _) in built.items()}
-            flops = num_layers * (2 * batch.num_nodes * grid.hidden_channels**2 + 2 * batch.num_edges * grid.hidden_channels)
-            for key in keys:
-                if key.key in done:
-                    continue
-                calls = {
-                    name: _call(key.work, module.to(device), model, inputs[name], batch.targets)
-                    for name, (module, _, model) in built.items()
-                }
-                times = medians(interleaved(calls, device, grid.repeats))
-                yield _row(key, times, flops * (3 if key.work == "forward_backward" else 1), peak)
+            bench = _Bench(molecules, grid, device, num_layers, batch_size)
+            for key in missing:
+                times, launches = bench.times(key["work"])
+                yield table.add({**key, **_figures(times, bench.flops(key["work"]), peak), **launches})
+            del bench
             torch.compiler.reset()
             gc.collect()
 
 
-def _call(work: str, module: nn.Module, model: Model, batch: Any, targets: Tensor) -> Callable[[], object]:
+class _Bench:
+    """All candidates, checked, on one batch."""
+
+    def __init__(self, molecules: PackedMolecules, grid: Grid, device: torch.device, num_layers: int, batch_size: int) -> None:
+        self.grid, self.device, self.num_layers = grid, device, num_layers
+        self.batch = molecules.batch(torch.arange(batch_size).numpy() % len(molecules), device)
+        self.batch.targets = torch.zeros(batch_size, 1, device=device)
+        torch.manual_seed(0)
+        model = GCN(molecules.num_features, grid.hidden_channels, num_layers, 1, backend="pyg", norm=grid.norm)  # type: ignore[arg-type]
+        self.candidates = [build(name, model, device) for name in grid.candidates]
+        sample = molecules.batch(torch.arange(min(batch_size, 128)).numpy() % len(molecules), device)
+        for candidate in self.candidates:
+            check(candidate, model, sample)
+        self.inputs = {one.name: one.convert(self.batch) for one in self.candidates}
+        self.measured: dict[str, tuple[dict[str, float], Row]] = {}
+
+    def times(self, work: str) -> tuple[dict[str, float], Row]:
+        """Milliseconds by candidate, and the columns of their launches."""
+        if work == "backward":
+            forward, both = (self.times(part) for part in _PARTS)
+            times = {name: max(both[0][name] - forward[0][name], 0.0) for name in both[0]}
+            return times, {name: both[1][name] - forward[1][name] for name in both[1]}
+        if work not in self.measured:
+            for candidate in self.candidates:
+                candidate.module.train(work != "forward")
+            calls = {one.name: one.prepare(_call(work, one, self.inputs[one.name], self.batch.targets)) for one in self.candidates}
+            times = medians(interleaved(calls, self.device, self.grid.repeats, self.grid.warm_up))
+            counts = {f"{name}_launches": count_kernels(call, self.device) for name, call in calls.items()}
+            self.measured[work] = times, {name: count for name, count in counts.items() if count is not None}
+        return self.measured[work]
+
+    def flops(self, work: str) -> float:
+        """Of the convolutions."""
+        width = self.grid.hidden_channels
+        forward = self.num_layers * (2 * self.batch.num_nodes * width**2 + 2 * self.batch.num_edges * width)
+        return forward * {"forward": 1, "training_forward": 1, "backward": 2}.get(work, 3)
+
+
+def _call(work: str, candidate: Candidate, inputs: Any, targets: Tensor) -> Callable[[], object]:
     def forward() -> Tensor:
         with torch.no_grad():
-            return model(batch)
+            return candidate.model(inputs)
+
+    def training_forward() -> None:
+        candidate.model(inputs)
 
     def forward_backward() -> None:
-        module.zero_grad()
-        F.mse_loss(model(batch), targets).backward()
+        candidate.module.zero_grad()
+        F.mse_loss(candidate.model(inputs), targets).backward()
 
-    return forward if work == "forward" else forward_backward
+    if work != "step":
+        return {"forward": forward, "training_forward": training_forward, "forward_backward": forward_backward}[work]
+    # a rate of zero: the weights stay what they were, the work is the same
+    optimizer = torch.optim.Adam(candidate.module.parameters(), lr=0.0, fused=True, capturable=targets.device.type == "cuda")
 
+    def step() -> None:
+        forward_backward()
+        optimizer.step()
 
-def _row(key: Row, times: dict[str, float], flops: float, peak: float) -> Row:
-    fused = times["fused"]
-    others = [time for name, time in times.items() if name != "fused"]
-    gflops = flops / fused / 1e6
-    return replace(
-        key,
-        milliseconds={name: round(time, 4) for name, time in times.items()},
-        against_pyg=round(times["pyg"] / fused, 2) if "pyg" in times else 0.0,
-        against_best=round(min(others) / fused, 2) if others else 0.0,
-        gflops=round(gflops, 1),
-        peak=round(gflops / peak, 3) if peak else 0.0,
-    )
+    return step
 
 
-def check(built: dict[str, tuple[nn.Module, Callable, Model]], model: GCN, batch: GraphBatch) -> None:
-    """Outputs and gradients of every candidate against PyG in float64.
+def _figures(times: dict[str, float], flops: float, peak: float) -> Row:
+    ours = [time for name, time in times.items() if name.startswith("fused")]
+    others = [time for name, time in times.items() if not name.startswith("fused")]
+    row: Row = {"against_pyg": None, "against_best": None, "gflops": None, "peak": None}
+    if ours and min(ours) > 0:
+        gflops = flops / min(ours) / 1e6
+        row["against_pyg"] = round(times["pyg"] / min(ours), 2) if "pyg" in times else None
+        row["against_best"] = round(min(others) / min(ours), 2) if others else None
+        row |= {"gflops": round(gflops, 1), "peak": round(gflops / peak, 3) if peak else None}
+    return row | {f"{name}_ms": round(time, 4) for name, time in times.items()}
+
+
+def check(candidate: Candidate, model: GCN, batch: GraphBatch) -> None:
+    """Outputs and gradients of a candidate, in training mode, against PyG in float64.
+
+    A captured candidate is checked after a replay; a compiled one as the module that it compiles.
 
     Raises:
         UserError: naming the candidate whose error is beyond float32 accuracy.
     """
-    double = GCN(model.in_channels, model.hidden_channels, model.num_layers, model.out_channels, backend="pyg").double().to(batch.x.device)
-    double.load_state_dict(model.state_dict())
+    double = twin(model, "pyg").double().to(batch.x.device)
     batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, torch.zeros(batch.num_graphs, 1, device=batch.x.device))
-    exact = GraphBatch(batch.x.double(), batch.ptr, batch.rowptr, batch.col, batch.targets)
-    expected = double(exact)
+    expected = double(GraphBatch(batch.x.double(), batch.ptr, batch.rowptr, batch.col, batch.targets))
     expected.sum().backward()
-    for name, (module, convert, _) in built.items():
-        actual = module.to(batch.x.device)(convert(batch))  # a compiled candidate is checked as the module that it compiles
-        module.zero_grad()
-        actual.sum().backward()
-        errors = [_error(actual, expected)]
-        errors += [_error(p.grad, q.grad) for p, q in zip(module.parameters(), double.parameters(), strict=True)]
-        if errors[0] > OUTPUT_BOUND or max(errors[1:]) > GRADIENT_BOUND:
-            raise UserError(
-                f"{name} is wrong: relative error {errors[0]:.1e} of outputs, {max(errors[1:]):.1e} of gradients against float64."
-            )
+    inputs, outputs = candidate.convert(batch), []
+    candidate.module.train()
+
+    def both() -> None:
+        candidate.module.zero_grad()
+        outputs.append(candidate.module(inputs))
+        outputs[-1].sum().backward()
+
+    both()
+    if candidate.name == "fused_captured":
+        replay = candidate.prepare(both)
+        for result in [outputs[-1], *(parameter.grad for parameter in candidate.module.parameters())]:
+            result.detach().fill_(float("nan"))
+        replay()
+    output_error = _error(outputs[-1], expected)
+    pairs = zip(candidate.module.parameters(), double.named_parameters(), strict=True)
+    gradients = max(_error(mine.grad, exact.grad) for mine, (name, exact) in pairs if name not in _without_effect(double))
+    if not (output_error <= OUTPUT_BOUND and gradients <= GRADIENT_BOUND):
+        raise UserError(
+            f"{candidate.name} is wrong: relative error {output_error:.1e} of outputs, {gradients:.1e} of gradients against float64."
+        )
+
+
+def _without_effect(model: GCN) -> set[str]:
+    """Biases that a batch norm takes out again: their gradient is zero but for rounding, and has no relative error."""
+    return {f"convs.{index}.bias" for index in range(len(model.norms))} if model.norm == "batch" else set()
 
 
 def _error(actual: Tensor | None, expected: Tensor | None) -> float:
     assert actual is not None and expected is not None
     return ((actual.double() - expected).norm() / expected.norm()).item()
-
-
-def _keys(output: Path) -> set[tuple[str, ...]]:
-    if not output.exists():
-        return set()
-    with output.open(newline="") as file:
-        return {
-            tuple(row[name] for name in ("device", "work", "num_layers", "batch_size", "hidden_channels")) for row in csv.DictReader(file)
-        }
-
-
-def _append(output: Path, row: Row, candidates: Iterable[str]) -> None:
-    values = asdict(row)
-    times = values.pop("milliseconds")
-    flat = values | {f"{name}_ms": times.get(name, "") for name in candidates}
-    new = not output.exists()
-    with output.open("a", newline="") as file:
-        writer = csv.DictWriter(file, flat)
-        if new:
-            writer.writeheader()
-        writer.writerow(flat)

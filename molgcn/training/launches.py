@@ -37,11 +37,12 @@ class KernelLaunches(Callback):
         if self._profiler is not None:
             torch.cuda.synchronize(pl_module.device)
             self._profiler.stop()
-            self.count = sum(_is_kernel(event) for event in self._profiler.events())
+            self.count = sum(is_kernel(event) for event in self._profiler.events())
             self._profiler = None
         if self.count is None and pl_module.captured is not None:
             self.count = pl_module.captured.num_kernels
 
 
-def _is_kernel(event: Any) -> bool:
+def is_kernel(event: Any) -> bool:
+    """Whether an event of PyTorch's profiler is a kernel on a GPU; copies and fills are not."""
     return event.device_type == DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))

@@ -51,7 +51,7 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
     Raises:
         UserError: for every mistake in the configuration or its data.
     """
-    _quieten()
+    quieten()
     seed_everything(config.seed, workers=True, verbose=False)
     backend = resolve_backend(config.backend.name, config.model.hidden_channels).name
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed)
@@ -88,7 +88,7 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
     return result
 
 
-def _quieten() -> None:
+def quieten() -> None:
     """Leaves out what Lightning says about itself; its warnings stay, but for those about choices that are made here."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)

@@ -1,0 +1,26 @@
+"""`python -m molgcn.benchmark`: compares the backends on this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from molgcn.cli import run_app
+
+
+def main() -> None:
+    """Entry point of `python -m molgcn.benchmark`."""
+    run_app("benchmark", _job)
+
+
+def _job(config: Any) -> None:
+    from molgcn.benchmark.compare import compare
+    from molgcn.benchmark.config import BenchmarkConfig
+    from molgcn.config import parse
+
+    compare(parse(BenchmarkConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()

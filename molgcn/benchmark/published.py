@@ -1,0 +1,116 @@
+"""The protocol of the SmallGraphGCN study, and what it reports.
+
+20 warm-up iterations, 50 timed ones, three repeats of which the median counts; every iteration starts with the batch in the host's memory,
+so that moving it is part of what is timed. Here every repeat is timed on both sides in turn.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+
+import torch
+
+from molgcn.benchmark.candidates import Candidate, build
+from molgcn.benchmark.measure import synchronize
+from molgcn.benchmark.results import Row, Table
+from molgcn.benchmark.steps import Grid, check
+from molgcn.data import GraphBatch, PackedMolecules
+from molgcn.nn import GCN
+
+KEY = ("dataset", "device", "num_layers", "batch_size", "hidden_channels", "norm")
+WORKS = ("forward", "backward", "training")
+# How many times faster than PyG (RTX 4070): lowest and highest of the nine configurations, and at B = 4,096, L = 28.
+STUDY = {
+    "qm9": {"forward": (2.36, 3.13, 3.13), "backward": (0.65, 0.71, 0.69), "training": (1.06, 1.30, 1.30)},
+    "zinc": {"forward": (2.31, 2.73, 2.73), "backward": (0.65, 0.68, 0.67), "training": (1.05, 1.17, 1.17)},
+}
+_CANDIDATES = ("fused", "pyg")
+
+
+def study_factor(dataset: str, work: str, num_layers: int, batch_size: int) -> str:
+    """What the study reports: one number where it is known for this configuration, else the range over its grid, "" outside of it.
+
+    Molecules that are not ZINC's are put beside QM9's.
+    """
+    low, high, best = STUDY["zinc" if "zinc" in dataset.lower() else "qm9"][work]
+    if num_layers not in (12, 20, 28) or batch_size not in (4096, 8192, 16384):
+        return ""
+    return f"{best:.2f}" if (num_layers, batch_size) == (28, 4096) else f"{low:.2f}-{high:.2f}"
+
+
+def measure(
+    molecules: PackedMolecules, dataset: str, grid: Grid, table: Table, warm_up: int = 20, iterations: int = 50, repeats: int = 3
+) -> Iterator[Row]:
+    """Measures what `table` lacks of the grid, adds each row to it and yields it.
+
+    A row has, for forward, backward and training (both), `<work>_fused_ms`, `<work>_pyg_ms` and `<work>_factor`.
+
+    Args:
+        molecules: the first B of them are the batch.
+        dataset: their name.
+        grid: depths, batch sizes, width and norm.
+        table: with the key columns :data:`KEY`.
+        warm_up: iterations before the timed ones.
+        iterations: timed ones of a repeat; their mean is its time.
+        repeats: their median counts.
+
+    Raises:
+        UserError: when a side's numbers are wrong.
+    """
+    device = torch.device(grid.device)
+    for num_layers in grid.num_layers:
+        for batch_size in grid.batch_sizes:
+            key = dict(zip(KEY, (dataset, grid.device, num_layers, batch_size, grid.hidden_channels, grid.norm), strict=True))
+            if table.find(**key) is not None:
+                continue
+            torch.manual_seed(0)
+            model = GCN(molecules.num_features, grid.hidden_channels, num_layers, 1, norm=grid.norm, backend="pyg")  # type: ignore[arg-type]
+            candidates = [build(name, model, device) for name in _CANDIDATES]
+            batch = molecules.batch(torch.arange(batch_size).numpy() % len(molecules))
+            sides = []
+            for candidate in candidates:
+                check(candidate, model, molecules.batch(torch.arange(min(batch_size, 128)).numpy() % len(molecules), device))
+                sides.append(_Side(candidate, batch, device))
+            times = {name: [] for name in _CANDIDATES}  # type: dict[str, list[tuple[float, float]]]
+            for _ in range(repeats):
+                for side in sides:
+                    times[side.candidate.name].append(side.repeat(warm_up, iterations))
+            yield table.add({**key, **_figures(times)})
+
+
+class _Side:
+    """One candidate with the batch in the host's memory."""
+
+    def __init__(self, candidate: Candidate, batch: GraphBatch, device: torch.device) -> None:
+        self.candidate, self.device = candidate, device
+        self.inputs = candidate.convert(batch)
+        self.optimized = list(candidate.module.parameters())
+
+    def repeat(self, warm_up: int, iterations: int) -> tuple[float, float]:
+        """Mean milliseconds of the forward pass, data movement included, and of the backward pass."""
+        forward = backward = 0.0
+        for iteration in range(warm_up + iterations):
+            for parameter in self.optimized:
+                parameter.grad = None
+            synchronize(self.device)
+            start = time.perf_counter()
+            loss = self.candidate.model(self.inputs.to(self.device)).square().mean()
+            synchronize(self.device)
+            middle = time.perf_counter()
+            loss.backward()
+            synchronize(self.device)
+            if iteration >= warm_up:
+                forward += middle - start
+                backward += time.perf_counter() - middle
+        return forward / iterations * 1e3, backward / iterations * 1e3
+
+
+def _figures(times: dict[str, list[tuple[float, float]]]) -> Row:
+    row: Row = {}
+    for index, work in enumerate(WORKS):
+        found = {name: statistics.median(sum(one) if work == "training" else one[index] for one in both) for name, both in times.items()}
+        row |= {f"{work}_{name}_ms": round(value, 4) for name, value in found.items()}
+        row[f"{work}_factor"] = round(found["pyg"] / found["fused"], 2)
+    return row

@@ -1,0 +1,150 @@
+"""Where measurements go: CSV tables that grow row by row, one folder a machine."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from molgcn.errors import UserError
+
+Row = dict[str, Any]
+_SAME = ("cpu", "gpu", "threads", "torch", "torch-geometric", "molgcn")  # facts in which all rows of a folder agree
+
+
+class Table:
+    """Rows of a CSV file, each known by its key columns. A row is written when it is measured; rows that are there are kept.
+
+    Args:
+        path: the file, made with the first row; None keeps the rows in memory only.
+        key: names of the columns that distinguish one row from another.
+
+    Raises:
+        UserError: when the file lacks a key column.
+    """
+
+    def __init__(self, path: Path | None, key: Sequence[str]) -> None:
+        self.path = path
+        self.key = tuple(key)
+        self.rows: list[Row] = []
+        self._columns: list[str] = []
+        if path is not None and path.exists():
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        with path.open(newline="") as file:
+            reader = csv.DictReader(file)
+            self._columns = list(reader.fieldnames or [])
+            missing = [name for name in self.key if name not in self._columns]
+            if missing:
+                raise UserError(
+                    f"{path} has no column {', '.join(missing)}: it is no table of this benchmark, or of an older version. Give another "
+                    "output=, or move the file away."
+                )
+            found = list(reader)
+        whole = [row for row in found if None not in row and None not in row.values()]
+        self.rows = [{name: _value(text) for name, text in row.items()} for row in whole]
+        if len(whole) < len(found):  # a call was killed while it wrote
+            self._write(path)
+
+    def find(self, **key: Any) -> Row | None:
+        """The row of these key columns."""
+        wanted = [_text(key[name]) for name in self.key]
+        return next((row for row in self.rows if [_text(row[name]) for name in self.key] == wanted), None)
+
+    def add(self, row: Row) -> Row:
+        """Appends a row; one of the same key is replaced."""
+        before = self.find(**{name: row[name] for name in self.key})
+        if before is not None:
+            self.rows.remove(before)
+        self.rows.append(row)
+        new = [name for name in row if name not in self._columns]
+        self._columns += new
+        if self.path is None:
+            return row
+        if new or before is not None:
+            self._write(self.path)
+        else:
+            with self.path.open("a", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerow(self._cells(row))
+        return row
+
+    def _write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}")
+        with temporary.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(self._columns)
+            writer.writerows(self._cells(row) for row in self.rows)
+        temporary.replace(path)
+
+    def _cells(self, row: Mapping[str, Any]) -> list[str]:
+        return [_text(row.get(name)) for name in self._columns]
+
+
+class Results:
+    """A folder of tables that were measured on one machine with one set of versions.
+
+    Args:
+        folder: where the files are or will be.
+        facts: the machine, see :func:`molgcn.benchmark.machine.machine`.
+
+    Raises:
+        UserError: when the folder holds measurements of another machine or version.
+    """
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.facts = dict(facts)
+        self.tables: dict[str, Table] = {}
+        before = read_facts(folder)
+        for name in _SAME if before else ():
+            if before.get(name) != self.facts.get(name):
+                raise UserError(
+                    f"output={folder} holds measurements with {name} {before.get(name)}; here it is {self.facts.get(name)}, and rows of "
+                    "both cannot be compared. Give another folder with output=."
+                )
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def table(self, name: str, key: Sequence[str]) -> Table:
+        """The table in `<name>.csv`."""
+        if name not in self.tables:
+            self.tables[name] = Table(self.folder / f"{name}.csv", key)
+        return self.tables[name]
+
+    def save(self) -> None:
+        """Writes `results.json`: machine, versions and all rows."""
+        write_json(self.folder / "results.json", self.facts, {name: table.rows for name, table in self.tables.items()})
+
+
+def write_json(path: Path, facts: Mapping[str, Any], tables: Mapping[str, Iterable[Row]]) -> None:
+    """The machine and the tables' rows as JSON, complete or not at all."""
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(json.dumps({"machine": dict(facts), **tables}, indent=1) + "\n")
+    temporary.replace(path)
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The machine that a folder's rows were measured on; nothing where there are none."""
+    path = folder / "results.json"
+    if not path.exists():
+        return {}
+    try:
+        return dict(json.loads(path.read_text())["machine"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not a result of this benchmark ({error}). Give another folder with output=.") from error
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text or None
