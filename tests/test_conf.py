@@ -11,6 +11,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from molgcn.benchmark.config import BenchmarkConfig
 from molgcn.config import CallbacksConfig, Config, LoggerConfig, ModelConfig, TrainingConfig, parse
 from molgcn.data.config import DatasetConfig
 from molgcn.evaluate import EvaluateConfig
@@ -23,7 +24,7 @@ from molgcn.training.train import train
 
 CONF = resource("conf")
 FILES = sorted(CONF.rglob("*.yaml"))
-DATACLASSES = {"train": Config, "predict": PredictConfig, "evaluate": EvaluateConfig}
+DATACLASSES = {"train": Config, "predict": PredictConfig, "evaluate": EvaluateConfig, "benchmark": BenchmarkConfig}
 TINY = ["model.hidden_channels=8", "model.num_layers=3", "trainer.max_epochs=1", "trainer.accelerator=cpu", "logger=csv"]
 BUILTIN = ["dataset=builtin", "dataset.subset=200", "dataset.features=qm9", "dataset.targets=[logp]"]
 
@@ -69,9 +70,12 @@ def test_every_group_belongs_to_a_command():
     assert {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra"} == used
 
 
-@pytest.mark.parametrize("name", ["predict", "evaluate"])
+@pytest.mark.parametrize("name", ["predict", "evaluate", "benchmark"])
 def test_defaults_are_those_of_the_code(name):
-    assert asdict(parse(DATACLASSES[name], values(name, []))) == asdict(DATACLASSES[name]())
+    composed, own = (asdict(config) for config in (parse(DATACLASSES[name], values(name, [])), DATACLASSES[name]()))
+    if name == "benchmark":  # its data set is a group, checked below
+        assert composed.pop("dataset")["name"] == own.pop("dataset")["name"]
+    assert composed == own
 
 
 @pytest.mark.parametrize(
@@ -129,6 +133,7 @@ def test_every_key_has_a_comment(path):
         (None, ["python train.py dataset=qm9", "--multirun", "resume=last", "predictions_test.csv", "Quote a value"]),
         ("molgcn.predict", ["python -m molgcn.predict ckpt_path=", "dataset.on_error=skip", "output: predictions.csv"]),
         ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt_path=", "metrics.json", "split_file: null"]),
+        ("molgcn.benchmark", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
     ],
 )
 def test_help_is_worth_reading(run_cli, tmp_path, module, mentions):
@@ -145,7 +150,7 @@ def test_help_is_worth_reading(run_cli, tmp_path, module, mentions):
 
 
 def test_the_examples_of_the_help_page_compose():
-    for name in ("default", "predict", "evaluate"):
+    for name in ("default", "predict", "evaluate", "benchmark"):
         text = yaml.safe_load((CONF / "hydra" / f"{name}.yaml").read_text())["help"]["template"]
         commands = re.findall(r"python (train\.py|-m molgcn\.\w+)((?: +[\w.]+=\S+| --multirun)+)", text)
         assert commands

@@ -36,6 +36,8 @@ def compare(config: BenchmarkConfig, console: Console | None = None) -> Results:
     console = console or Console()
     facts = machine(config.torch_device)
     results = Results(_folder(config.output), facts)
+    for name, measured in _TABLES.items():  # what earlier calls measured is shown too
+        results.table(name, measured.KEY)
     results.save()
     dataset = load_once(config.dataset)
     if config.dataset.name == "builtin":
@@ -115,6 +117,7 @@ def _learning(config: BenchmarkConfig, molecules: PackedMolecules, label: str, r
     return learning.measure(values, label, table, chosen.epochs, chosen.seeds, config.epochs.workers)
 
 
+_TABLES = {"steps": steps, "published": published, "loaders": loaders, "epochs": epochs, "learning": learning}
 _PARTS = {"steps": _steps, "published": _published, "loaders": _loaders, "epochs": _epochs, "learning": _learning}
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from lightning.pytorch.loggers import Logger
 
 from molgcn.config import Config
 from molgcn.errors import UserError
+from molgcn.nn.backend import resolve_backend
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.wandb_logger import Wandb
 
@@ -20,7 +22,9 @@ def build_loggers(config: Config, folder: Path, targets: list[str]) -> list[Logg
     """
     loggers: list[Logger] = [MetricsCSV(folder / "metrics.csv", targets)]
     if config.logger.name == "wandb":
-        loggers.append(Wandb(folder, config.logger, config.to_dict()))
+        resolved = resolve_backend(config.backend.name).name
+        # the dashboard compares backends: "auto" would say nothing there
+        loggers.append(Wandb(folder, config.logger, replace(config, backend=replace(config.backend, name=resolved)).to_dict()))
     if config.logger.name == "tensorboard":
         try:
             import tensorboard  # noqa: F401

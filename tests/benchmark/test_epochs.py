@@ -1,12 +1,45 @@
-from molgcn.benchmark.epochs import compare
+import pytest
+
+from molgcn.benchmark import epochs
+from molgcn.benchmark.epochs import KEY, PAIRS, EpochClock, measure
+from molgcn.benchmark.results import Table
 
 TINY = {
-    "dataset": {"name": "builtin", "targets": ["logp"], "subset": 200, "features": "zinc"},
-    "model": {"hidden_channels": 8, "num_layers": 2},
+    "dataset": {"name": "builtin", "targets": ["logp"], "subset": 200, "features": "zinc", "batch_size": 64},
+    "model": {"hidden_channels": 8, "num_layers": 2, "norm": None},
+    "trainer": {"accelerator": "cpu"},
 }
 
 
-def test_one_row_a_backend_with_all_its_epochs():
-    rows = compare([TINY], [("fused", "packed"), ("pyg", "pyg")], epochs=2, warm_up=1, rounds=2)
-    assert [(row.backend, row.loader) for row in rows] == [("fused", "packed"), ("pyg", "pyg")]
-    assert all(row.molecules == 160 and 0 < row.seconds < 60 and row.rate > 1 for row in rows)
+def test_one_row_a_backend_and_loader_with_everything_measured(tmp_path):
+    path = tmp_path / "epochs.csv"
+    rows = list(measure([TINY], [PAIRS[0], PAIRS[2]], "builtin", Table(path, KEY), epochs=2, warm_up=1, rounds=2))
+    assert [(row["backend"], row["loader"]) for row in rows] == [("fused", "packed"), ("pyg", "pyg")]
+    for row in rows:
+        assert row["molecules"] == 160 and 0 < row["epoch_ms"] < 60_000
+        assert row["step_ms"] == pytest.approx(row["epoch_ms"] / 3, rel=1e-3)  # 160 molecules in batches of 64
+        assert row["molecules_per_second"] == pytest.approx(160e3 / row["epoch_ms"], rel=1e-2)
+        assert 0 <= row["data_wait"] <= 1 and row["memory_mb"] > 10
+        assert row["validation_ms"] > 0 and row["checkpoint_ms"] > 0 and row["start_up_s"] > 0
+    again = list(measure([TINY], PAIRS, "builtin", Table(path, KEY), epochs=1, warm_up=0))
+    assert [(row["backend"], row["loader"]) for row in again] == [("pyg", "packed")]
+
+
+def test_the_median_round_counts(monkeypatch):
+    times = iter([5.0, 1.0, 3.0])
+    monkeypatch.setattr(epochs, "_run", lambda *arguments: {"epoch_ms": next(times)})
+    (row,) = measure([TINY], [PAIRS[0]], "builtin", Table(None, KEY), rounds=3)
+    assert row["epoch_ms"] == 3.0
+
+
+def test_workers_are_those_of_pyg_s_loader(monkeypatch):
+    seen = []
+    monkeypatch.setattr(epochs, "_run", lambda values, *rest: seen.append(values["loader"]) or {"epoch_ms": 1.0})
+    rows = list(measure([TINY], PAIRS, "builtin", Table(None, KEY), workers=3))
+    assert [loader["num_workers"] for loader in seen] == [row["workers"] for row in rows] == [0, 0, 3]
+
+
+def test_epochs_last_from_one_start_to_the_next():
+    clock = EpochClock()
+    clock.starts = [0.0, 10.0, 11.0, 13.0]
+    assert clock.durations(1) == [1.0, 2.0]

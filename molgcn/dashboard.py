@@ -1,0 +1,122 @@
+"""`python -m molgcn.dashboard entity/project`: a W&B workspace with loss and throughput by backend."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from molgcn.errors import UserError
+
+NAME = "Backends"
+STEP = "trainer/global_step"
+GROUP = "backend.name"  # a key of the run's configuration
+
+# Section: panels, each a title, a logged value and a unit.
+SECTIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "Learning": (
+        ("Training loss", "train/loss", "loss"),
+        ("Validation loss", "val/loss", "loss"),
+        ("Learning rate", "lr", "rate"),
+    ),
+    "Throughput": (
+        ("Molecules a second", "throughput/molecules_per_second", "1/s"),
+        ("Time of a step", "throughput/step_ms", "ms"),
+        ("Waiting for data", "throughput/data_wait", "share of the time"),
+        ("Memory", "throughput/memory_mb", "MB"),
+        ("Kernels a step", "throughput/kernel_launches", "launches"),
+    ),
+}
+_OVER_TIME = (("Training loss over wall time", "train/loss"), ("Validation loss over wall time", "val/loss"))
+
+
+def build_workspace(entity: str, project: str, name: str = NAME) -> Any:
+    """The workspace, not yet saved: a section a topic, a line a backend (mean of its runs, their range shaded).
+
+    Args:
+        entity: W&B user or team.
+        project: W&B project.
+        name: of the saved view.
+
+    Returns:
+        A `wandb_workspaces.workspaces.Workspace`.
+
+    Raises:
+        UserError: when wandb-workspaces is not installed.
+    """
+    try:
+        import wandb_workspaces.reports.v2 as wr
+        import wandb_workspaces.workspaces as ws
+    except ImportError as error:
+        raise UserError(
+            "The dashboard needs the package wandb-workspaces, which is not installed. Install it with `pip install molgcn[dashboard]`."
+        ) from error
+
+    def panel(title: str, metric: str, unit: str, x: str) -> Any:
+        return wr.LinePlot(
+            title=title, x=x, y=[metric], title_y=unit, log_y=metric.endswith("/loss"), groupby_aggfunc="mean", groupby_rangefunc="minmax"
+        )
+
+    sections = {title: [panel(*one, STEP) for one in panels] for title, panels in SECTIONS.items()}
+    sections["Learning"] += [panel(title, metric, "loss", "RelativeTime(Wall)") for title, metric in _OVER_TIME]
+    return ws.Workspace(
+        entity=entity,
+        project=project,
+        name=name,
+        sections=[ws.Section(name=title, panels=panels, is_open=True) for title, panels in sections.items()],
+        settings=ws.WorkspaceSettings(x_axis=STEP),
+        runset_settings=ws.RunsetSettings(groupby=[ws.Config(GROUP)]),
+    )
+
+
+def create(target: str, name: str = NAME) -> str:
+    """Saves the workspace as a view of the project and returns its address.
+
+    Args:
+        target: "entity/project".
+        name: of the view.
+
+    Raises:
+        UserError: for a target of another form, without the package or an API key, or when W&B refuses.
+    """
+    entity, _, project = target.partition("/")
+    if not entity or not project or "/" in project:
+        raise UserError(f"'{target}' is not a W&B project. Expected entity/project, as in my-team/molgcn.")
+    workspace = build_workspace(entity, project, name)
+    _require_key()
+    try:
+        workspace.save()
+    except Exception as error:  # whatever the network or the service does
+        said = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"W&B did not take the dashboard for {target}: {said}. Check the entity, the project and the connection."
+        ) from error
+    return str(workspace.url)
+
+
+def _require_key() -> None:
+    import wandb
+
+    try:
+        found = wandb.login(prompt=False, verify=False)
+    except Exception:  # a key that cannot be one
+        found = False
+    if not found:
+        raise UserError("W&B has no API key here. Run `wandb login` once, or set WANDB_API_KEY; the dashboard is saved on its server.")
+
+
+def main() -> None:
+    """Entry point of `python -m molgcn.dashboard`."""
+    parser = argparse.ArgumentParser(prog="python -m molgcn.dashboard", description="A W&B workspace with loss and throughput by backend.")
+    parser.add_argument("project", metavar="entity/project", help="where the runs are")
+    parser.add_argument("--name", default=NAME, help=f"of the saved view (default: {NAME})")
+    arguments = parser.parse_args()
+    try:
+        print(create(arguments.project, arguments.name))
+    except UserError as error:
+        print(f"\nError: {error}", file=sys.stderr, flush=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

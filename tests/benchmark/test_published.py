@@ -1,0 +1,48 @@
+import pytest
+
+from molgcn.benchmark import published
+from molgcn.benchmark.candidates import Candidate
+from molgcn.benchmark.results import Table
+from molgcn.benchmark.steps import Grid
+from molgcn.data import PackedMolecules
+from molgcn.ops import HAS_CPU_EXTENSION
+
+
+@pytest.mark.parametrize(
+    ("dataset", "work", "size", "expected"),
+    [
+        ("qm9", "forward", (28, 4096), "3.13"),
+        ("qm9", "backward", (28, 4096), "0.69"),
+        ("builtin", "training", (28, 4096), "1.30"),
+        ("zinc:zinc", "forward", (28, 4096), "2.73"),
+        ("ZINC", "backward", (12, 8192), "0.65-0.68"),
+        ("qm9", "forward", (28, 128), ""),
+        ("qm9", "forward", (4, 4096), ""),
+    ],
+)
+def test_what_the_study_reports(dataset, work, size, expected):
+    assert published.study_factor(dataset, work, *size) == expected
+
+
+@pytest.mark.skipif(not HAS_CPU_EXTENSION, reason="installed without the C++ extension")
+def test_the_protocol_moves_the_batch_every_iteration(tmp_path, monkeypatch):
+    molecules = PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "CC(C)N"], num_workers=1)
+    calls = []
+
+    def counted(name, model, device, build=published.build):
+        candidate = build(name, model, device)
+
+        def forward(inputs):
+            calls.append(name)
+            return candidate.model(inputs)
+
+        return Candidate(name, candidate.module, candidate.convert, forward)
+
+    monkeypatch.setattr(published, "build", counted)
+    table = Table(tmp_path / "published.csv", published.KEY)
+    grid = Grid(num_layers=(2,), batch_sizes=(3,), hidden_channels=8)
+    (row,) = published.measure(molecules, "three", grid, table, warm_up=1, iterations=2, repeats=2)
+    assert calls == (["fused"] * 3 + ["pyg"] * 3) * 2
+    for work in published.WORKS:
+        assert row[f"{work}_factor"] == pytest.approx(row[f"{work}_pyg_ms"] / row[f"{work}_fused_ms"], rel=0.02)
+    assert list(published.measure(molecules, "three", grid, Table(tmp_path / "published.csv", published.KEY))) == []
