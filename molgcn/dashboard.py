@@ -45,15 +45,15 @@ def build_workspace(entity: str, project: str, name: str = NAME) -> Any:
         UserError: when wandb-workspaces is not installed.
     """
     try:
-        import wandb_workspaces.reports.v2 as wr
         import wandb_workspaces.workspaces as ws
+        from wandb_workspaces.reports.v2.interface import LinePlot
     except ImportError as error:
         raise UserError(
             "The dashboard needs the package wandb-workspaces, which is not installed. Install it with `pip install molgcn[dashboard]`."
         ) from error
 
     def panel(title: str, metric: str, unit: str, x: str) -> Any:
-        return wr.LinePlot(
+        return LinePlot(
             title=title, x=x, y=[metric], title_y=unit, log_y=metric.endswith("/loss"), groupby_aggfunc="mean", groupby_rangefunc="minmax"
         )
 

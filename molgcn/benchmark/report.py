@@ -45,10 +45,11 @@ def sheets(results: Results) -> list[Sheet]:
 
 
 def _concise(sheet: Sheet) -> Sheet:
-    """Columns of words that say the same in every row go into the title."""
+    """Columns of words that say the same in every row go into the title, empty ones away."""
     same = [index for index in range(sheet.words) if len({row[index] for row in sheet.rows}) == 1]
     title = ", ".join([sheet.title, *(sheet.rows[0][index] for index in same)])
-    header, *rows = ([cell for index, cell in enumerate(row) if index not in same] for row in [sheet.header, *sheet.rows])
+    empty = [index for index in range(sheet.words, len(sheet.header)) if not any(row[index] for row in sheet.rows)]
+    header, *rows = ([cell for index, cell in enumerate(row) if index not in same + empty] for row in [sheet.header, *sheet.rows])
     return Sheet(title, header, rows, sheet.words - len(same), sheet.note)
 
 
@@ -134,44 +135,35 @@ def loaders_sheet(rows: Sequence[Row]) -> Sheet:
 
 def epochs_sheet(rows: Sequence[Row]) -> Sheet:
     """Rows of :mod:`molgcn.benchmark.epochs`, beside PyG with its own loader."""
-    header = [
-        "molecules",
-        "network",
-        "backend",
-        "loader",
-        "L",
-        "B",
-        "epoch ms",
-        "molecules/s",
-        "times PyG",
-        "step ms",
-        "data wait",
-        "launches",
-    ]
+    header = ["molecules", "network", "backend", "L", "B", "epoch ms", "molecules/s", "times PyG", "step ms"]
     cells = []
     for row in rows:
         baseline = [one for one in rows if same_size(one, row) and (one["backend"], one["loader"]) == ("pyg", "pyg")]
         times = _short(baseline[0]["epoch_ms"] / row["epoch_ms"]) if baseline else ""
-        figures = [f"{row['epoch_ms']:,.1f}", _whole(row["molecules_per_second"]), times, _short(row["step_ms"])]
-        cells.append([*_run(row), *figures, f"{row['data_wait']:.0%}", _whole(row["kernel_launches"])])
+        cells.append([*_run(row), f"{row['epoch_ms']:,.1f}", _whole(row["molecules_per_second"]), times, _short(row["step_ms"])])
     note = "From the start of one training epoch to the start of the next inside Trainer.fit, logging every 50 steps; medians."
-    return Sheet("Epochs through the Trainer", header, cells, 4, note)
+    return Sheet("Epochs through the Trainer", header, cells, 3, note)
 
 
 def _beside_epochs(rows: Sequence[Row]) -> Sheet:
-    header = ["molecules", "network", "backend", "loader", "L", "B", "validation ms", "checkpoint ms", "start-up s", "memory MB"]
+    header = ["molecules", "network", "backend", "L", "B", "data wait", "launches", "validate ms", "save ms", "start s", "memory MB"]
     names = ("validation_ms", "checkpoint_ms", "start_up_s", "memory_mb")
-    cells = [[*_run(row), *(_short(row[name]) for name in names)] for row in rows]
+    cells = [
+        [*_run(row), f"{row['data_wait']:.0%}", _whole(row["kernel_launches"]), *(_short(row[name]) for name in names)] for row in rows
+    ]
     note = (
-        "One validation epoch; one checkpoint; from packed molecules to the end of the first step, compiling included; peak of a GPU's "
-        "allocated memory, on a CPU of the process so far."
+        "Share of an epoch spent waiting for batches; kernels a step; one validation epoch; writing a checkpoint; from packed molecules to "
+        "the end of the first step, compiling included; peak of a GPU's allocated memory, on a CPU of the process so far."
     )
-    return Sheet("Beside the epochs", header, cells, 4, note)
+    return Sheet("Beside the epochs", header, cells, 3, note)
 
 
 def _run(row: Row) -> list[str]:
-    loader = row["loader"] + (f", {row['workers']} workers" if row["workers"] else "")
-    return [row["dataset"], network(row), row["backend"], loader, _whole(row["num_layers"]), _whole(row["batch_size"])]
+    """Each backend with its own loader but where the cell says otherwise."""
+    own = {"fused": "packed", "pyg": "pyg"}[row["backend"]]
+    loader = "" if row["loader"] == own else f", {row['loader']} loader"
+    workers = f", {row['workers']} workers" if row["workers"] else ""
+    return [row["dataset"], network(row), row["backend"] + loader + workers, _whole(row["num_layers"]), _whole(row["batch_size"])]
 
 
 def same_size(one: Row, other: Row) -> bool:

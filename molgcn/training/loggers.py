@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from lightning.pytorch.loggers import Logger
@@ -22,9 +21,9 @@ def build_loggers(config: Config, folder: Path, targets: list[str]) -> list[Logg
     """
     loggers: list[Logger] = [MetricsCSV(folder / "metrics.csv", targets)]
     if config.logger.name == "wandb":
-        resolved = resolve_backend(config.backend.name).name
-        # the dashboard compares backends: "auto" would say nothing there
-        loggers.append(Wandb(folder, config.logger, replace(config, backend=replace(config.backend, name=resolved)).to_dict()))
+        settings = config.to_dict()
+        settings["backend"]["name"] = resolve_backend(config.backend.name).name  # the dashboard groups by it, "auto" would say nothing
+        loggers.append(Wandb(folder, config.logger, settings))
     if config.logger.name == "tensorboard":
         try:
             import tensorboard  # noqa: F401
