@@ -18,6 +18,9 @@ test-all: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
+benchmark: $(READY)
+	$(BIN)/python -m molgcn.benchmark $(ARGS)
+
 # The C++ operators are compiled here, so their sources are prerequisites.
 $(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cpu/*)
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
