@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from molgcn.data.atoms import AtomFeaturizer, UnsupportedAtomError, get_featurizer
+from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
 from molgcn.data.molecules import READERS, InvalidMoleculeError
 from molgcn.data.packed import SkippedRow
-from molgcn.data.packing import MAX_ATOMS
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError
 
@@ -164,15 +164,11 @@ def _failure_message(source: str, row: int, item: Any, reason: str) -> str:
 def _featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: str | None, stop: bool) -> Featurized:
     from rdkit import Chem, rdBase
 
-    featurizer = get_featurizer(features)
-    read = READERS[kind]
-    label_of = None if label is None else LABELS[label].compute
-    table: dict[Any, int] = {}
-    encoded: list[np.ndarray] = []
-    num_nodes: list[int] = []
-    ends: list[int] = []  # begin, end of every bond, flat
-    num_edges: list[int] = []
-    codes: list[int] = []
+    read, label_of = READERS[kind], None if label is None else LABELS[label].compute
+    graphs = GraphArrays(get_featurizer(features))
+    hydrogens = graphs.featurizer.hydrogens
+    if hydrogens == "explicit" and kind == "smiles" and label is None:
+        hydrogens = "folded"
     kept: list[int] = []
     labels: list[float] = []
     written: list[str] = []
@@ -180,60 +176,26 @@ def _featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: 
     with rdBase.BlockLogs():
         for position, item in enumerate(items):
             try:
-                mol = read(item, featurizer.hydrogens)
-                own = _codes(mol, featurizer, table, encoded)
+                mol = read(item, hydrogens)
                 value = None if label_of is None else label_of(mol)
+                graphs.add(mol)
             except (InvalidMoleculeError, UnsupportedAtomError) as error:
                 failures.append((position, str(error)))
                 if stop:
                     break
                 continue
-            num_nodes.append(len(own))
-            codes += own
-            bonds = mol.GetBonds()
-            num_edges.append(2 * len(bonds))
-            for bond in bonds:
-                ends.append(bond.GetBeginAtomIdx())
-                ends.append(bond.GetEndAtomIdx())
             kept.append(position)
             if value is not None:
                 labels.append(value)
             if kind != "smiles":
                 written.append(Chem.MolToSmiles(Chem.RemoveHs(mol, sanitize=False)))
-    one_way = np.array(ends, np.uint16).reshape(-1, 2)
-    both = np.stack([one_way, one_way[:, ::-1]], axis=1).reshape(-1, 2).T
     return Featurized(
-        num_nodes=np.array(num_nodes, np.int32),
-        num_edges=np.array(num_edges, np.int32),
-        edge_index=np.ascontiguousarray(both),
-        codes=np.array(codes, np.int32),
-        table=np.array(encoded, np.float32).reshape(-1, featurizer.num_features),
+        **graphs.arrays(),
         kept=np.array(kept, np.int64),
         labels=None if label is None else np.array(labels, np.float32),
         smiles=None if kind == "smiles" else written,
         failures=failures,
     )
-
-
-def _codes(mol: Any, featurizer: AtomFeaturizer, table: dict[Any, int], encoded: list[np.ndarray]) -> list[int]:
-    """The codes of the molecule's atoms; keys not seen before are added to `table` and their rows to `encoded`."""
-    from rdkit import Chem
-
-    if mol.GetNumAtoms() > MAX_ATOMS:
-        raise InvalidMoleculeError(f"it has {mol.GetNumAtoms():,} atoms, at most {MAX_ATOMS:,} are supported")
-    read_from = mol
-    if featurizer.kekulize:
-        read_from = Chem.Mol(mol)
-        Chem.Kekulize(read_from, clearAromaticFlags=True)
-    keys = [featurizer.key(atom) for atom in read_from.GetAtoms()]
-    try:
-        return [table[key] for key in keys]
-    except KeyError:
-        fresh = {key: featurizer.encode(key) for key in dict.fromkeys(keys) if key not in table}
-    for key, row in fresh.items():
-        table[key] = len(encoded)
-        encoded.append(row)
-    return [table[key] for key in keys]
 
 
 def _shift(part: Featurized, position: int) -> int:

@@ -28,7 +28,8 @@ def read_smiles(text: Any, hydrogens: str) -> Any:
 
     Args:
         text: the SMILES; blanks around it are ignored.
-        hydrogens: "explicit" adds them after the heavy atoms, "implicit" leaves them out.
+        hydrogens: "explicit" adds them after the heavy atoms, "implicit" leaves them out, "folded" leaves them out where none is an atom
+            (then their numbers say all about them) and adds them where one is, as in [2H]OC.
 
     Raises:
         InvalidMoleculeError: with RDKit's reason.
@@ -61,9 +62,9 @@ def _with_hydrogens(mol: Any, hydrogens: str) -> Any:
 
     if mol.GetNumAtoms() == 0:
         raise InvalidMoleculeError("the molecule has no atoms")
-    if hydrogens == "implicit":
-        return mol
     explicit_before = mol.GetNumAtoms() != mol.GetNumHeavyAtoms()
+    if hydrogens == "implicit" or (hydrogens == "folded" and not explicit_before):
+        return mol
     mol = Chem.AddHs(mol)
     if explicit_before:  # as in [2H]OC: bring the hydrogens behind the heavy atoms
         mol = Chem.RenumberAtoms(mol, sorted(range(mol.GetNumAtoms()), key=lambda i: _is_hydrogen(mol, i)))
