@@ -20,6 +20,7 @@ from molgcn.overrides import check_overrides, compose_config, own_presets, quote
 from molgcn.resources import resource
 
 MISTAKE = 2
+INTERRUPTED = 130  # as shells have it
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
 
@@ -37,10 +38,14 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
         prepare: may rewrite the command line first.
     """
     failures: list[str] = []
+    left: list[BrokenPipeError] = []
 
     def guarded(config: DictConfig) -> Any:
         try:
             return job(config)
+        except BrokenPipeError as error:
+            left.append(error)
+            return None
         except Exception as error:
             mistake = _as_mistake(error)
             if mistake is None:
@@ -60,9 +65,14 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
             arguments = prepare(arguments)
         sys.argv[1:] = arguments
         hydra.main(version_base="1.3", config_path=str(conf), config_name=config_name)(guarded)()
+        if left:
+            raise left[0]
     except BrokenPipeError:  # whoever read our output has left, as `head` does: nothing to say, not even when Python flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except Exception as error:
         mistake = _as_mistake(error)
         if mistake is None:

@@ -1,16 +1,15 @@
-"""`python -m molgcn.predict`: predictions for a file of SMILES from a checkpoint."""
+"""`python -m molgcn.predict`: predictions for a file of molecules, from one or several checkpoints."""
 
 from __future__ import annotations
 
-import csv
-import gzip
 import logging
 import os
-import zlib
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from omegaconf import OmegaConf
@@ -19,201 +18,247 @@ from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.errors import UserError
 
+if TYPE_CHECKING:
+    from molgcn.screening.ensemble import Ensemble
+    from molgcn.screening.output import Table
+    from molgcn.screening.pipeline import Predicted
+
 log = logging.getLogger(__name__)
 
-_LISTS = (".smi", ".smiles", ".txt")
-_TABLES = (".csv", ".tsv")
-
-
-@dataclass(frozen=True)
-class MoleculeFileConfig:
-    """conf/predict.yaml, dataset: the molecules to predict."""
-
-    path: str | None = None
-    smiles: str = "smiles"
-    on_error: Literal["raise", "skip"] = "raise"
-    batch_size: int = 1024
-    num_workers: int | None = None
+OnError = Literal["raise", "skip", "nan"]
+STREAM = "-"
 
 
 @dataclass(frozen=True)
 class PredictConfig:
     """conf/predict.yaml."""
 
-    ckpt_path: str | None = None
-    dataset: MoleculeFileConfig = field(default_factory=MoleculeFileConfig)
+    ckpt: str | list[str] | None = None
+    input: str | None = None
     output: str = "predictions.csv"
+    format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
+    smiles: str = "smiles"
+    on_error: OnError = "raise"
+    batch_size: int = 1024
+    num_workers: int | None = None
     backend: BackendConfig = field(default_factory=BackendConfig)
     device: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks the batch size."""
+        if self.batch_size < 1:
+            raise UserError(f"batch_size={self.batch_size} is not valid: expected at least 1.")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What :func:`predict` did: rows read, rows with a prediction, and seconds from the first to the last."""
+
+    rows: int
+    predicted: int
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What :func:`predict_smiles` returns, one entry a row of the input.
+    """What :func:`predict_smiles` returns, one entry a string.
 
     Attributes:
-        smiles: M strings, as given.
-        values: float32 [M, T] in the targets' units; NaN for rows that are not molecules.
-        errors: M strings, "" or why the row has no prediction.
+        values: float64 [M, T] in the targets' units, the mean over the models; NaN where there is no prediction.
+        deviation: float64 [M, T], the models' sample standard deviation; None for a single model.
+        errors: M strings, "" or why there is no prediction.
         names: T target names.
         units: T units ("" = none).
     """
 
-    smiles: Sequence[str]
     values: np.ndarray
-    errors: Sequence[str]
-    names: tuple[str, ...]
-    units: tuple[str, ...]
+    deviation: np.ndarray | None
+    errors: list[str]
+    names: list[str]
+    units: list[str]
 
 
 def main() -> None:
     """Entry point of `python -m molgcn.predict`."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while they wait take the cores from the featurising processes
     run_app("predict", _job)
 
 
 def _job(config: Any) -> None:
-    predict(parse(PredictConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    if values["on_error"] != values["on_error"]:  # Hydra takes a bare nan for the number
+        values["on_error"] = "nan"
+    predict(parse(PredictConfig, values))
 
 
-def predict(config: PredictConfig) -> Predictions:
-    """Reads the file of SMILES, predicts and writes `config.output`.
+def predict(config: PredictConfig) -> Summary:
+    """Reads `config.input`, predicts and writes `config.output`, a stretch of rows at a time.
 
     Raises:
-        UserError: for every mistake in the configuration, the checkpoint or the file.
+        UserError: for every mistake in the configuration, the checkpoints or the file.
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
-    from molgcn.training.restore import find_checkpoint, load_regressor
+    from molgcn.screening.ensemble import Ensemble
+    from molgcn.screening.formats import open_molecules
+    from molgcn.screening.output import check_output, open_table
+    from molgcn.screening.pipeline import predict_records
+    from molgcn.screening.progress import progress
+    from molgcn.training.restore import find_checkpoint
 
-    checkpoint = find_checkpoint(config.ckpt_path)
-    if config.dataset.path is None:
-        raise UserError("No molecules are named. Give dataset.path=<file.csv> dataset.smiles=<column>, or a .smi file.")
-    source, output = Path(config.dataset.path).expanduser(), Path(config.output).expanduser()
-    _check_output(output, (source, checkpoint))
-    smiles = read_smiles(source, config.dataset.smiles)
-    module = load_regressor(checkpoint, config.backend, config.device)
-    result = predict_smiles(
-        module,
-        smiles,
-        on_error=config.dataset.on_error,
-        batch_size=config.dataset.batch_size,
-        num_workers=config.dataset.num_workers,
-        source=str(source),
-        checkpoint=checkpoint,
-    )
-    write_table(output, result, with_errors=config.dataset.on_error == "skip")
-    failed = sum(map(bool, result.errors))
-    what = ", ".join(f"{name} in {unit}" if unit else name for name, unit in zip(result.names, result.units, strict=True))
-    log.info("%s predictions (%s) are in %s", f"{len(smiles) - failed:,}", what, output)
-    if failed:
-        log.warning("%s rows have no prediction; the column error says why", f"{failed:,}")
-    return result
+    checkpoints = [find_checkpoint(path) for path in checkpoint_paths(config.ckpt)]
+    if config.input is None:
+        raise UserError(
+            "No molecules are named. Give input=<file.csv> smiles=<column>, a .smi or .sdf file, or input=- for standard input."
+        )
+    source = None if config.input == STREAM else Path(config.input).expanduser()
+    output = None if config.output == STREAM else Path(config.output).expanduser()
+    if output is not None:
+        check_output(output, [*checkpoints, *([source] if source else [])])
+    with ExitStack() as stack:
+        molecules = stack.enter_context(open_molecules(source, config.format, config.smiles))
+        ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+        bar = stack.enter_context(progress(molecules.text))
+        failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
+        table = stack.enter_context(open_table(output))
+        table.write([_header(molecules.columns, ensemble, config.on_error)])
+        predicted, first = 0, ""
+        for part in predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers):
+            for place, reason in sorted(part.errors.items()):
+                row, text = part.start + place, _shown(part, place)
+                if config.on_error == "raise":
+                    raise UserError(_message(molecules.name, row, text, reason))
+                first = first or f"the first, row {row} ('{text}'): {reason}"
+                if config.on_error == "skip":
+                    _report_failure(failures, row, text, reason)
+            table.write(_rows(part, config.on_error))
+            predicted += len(part.records) - len(part.errors)
+            bar.update(len(part.records))
+        summary = Summary(bar.count, predicted, bar.seconds)
+        if not summary.rows:
+            raise UserError(f"{molecules.name} has no rows. Expected at least one molecule.")
+        if not predicted:
+            raise UserError(f"None of the {summary.rows:,} rows of {molecules.name} can be predicted; {first}.")
+    _say(summary, ensemble, output, config.on_error)
+    return summary
+
+
+def checkpoint_paths(ckpt: str | Sequence[str] | None) -> list[str]:
+    """The paths that `ckpt` names: one, or several in brackets or separated by commas.
+
+    Raises:
+        UserError: when it names none.
+    """
+    if isinstance(ckpt, str):
+        ckpt = [ckpt] if Path(ckpt).expanduser().exists() else ckpt.removeprefix("[").removesuffix("]").split(",")
+    paths = [path.strip() for path in ckpt or ()]
+    if not any(paths):
+        raise UserError("No checkpoint is named. Give ckpt=<run folder>, a .ckpt file, or several as in ckpt=[runs/a,runs/b].")
+    return paths
 
 
 def predict_smiles(
-    module: Any,
+    ensemble: Ensemble,
     smiles: Sequence[str],
     *,
-    on_error: Literal["raise", "skip"] = "raise",
+    on_error: Literal["raise", "nan"] = "raise",
     batch_size: int = 1024,
     num_workers: int | None = None,
-    source: str = "",
-    checkpoint: Path | str = "the checkpoint",
 ) -> Predictions:
-    """Predictions for SMILES, with a module from :func:`molgcn.training.restore.load_regressor`.
+    """Predictions for SMILES in memory.
 
     Args:
-        module: a :class:`molgcn.training.regressor.MoleculeRegressor`.
+        ensemble: from :meth:`molgcn.screening.ensemble.Ensemble.load`.
         smiles: M strings.
-        on_error: "raise" stops at the first string that is not a molecule, "skip" leaves its prediction empty.
+        on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN.
         batch_size: molecules a batch.
         num_workers: processes that read molecules; None chooses.
-        source: name of the strings' origin, for messages.
-        checkpoint: name of the module's origin, for messages.
 
     Raises:
-        UserError: for a string that is not a molecule (with on_error="raise"), or a module that was not trained on SMILES.
+        UserError: for a string that is not a molecule (with on_error="raise").
     """
-    from molgcn.data.featurize import featurize_items
-    from molgcn.data.packed import PackedMolecules
-    from molgcn.training.inference import predict_molecules
-    from molgcn.training.restore import require_features
+    from molgcn.screening.formats import Record
+    from molgcn.screening.pipeline import predict_records
 
-    features = require_features(module, Path(checkpoint))
-    featurized = featurize_items(smiles, features=features, on_error=on_error, num_workers=num_workers, source=source)
-    graphs: dict[str, Any] = featurized.graphs()
-    molecules = PackedMolecules.from_arrays(**graphs, rows=featurized.kept, features=features)
-    values = np.full((len(smiles), len(module.target_names)), np.nan, np.float32)
-    values[featurized.kept] = predict_molecules(module, molecules, batch_size)
-    errors = [""] * len(smiles)
-    for row, reason in featurized.failures:
-        errors[row] = reason
-    for row in featurized.kept[~np.isfinite(values[featurized.kept]).all(axis=1)].tolist():
-        errors[row] = "the model's output is not a finite number"
-        if on_error == "raise":
-            raise UserError(f"Row {row} of {source or 'the list of SMILES'} ('{smiles[row]}'): {errors[row]}. Use another checkpoint.")
-    return Predictions(smiles, values, errors, tuple(module.target_names), tuple(module.target_units))
+    values, deviation, errors = [], [], [""] * len(smiles)
+    for part in predict_records(ensemble, (Record([], text) for text in smiles), "smiles", batch_size, num_workers):
+        for place, reason in sorted(part.errors.items()):
+            if on_error == "raise":
+                raise UserError(_message("the list of SMILES", part.start + place, smiles[part.start + place], reason))
+            errors[part.start + place] = reason
+        values.append(part.values)
+        if part.deviation is not None:
+            deviation.append(part.deviation)
+    none = np.empty((0, len(ensemble.names)))
+    spread = np.concatenate([none, *deviation]) if len(ensemble.members) > 1 else None
+    return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units)
 
 
-def read_smiles(path: Path, column: str) -> list[str]:
-    """The SMILES of a CSV or TSV file's column, or the first word of every line of a .smi, .smiles or .txt file; .gz too.
+def _header(columns: Sequence[str], ensemble: Ensemble, on_error: OnError) -> list[str]:
+    from molgcn.screening.formats import unused
+    from molgcn.training.result import label
 
-    Raises:
-        UserError: when the file is missing, empty, of another kind, or has no such column.
-    """
-    from molgcn.data.tables import read_columns
-
-    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    if kind in _TABLES:
-        return read_columns(path, [column], key="smiles")[column]
-    if kind not in _LISTS:
-        raise UserError(f"dataset.path={path}: expected a file that ends in {', '.join((*_TABLES, *_LISTS))} (or with .gz after that).")
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
-            smiles = [(line.split() or [""])[0] for line in file]
-    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} is not a text file of SMILES, one a line: {error}.") from error
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}. Give an existing file as dataset.path.") from error
-    if not smiles:
-        raise UserError(f"{path} is empty. Expected one SMILES a line.")
-    return smiles
+    header = list(columns)
+    endings = ["predicted"] if len(ensemble.members) == 1 else ["predicted", "predicted std"]
+    for name, unit in zip(ensemble.names, ensemble.units, strict=True):
+        for ending in endings:
+            header.append(unused(f"{label(name, unit)} {ending}", header))
+    return [*header, unused("error", header)] if on_error == "nan" else header
 
 
-def write_table(path: Path, result: Predictions, with_errors: bool) -> None:
-    """`row, smiles, <target> [<unit>], ...` and, with `with_errors`, `error`: one line a row of the input, in its order.
-
-    The file appears complete or not at all; cells that a spreadsheet would take for a formula get a leading apostrophe.
-    """
-    from molgcn.training.result import inert, label
-
-    header = ["row", "smiles", *map(label, result.names, result.units), *(["error"] if with_errors else [])]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(map(inert, header))
-            for row, (text, values, error) in enumerate(zip(result.smiles, result.values, result.errors, strict=True)):
-                cells = ["" if np.isnan(value) else f"{value:.7g}" for value in values]
-                writer.writerow([row, inert(text), *cells, *([inert(error)] if with_errors else [])])
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(f"output={path} cannot be written: {error.strerror}. Give another file with output=.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+def _rows(part: Predicted, on_error: OnError) -> Iterator[list[str]]:
+    """The rows as text: the input's columns, then each target's value and, of an ensemble, its deviation."""
+    columns = part.values if part.deviation is None else np.stack([part.values, part.deviation], axis=2).reshape(len(part.values), -1)
+    for place, (record, values) in enumerate(zip(part.records, columns.tolist(), strict=True)):
+        error = part.errors.get(place, "")
+        if error and on_error == "skip":
+            continue
+        cells = record.cells if part.smiles is None else [part.smiles[place], *record.cells[1:]]
+        yield [*cells, *(f"{value:.7g}" for value in values), *([error] if on_error == "nan" else [])]
 
 
-def _check_output(output: Path, inputs: Sequence[Path]) -> None:
-    """Refuses, before any work, an output that would replace an input or that cannot be written."""
-    if output.resolve() in [path.resolve() for path in inputs]:
-        raise UserError(f"output={output} would replace a file that is read. Give another file with output=.")
-    if output.is_dir():
-        raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'predictions.csv'}.")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"output={output} cannot be written: {error.strerror}. Give another file with output=.") from error
-    if not os.access(output.parent, os.W_OK):
-        raise UserError(f"output={output} cannot be written: no permission for {output.parent}. Give another file with output=.")
+def _shown(part: Predicted, place: int) -> str:
+    """What a message shows of a row: its SMILES, or the name of a structure."""
+    record = part.records[place]
+    return record.molecule if part.smiles is None else record.cells[1]
+
+
+def _message(source: str, row: int, text: str, reason: str) -> str:
+    return (
+        f"Row {row} of {source} (counted from 0, without a header): '{text[:200]}' cannot be predicted: {reason}. Correct the row, leave "
+        "such rows out with on_error=skip, or keep them without values with on_error=nan."
+    )
+
+
+@contextmanager
+def _failure_list(output: Path | None) -> Iterator[Table | None]:
+    """The list of rows left out, beside the output: `<output>_skipped.csv`."""
+    from molgcn.screening.output import open_table
+
+    if output is None or (output.exists() and not output.is_file()):
+        yield None
+        return
+    with open_table(output.with_name(f"{output.name.split('.')[0]}_skipped.csv")) as table:
+        table.write([["row", "molecule", "reason"]])
+        yield table
+
+
+def _report_failure(failures: Table | None, row: int, text: str, reason: str) -> None:
+    if failures is None:
+        print(f"Row {row} is left out: '{text[:200]}': {reason}", file=sys.stderr)
+    else:
+        failures.write([[str(row), text, reason]])
+
+
+def _say(summary: Summary, ensemble: Ensemble, output: Path | None, on_error: OnError) -> None:
+    what = ", ".join(f"{name} in {unit}" if unit else name for name, unit in zip(ensemble.names, ensemble.units, strict=True))
+    models = f", mean and standard deviation of {len(ensemble.members)} models" if len(ensemble.members) > 1 else ""
+    where = "" if output is None else f" are in {output}"
+    speed = f"{summary.seconds:.1f} s, {summary.rows / summary.seconds:,.0f} molecules/s"
+    log.info("%s predictions (%s%s)%s; %s", f"{summary.predicted:,}", what, models, where, speed)
+    failed = summary.rows - summary.predicted
+    if failed:
+        kept = "are left out" if on_error == "skip" else "have no prediction; the column error says why"
+        log.warning("%s rows %s%s", f"{failed:,}", kept, "; the list is beside the output" if on_error == "skip" and output else "")
 
 
 if __name__ == "__main__":

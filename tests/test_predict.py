@@ -2,19 +2,26 @@ import csv
 import gzip
 import math
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 import torch
+from rdkit import Chem
 
 from molgcn.config import BackendConfig, Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
-from molgcn.predict import PredictConfig, predict, predict_smiles, read_smiles
+from molgcn.predict import PredictConfig, checkpoint_paths, predict, predict_smiles
+from molgcn.screening.ensemble import Ensemble
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
 
 SMILES = ["CCO", "CC(=O)N", "C1CC1", "c1ccccc1O", "C", "N#CC"]
+LOGP, TPSA = "logp predicted", "tpsa [A^2] predicted"
 
 
 def config(**values):
@@ -22,7 +29,7 @@ def config(**values):
 
 
 def rows_of(path):
-    with open(path, newline="") as file:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -36,145 +43,275 @@ def expected(run, smiles=SMILES):
         return (module.model(batch) * module.target_std + module.target_mean).numpy()
 
 
+def values_of(rows):
+    return np.array([[float(row[LOGP]), float(row[TPSA])] for row in rows])
+
+
+@pytest.fixture
+def other_run(trained_config, tmp_path):
+    """A second run, of another seed, and its folder."""
+    return train(parse(Config, {**trained_config, "seed": 1, "training": {"report": False}}), tmp_path / "other run")
+
+
 @pytest.mark.parametrize("batch_size", [1, 4, 1024])
 @pytest.mark.parametrize("backend", ["fused", "pyg"])
-def test_a_csv_file(trained_run, tmp_path, backend, batch_size):
-    (tmp_path / "new.csv").write_text("id,smiles\n" + "".join(f"m{i},{text}\n" for i, text in enumerate(SMILES)))
+def test_a_table_keeps_its_rows_and_columns(trained_run, tmp_path, backend, batch_size):
+    table = [["id", "smiles", "charge", "logp"], *([f"m{i}", text, "-1.5", "a,\nb"] for i, text in enumerate(SMILES))]
+    with open(tmp_path / "new.csv", "w", newline="") as file:
+        csv.writer(file).writerows(table)
     output = tmp_path / "out" / "predictions.csv"
-    predict(
+    summary = predict(
         config(
-            ckpt_path=str(trained_run.folder / "checkpoints" / "best.ckpt"),
-            dataset={"path": str(tmp_path / "new.csv"), "batch_size": batch_size},
+            ckpt=str(trained_run.folder / "checkpoints" / "best.ckpt"),
+            input=str(tmp_path / "new.csv"),
             output=str(output),
+            batch_size=batch_size,
             backend={"name": backend},
         )
     )
-    rows = rows_of(output)
-    assert list(rows[0]) == ["row", "smiles", "logp", "tpsa [A^2]"]
-    assert [row["row"] for row in rows] == [str(i) for i in range(len(SMILES))]
-    assert [row["smiles"] for row in rows] == SMILES
-    values = np.array([[float(row["logp"]), float(row["tpsa [A^2]"])] for row in rows])
-    np.testing.assert_allclose(values, expected(trained_run), rtol=2e-5, atol=2e-5)
+    assert (summary.rows, summary.predicted) == (6, 6)
+    with open(output, newline="") as file:
+        written = list(csv.reader(file))
+    assert written[0] == [*table[0], LOGP, TPSA]
+    assert [row[:4] for row in written] == table
+    np.testing.assert_allclose(values_of(rows_of(output)), expected(trained_run), rtol=2e-5, atol=2e-5)
 
 
 def test_predictions_are_those_of_the_run(trained_run, tmp_path):
     own = rows_of(trained_run.folder / "predictions_test.csv")
     (tmp_path / "test.smi").write_text("".join(f"{row['smiles']}\tmolecule {i}\n" for i, row in enumerate(own)))
-    result = predict(
-        config(ckpt_path=str(trained_run.folder), dataset={"path": str(tmp_path / "test.smi")}, output=str(tmp_path / "p.csv"))
-    )
-    theirs = np.array([[float(row["logp predicted"]), float(row["tpsa [A^2] predicted"])] for row in own])
-    np.testing.assert_allclose(result.values, theirs, rtol=1e-5, atol=1e-5)
+    predict(config(ckpt=str(trained_run.folder), input=str(tmp_path / "test.smi"), output=str(tmp_path / "p.csv")))
+    rows = rows_of(tmp_path / "p.csv")
+    assert [row["name"] for row in rows] == [f"molecule {i}" for i in range(len(own))]
+    np.testing.assert_allclose(values_of(rows), values_of(own), rtol=1e-5, atol=1e-5)
+
+
+def test_structures_are_predicted_as_their_smiles(trained_run, tmp_path):
+    """With and without written hydrogens; names, all data fields and a canonical SMILES are columns."""
+    with Chem.SDWriter(str(tmp_path / "m.sdf")) as writer:
+        for i, text in enumerate(SMILES):
+            mol = Chem.MolFromSmiles(text)
+            mol = Chem.AddHs(mol) if i % 2 else mol
+            mol.SetProp("_Name", f"m{i}")
+            mol.SetProp("weight" if i < 3 else "smiles", f"-{i}\nand more")
+            writer.write(mol)
+    (tmp_path / "m.sdf.gz").write_bytes(gzip.compress((tmp_path / "m.sdf").read_bytes()))
+    for name in ("m.sdf", "m.sdf.gz"):
+        predict(config(ckpt=str(trained_run.folder), input=str(tmp_path / name), output=str(tmp_path / "p.csv.gz")))
+        rows = rows_of(tmp_path / "p.csv.gz")
+        assert list(rows[0]) == ["smiles 2", "name", "weight", "smiles", LOGP, TPSA]
+        assert [row["name"] for row in rows] == [f"m{i}" for i in range(6)]
+        assert [row["weight"] for row in rows] == ["'-0\nand more", "'-1\nand more", "'-2\nand more", "", "", ""]
+        assert [Chem.CanonSmiles(row["smiles 2"]) for row in rows] == [Chem.CanonSmiles(text) for text in SMILES]
+        np.testing.assert_allclose(values_of(rows), expected(trained_run), rtol=2e-5, atol=2e-5)
+
+
+def test_an_ensemble_is_the_mean_and_the_sample_deviation(trained_run, other_run, tmp_path):
+    (tmp_path / "new.smi").write_text("\n".join(SMILES))
+    ckpt = f"[{trained_run.folder},{other_run.folder}]"
+    predict(config(ckpt=ckpt, input=str(tmp_path / "new.smi"), output=str(tmp_path / "p.csv")))
+    rows = rows_of(tmp_path / "p.csv")
+    assert list(rows[0])[2:] == [LOGP, f"{LOGP} std", TPSA, f"{TPSA} std"]
+    both = np.stack([expected(trained_run), expected(other_run)])
+    np.testing.assert_allclose(values_of(rows), both.mean(axis=0), rtol=2e-5, atol=2e-5)
+    deviation = np.array([[float(row[f"{LOGP} std"]), float(row[f"{TPSA} std"])] for row in rows])
+    np.testing.assert_allclose(deviation, both.std(axis=0, ddof=1), rtol=1e-3, atol=2e-5)
+
+
+def test_members_that_do_not_belong_together(trained_run, trained_config, tmp_path):
+    values = {**trained_config, "dataset": {**trained_config["dataset"], "targets": ["logp"]}, "training": {"report": False}}
+    train(parse(Config, values), tmp_path / "one")
+    with pytest.raises(UserError, match=r"differ in their targets: \['logp'\] and \['logp', 'tpsa'\]"):
+        Ensemble.load([trained_run.folder, tmp_path / "one"])
+
+
+def test_how_checkpoints_are_named(tmp_path):
+    odd = tmp_path / "a, b"
+    odd.mkdir()
+    assert checkpoint_paths(str(odd)) == [str(odd)]
+    assert checkpoint_paths("a,b") == checkpoint_paths("[a, b]") == checkpoint_paths(["a", "b"]) == ["a", "b"]
+    for nothing in (None, "", "[]", []):
+        with pytest.raises(UserError, match="No checkpoint is named"):
+            checkpoint_paths(nothing)
 
 
 def test_rows_that_are_not_molecules(trained_run, tmp_path):
     smiles = ["CCO", "C1CC", "CC", "", "[Pt]", "C"]
     (tmp_path / "new.csv").write_text("smiles,note\n" + "".join(f"{text},x\n" for text in smiles))
-    data = {"path": str(tmp_path / "new.csv")}
-    output = str(tmp_path / "p.csv")
-    with pytest.raises(UserError, match=r"Row 1 of .*new\.csv.*'C1CC'.*dataset.on_error=skip"):
-        predict(config(ckpt_path=str(trained_run.folder), dataset=data, output=output))
+    values = {"ckpt": str(trained_run.folder), "input": str(tmp_path / "new.csv"), "output": str(tmp_path / "p.csv"), "batch_size": 2}
+    with pytest.raises(UserError, match=r"Row 1 of .*new\.csv.*'C1CC'.*on_error=skip.*on_error=nan"):
+        predict(config(**values))
     assert not (tmp_path / "p.csv").exists()
-    predict(config(ckpt_path=str(trained_run.folder), dataset={**data, "on_error": "skip"}, output=output))
-    rows = rows_of(output)
-    assert [row["row"] for row in rows] == list("012345")
+    predict(config(**values, on_error="nan"))
+    rows = rows_of(tmp_path / "p.csv")
     assert [row["smiles"] for row in rows] == smiles
     assert [bool(row["error"]) for row in rows] == [False, True, False, True, True, False]
     assert "Pt" in rows[4]["error"]
-    good = np.array([[float(rows[i]["logp"]), float(rows[i]["tpsa [A^2]"])] for i in (0, 2, 5)])
+    assert np.isnan(values_of([rows[i] for i in (1, 3, 4)])).all()
+    good = values_of([rows[i] for i in (0, 2, 5)])
     np.testing.assert_allclose(good, expected(trained_run, ["CCO", "CC", "C"]), rtol=2e-5, atol=2e-5)
-    assert all(rows[i]["logp"] == rows[i]["tpsa [A^2]"] == "" for i in (1, 3, 4))
+    predict(config(**values, on_error="skip"))
+    rows = rows_of(tmp_path / "p.csv")
+    assert [row["smiles"] for row in rows] == ["CCO", "CC", "C"]
+    np.testing.assert_allclose(values_of(rows), good, rtol=1e-6)
+    skipped = rows_of(tmp_path / "p_skipped.csv")
+    assert [(row["row"], row["molecule"]) for row in skipped] == [("1", "C1CC"), ("3", ""), ("4", "[Pt]")]
+
+
+def test_a_column_of_that_name_is_kept(trained_run, tmp_path):
+    (tmp_path / "new.csv").write_text(f"smiles,{LOGP},error\nC,old,none\n")
+    predict(config(ckpt=str(trained_run.folder), input=str(tmp_path / "new.csv"), output=str(tmp_path / "p.csv"), on_error="nan"))
+    assert list(rows_of(tmp_path / "p.csv")[0]) == ["smiles", LOGP, "error", f"{LOGP} 2", TPSA, "error 2"]
 
 
 def test_molecules_of_one_atom_and_of_two_hundred(trained_run):
-    result = predict_smiles(load_regressor(trained_run.folder), ["C" * 66, "O", "C"])  # 200 atoms with hydrogens
+    result = predict_smiles(Ensemble.load([trained_run.folder]), ["C" * 66, "O", "C"])  # 200 atoms with hydrogens
     assert result.values.shape == (3, 2)
     assert np.isfinite(result.values).all()
-
-
-def test_cells_that_a_spreadsheet_would_run_are_inert(trained_run, tmp_path):
-    (tmp_path / "new.csv").write_text('smiles\nC\n"=HYPERLINK(""x"")"\n')
-    data = {"path": str(tmp_path / "new.csv"), "on_error": "skip"}
-    predict(config(ckpt_path=str(trained_run.folder), dataset=data, output=str(tmp_path / "p.csv")))
-    assert rows_of(tmp_path / "p.csv")[1]["smiles"] == '\'=HYPERLINK("x")'
+    assert result.deviation is None
 
 
 def test_weights_that_are_not_finite_are_said(trained_run):
-    module = load_regressor(trained_run.folder)
+    ensemble = Ensemble.load([trained_run.folder])
     with torch.no_grad():
-        module.model.convs[0].bias.fill_(math.nan)
+        ensemble.members[0].model.convs[0].bias.fill_(math.nan)
     with pytest.raises(UserError, match=r"Row 0 .*not a finite number"):
-        predict_smiles(module, ["C"])
-    assert predict_smiles(module, ["C"], on_error="skip").errors[0] == "the model's output is not a finite number"
-
-
-@pytest.mark.parametrize("name", ["a.smi", "a.txt", "a.smiles", "a.smi.gz", "a.csv", "a.tsv", "a.csv.gz", "my file, (v=2).csv"])
-def test_kinds_of_files(tmp_path, name):
-    separator = "\t" if ".tsv" in name else ","
-    table = "csv" in name or "tsv" in name
-    text = f"id{separator}SMILES\n1{separator}C\n2{separator}CC\n" if table else "C methane\nCC\n"
-    data = text.encode()
-    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    assert read_smiles(tmp_path / name, "SMILES") == ["C", "CC"]
+        predict_smiles(ensemble, ["C"])
+    assert predict_smiles(ensemble, ["C"], on_error="nan").errors == ["the model's output is not a finite number"]
 
 
 def test_the_weights_of_the_moving_average_are_used(trained_config, tmp_path):
     values = {**trained_config, "training": {"ema_decay": 0.9, "report": False}, "trainer": {**trained_config["trainer"], "max_epochs": 1}}
     train(parse(Config, values), tmp_path)
-    module = load_regressor(tmp_path)
+    ensemble = Ensemble.load([tmp_path])
+    (module,) = ensemble.members
     assert not torch.equal(module.ema.module.convs[0].lin.weight, module.model.convs[0].lin.weight)
     molecules = PackedMolecules.from_smiles(SMILES, features="qm9")
     with torch.no_grad():
         averaged = module.ema.module(molecules.batch(slice(None))) * module.target_std + module.target_mean
-    np.testing.assert_allclose(predict_smiles(module, SMILES).values, averaged.numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(predict_smiles(ensemble, SMILES).values, averaged.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backend", ["fused", "pyg"])
+def test_on_a_gpu(trained_run, backend):
+    ensemble = Ensemble.load([trained_run.folder], BackendConfig(name=backend), "cuda")
+    np.testing.assert_allclose(predict_smiles(ensemble, SMILES).values, expected(trained_run), rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize(
     ("content", "options", "what"),
     [
-        ("smiles\nC\n", {"ckpt_path": None}, "No checkpoint is named"),
-        ("smiles\nC\n", {"ckpt_path": "nowhere.ckpt"}, "There is no checkpoint nowhere.ckpt"),
-        ("smiles\nC\n", {"ckpt_path": "."}, "holds neither checkpoints/best.ckpt nor"),
-        ("smiles\nC\n", {"dataset": {}}, "No molecules are named"),
-        ("smiles\nC\n", {"dataset": {"path": "new.xlsx"}}, r"ends in \.csv"),
-        ("smiles\nC\n", {"dataset": {"path": "none.csv"}}, "none.csv cannot be read"),
-        ("smiles\nC\n", {"dataset": {"path": "none.smi"}}, "none.smi cannot be read"),
-        ("smiles\nC\n", {"dataset": {"path": "new.csv", "smiles": "smile"}}, "no column 'smile'.*Did you mean 'smiles'"),
-        ("", {}, "new.csv is empty"),
-        ("smiles\n", {}, "no rows"),
-        ("smiles\nC1\nC(\n", {"dataset": {"path": "new.csv", "on_error": "skip"}}, "None of the 2 molecules"),
-        ("smiles\nC\n", {"output": "new.csv"}, "would replace a file that is read"),
-        ("smiles\nC\n", {"output": "."}, "is a folder"),
-        ("smiles\nC\n", {"output": "new.csv/p.csv"}, "cannot be written"),
-        ("smiles\nC\n", {"device": "tpu9"}, "device=tpu9 is not known"),
-        ("smiles\nC\n", {"device": "cuda:99"}, "torch sees"),
-        ("smiles\nC\n", {"dataset": {"path": "new.csv", "batch_size": 0}}, "dataset.batch_size=0"),
+        (b"smiles\nC\n", {"ckpt": None}, "No checkpoint is named"),
+        (b"smiles\nC\n", {"ckpt": "nowhere.ckpt"}, "There is no checkpoint nowhere.ckpt"),
+        (b"smiles\nC\n", {"ckpt": "."}, "holds neither checkpoints/best.ckpt nor"),
+        (b"smiles\nC\n", {"ckpt": "new.csv"}, "new.csv is not a readable checkpoint"),
+        (b"smiles\nC\n", {"input": None}, "No molecules are named"),
+        (b"smiles\nC\n", {"input": "new.xlsx"}, r"ends in \.csv.*format="),
+        (b"smiles\nC\n", {"input": "none.csv"}, "none.csv cannot be read: No such file"),
+        (b"smiles\nC\n", {"input": "none.smi"}, "none.smi cannot be read: No such file"),
+        (b"smiles\nC\n", {"input": "none.sdf"}, "none.sdf cannot be read: No such file"),
+        (b"smiles\nC\n", {"input": ".", "format": "csv"}, "cannot be read: Is a directory"),
+        (b"smiles\nC\n", {"smiles": "smile"}, "no column 'smile'.*Did you mean 'smiles'"),
+        (b"smiles,smiles\nC,C\n", {}, "2 columns named 'smiles'"),
+        (b"CCO\n", {}, "no column 'smiles'.*format=smi"),
+        (b"", {}, "new.csv is empty"),
+        (b"", {"format": "smi"}, "new.csv is empty"),
+        (b"", {"format": "sdf"}, "new.csv has no rows"),
+        (b"smiles\n", {}, "no rows"),
+        (b"smiles,x\nC\n", {}, "line 2: 1 cells where the header has 2"),
+        (b'smiles\n"C\n', {}, "not a readable table"),
+        (b"\x89PNG\r\n\x1a\n\xff\xfe", {}, "new.csv is not UTF-8 text"),
+        (b"smiles\nC\n\xb5\n", {}, "not UTF-8 text.*iconv"),
+        (gzip.compress(b"smiles\n" + b"C\n" * 99)[:-12], {}, "new.csv is damaged or cut off"),
+        (b"\x1f\x8bnot gzip at all", {}, "new.csv is damaged or cut off"),
+        (b"smiles\nC\n", {"format": "sdf"}, "not a mol block"),
+        (b"smiles\nC1\nC(\n", {"on_error": "skip"}, r"None of the 2 rows of new.csv can be predicted; the first, row 0 \('C1'\)"),
+        (b"smiles\nC1\n", {"on_error": "nan"}, "None of the 1 rows"),
+        (b"smiles\nC\n", {"output": "new.csv"}, "would replace a file that is read"),
+        (b"smiles\nC\n", {"output": "."}, "is a folder"),
+        (b"smiles\nC\n", {"output": "p.parquet"}, "ends in .csv, .tsv"),
+        (b"smiles\nC\n", {"output": "new.csv/p.csv"}, "cannot be written"),
+        (b"smiles\nC\n", {"output": "/proc/p.csv"}, "cannot be written"),
+        (b"smiles\nC\n", {"output": "/dev/full"}, "cannot be written: No space left"),
+        (b"smiles\nC\n", {"device": "tpu9"}, "device=tpu9 is not known"),
+        (b"smiles\nC\n", {"device": "cuda:99"}, "torch sees"),
+        (b"smiles\nC\n", {"batch_size": 0}, "batch_size=0"),
+        (b"smiles\nC\n", {"num_workers": -1}, "num_workers=-1 is negative"),
     ],
 )
 def test_mistakes_are_one_paragraph(trained_run, tmp_path, monkeypatch, content, options, what):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "new.csv").write_text(content)
+    (tmp_path / "new.csv").write_bytes(content)
     with pytest.raises(UserError, match=what) as error:
-        predict(config(**{"ckpt_path": str(trained_run.folder), "dataset": {"path": "new.csv"}, **options}))
+        predict(config(**{"ckpt": str(trained_run.folder), "input": "new.csv", **options}))
     assert "\n" not in str(error.value)
-    assert (tmp_path / "new.csv").read_text() == content
-    assert not (tmp_path / "predictions.csv").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]
+    assert (tmp_path / "new.csv").read_bytes() == content
+
+
+def test_what_was_there_survives_a_failure(trained_run, tmp_path):
+    (tmp_path / "p.csv").write_text("mine")
+    (tmp_path / "new.smi").write_text("C\n" * 3 + "C1\n")
+    with pytest.raises(UserError, match="Row 3"):
+        predict(config(ckpt=str(trained_run.folder), input=str(tmp_path / "new.smi"), output=str(tmp_path / "p.csv"), batch_size=1))
+    assert (tmp_path / "p.csv").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_command(trained_run, run_cli, tmp_path):
     folder = tmp_path / "a run, with (odd) = name"
     shutil.copytree(trained_run.folder, folder)
     (tmp_path / "new molecules.csv").write_text("smiles\nCCO\nC1CC\n")
-    arguments = [f"ckpt_path={folder.name}/checkpoints/best.ckpt", "dataset.path=new molecules.csv", "output=my predictions.csv"]
+    arguments = [f"ckpt={folder.name}/checkpoints/best.ckpt", "input=new molecules.csv", "output=my predictions.csv"]
     before = {*tmp_path.iterdir()}
     done = run_cli(*arguments, module="molgcn.predict")
     assert done.returncode == 2
     assert "Row 1 of new molecules.csv" in done.stderr
     assert "Traceback" not in done.stderr
-    done = run_cli(*arguments, "dataset.on_error=skip", module="molgcn.predict")
+    done = run_cli(*arguments, "on_error=nan", module="molgcn.predict")
     assert done.returncode == 0, done.stderr
-    assert "1 predictions (logp, tpsa in A^2) are in my predictions.csv" in done.stdout
+    assert "1 predictions (logp, tpsa in A^2) are in my predictions.csv" in done.stderr
+    assert done.stdout == ""
     assert {*tmp_path.iterdir()} - before == {tmp_path / "my predictions.csv"}  # and no folders or logs of Hydra's
-    done = run_cli("ckpt_pth=x", module="molgcn.predict")
+    done = run_cli("ckpt_path=x", module="molgcn.predict")
     assert done.returncode == 2
-    assert "Did you mean ckpt_path?" in done.stderr
+    assert "Did you mean ckpt?" in done.stderr
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "molgcn.predict", *arguments]
+
+
+@pytest.mark.parametrize(("packed", "form", "text"), [(False, "csv", "x,smiles\n1,CCO\n2,C1\n"), (True, "smi", "CCO 1\nC1 2\n")])
+def test_standard_output_carries_rows_only(trained_run, tmp_path, packed, form, text):
+    data = gzip.compress(text.encode()) if packed else text.encode()
+    arguments = [f"ckpt={trained_run.folder}", "input=-", "output=-", f"format={form}", "on_error=skip", "device=cpu"]
+    done = subprocess.run(command(*arguments), input=data, capture_output=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    lines = list(csv.reader(done.stdout.decode().splitlines()))
+    assert len(lines) == 2
+    assert lines[1][:-2] == (["1", "CCO"] if form == "csv" else ["CCO", "1"])
+    np.testing.assert_allclose([float(cell) for cell in lines[1][-2:]], expected(trained_run, ["CCO"])[0], rtol=2e-5)
+    assert "Row 1 is left out: 'C1': it is not a SMILES" in done.stderr.decode()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_leaves_and_an_interrupt(trained_run, tmp_path):
+    (tmp_path / "new.smi").write_text("CCO\n" * 200_000)
+    arguments = [f"ckpt={trained_run.folder}", "input=new.smi", "output=-", "num_workers=2", "device=cpu", "batch_size=256"]
+    left = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True)
+    assert left.stdout.readline().startswith("smiles,name,")
+    left.stdout.close()
+    assert left.wait(120) == 1
+    assert "Error" not in left.stderr.read()
+    stopped = subprocess.Popen(command(*arguments[:2], "output=p.csv", "device=cpu"), stderr=subprocess.PIPE, cwd=tmp_path, text=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob(".p.csv.*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    stopped.send_signal(signal.SIGINT)
+    assert stopped.wait(120) == 130
+    said = stopped.stderr.read()
+    assert "Interrupted." in said
+    assert "Traceback" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["new.smi"]

@@ -23,7 +23,7 @@ from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError
 
 OnError = Literal["raise", "skip"]
-Kind = Literal["smiles", "molblock", "mol"]
+Kind = Literal["smiles", "molblock", "sdf", "mol"]
 
 
 @dataclass
@@ -128,7 +128,7 @@ def featurize_items(
         raise ValueError(f"unknown label {label!r}")
     if len(items) == 0:
         raise UserError(f"{source or 'The list of SMILES'} holds no molecules. Expected at least one row.")
-    work = partial(_featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise")
+    work = partial(featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise")
     parts: list[Featurized] = []
     position = 0
     for part in map_chunks(work, items, num_workers=num_workers, progress=progress, description=f"features={features}"):
@@ -161,13 +161,14 @@ def _failure_message(source: str, row: int, item: Any, reason: str) -> str:
     )
 
 
-def _featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: str | None, stop: bool) -> Featurized:
+def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: str | None, stop: bool) -> Featurized:
+    """Featurises a chunk in this process; see :func:`featurize_items`. `stop` ends it at the first item that fails."""
     from rdkit import Chem, rdBase
 
     read, label_of = READERS[kind], None if label is None else LABELS[label].compute
     graphs = GraphArrays(get_featurizer(features))
     hydrogens = graphs.featurizer.hydrogens
-    if hydrogens == "explicit" and kind == "smiles" and label is None:
+    if hydrogens == "explicit" and kind in ("smiles", "sdf") and label is None:
         hydrogens = "folded"
     kept: list[int] = []
     labels: list[float] = []

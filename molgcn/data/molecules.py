@@ -40,16 +40,17 @@ def read_smiles(text: Any, hydrogens: str) -> Any:
         raise InvalidMoleculeError("the SMILES is empty")
     mol = Chem.MolFromSmiles(text.strip(), _smiles_parameters(True))
     if mol is None:
-        raise InvalidMoleculeError(_why_not(text.strip()))
+        unchecked = Chem.MolFromSmiles(text.strip(), _smiles_parameters(False))
+        raise InvalidMoleculeError(_why_refused(unchecked, "it is not a SMILES (syntax)"))
     return _with_hydrogens(mol, hydrogens)
 
 
-def _why_not(text: str) -> str:
+def _why_refused(mol: Any, otherwise: str) -> str:
+    """RDKit's reason for refusing a molecule that it could read unchecked; `otherwise` where it could not (None)."""
     from rdkit import Chem
 
-    mol = Chem.MolFromSmiles(text, _smiles_parameters(False))
     if mol is None:
-        return "it is not a SMILES (syntax)"
+        return otherwise
     try:
         Chem.SanitizeMol(mol)
     except (Chem.MolSanitizeException, ValueError, RuntimeError) as error:
@@ -107,6 +108,20 @@ def read_mol_block(block: Any, hydrogens: str) -> Any:
     return mol if hydrogens == "explicit" else Chem.RemoveHs(mol, sanitize=False)
 
 
+def read_structure(block: str, hydrogens: str) -> Any:
+    """The molecule of any SDF record: what its SMILES would give, whether or not the block writes its hydrogens out.
+
+    Raises:
+        InvalidMoleculeError: with RDKit's reason.
+    """
+    from rdkit import Chem
+
+    mol = Chem.MolFromMolBlock(block)
+    if mol is None:
+        raise InvalidMoleculeError(_why_refused(Chem.MolFromMolBlock(block, sanitize=False), "it is not a mol block that RDKit reads"))
+    return _with_hydrogens(mol, hydrogens)
+
+
 def read_mol(mol: Any, hydrogens: str) -> Any:
     """A copy of an `rdkit.Chem.Mol`, sanitised, with missing hydrogens added behind its atoms if they are wanted.
 
@@ -127,4 +142,4 @@ def read_mol(mol: Any, hydrogens: str) -> Any:
     return Chem.AddHs(mol) if hydrogens == "explicit" else Chem.RemoveHs(mol)
 
 
-READERS: dict[str, Callable[[Any, str], Any]] = {"smiles": read_smiles, "molblock": read_mol_block, "mol": read_mol}
+READERS: dict[str, Callable[[Any, str], Any]] = {"smiles": read_smiles, "molblock": read_mol_block, "sdf": read_structure, "mol": read_mol}

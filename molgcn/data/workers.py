@@ -1,16 +1,20 @@
-"""Runs a function over chunks of a long list in worker processes, with a progress bar and results in order."""
+"""Runs a function over chunks of a long list or stream in worker processes, results in order."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from molgcn.errors import UserError
 
+C = TypeVar("C")
+K = TypeVar("K")
 T = TypeVar("T")
 
 POOL_THRESHOLD = 10_000  # starting processes costs about as much as featurising this many molecules
@@ -53,11 +57,8 @@ def map_chunks(
 ) -> Iterator[T]:
     """Yields `function(chunk)` for consecutive chunks of `items`, in order.
 
-    The workers are fresh interpreters (`spawn`), safe beside CUDA and threads, so `function` must be importable: a
-    module-level function or a `functools.partial` of one.
-
     Args:
-        function: called with a chunk (a slice of `items`).
+        function: called with a chunk (a slice of `items`); see :func:`map_stream`.
         items: the list to work through.
         num_workers: worker processes; 0 works in this process; None decides by length and cores.
         description: text before the progress bar.
@@ -69,24 +70,52 @@ def map_chunks(
     from tqdm import tqdm
 
     workers = choose_workers(len(items), num_workers)
-    chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
+    chunks = (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
     hide = {True: False, False: True, None: None}[progress if len(items) >= CHUNK else False]
     with tqdm(total=len(items), desc=description, unit=" molecules", disable=hide, mininterval=0.5) as bar:
-        if workers == 0:
-            for chunk in chunks:
-                yield function(chunk)
-                bar.update(len(chunk))
-            return
-        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-        try:
-            for chunk, result in zip(chunks, pool.map(function, chunks), strict=True):
-                yield result
-                bar.update(len(chunk))
-        except BrokenProcessPool as error:
-            raise UserError(
-                f"The {workers} worker processes ended early. In a script of your own, put the calling code under "
-                '`if __name__ == "__main__":`; if memory ran out, use fewer with dataset.num_workers=1; '
-                "dataset.num_workers=0 works without worker processes."
-            ) from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        for result, size in map_stream(function, ((chunk, len(chunk)) for chunk in chunks), workers):
+            yield result
+            bar.update(size)
+
+
+def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_workers: int) -> Iterator[tuple[T, K]]:
+    """Yields `(function(chunk), companion)` for every `(chunk, companion)`, in order, however long the stream.
+
+    At most `2 * num_workers + 1` chunks are under way, so memory does not grow; companions stay in this process. The workers are
+    fresh interpreters (`spawn`), safe beside CUDA and threads, so `function` must be importable: a module-level function or a
+    `functools.partial` of one.
+
+    Args:
+        function: called with a chunk.
+        chunks: read as workers become free.
+        num_workers: worker processes; 0 works in this process.
+
+    Raises:
+        UserError: when the worker processes cannot start or die.
+    """
+    if num_workers == 0:
+        yield from ((function(chunk), companion) for chunk, companion in chunks)
+        return
+    pool = ProcessPoolExecutor(num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts_to_the_parent)
+    waiting: deque[tuple[Future[T], K]] = deque()
+    try:
+        for chunk, companion in chunks:
+            waiting.append((pool.submit(function, chunk), companion))
+            if len(waiting) > 2 * num_workers:
+                future, first = waiting.popleft()
+                yield future.result(), first
+        while waiting:
+            future, first = waiting.popleft()
+            yield future.result(), first
+    except BrokenProcessPool as error:
+        raise UserError(
+            f"The {num_workers} worker processes ended early. In a script of your own, put the calling code under "
+            '`if __name__ == "__main__":`; if memory ran out, use fewer with num_workers=1 (dataset.num_workers=1 in training); 0 works '
+            "without worker processes."
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

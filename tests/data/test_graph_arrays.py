@@ -12,7 +12,8 @@ from molgcn.data.molecules import InvalidMoleculeError, read_smiles
 
 SMILES = [
     "C", "CCO", "c1ccccc1", "C#N", "[NH4+]", "CC(=O)[O-]", "FC(F)F", "O=c1cc[nH]cc1", "[2H]OC", "[H][H]", "C.O", "[CH3]", "[CH2]C",
-    "N[C@@H](C)C(=O)O", "[H]C([H])([H])F", "C[N+](=O)[O-]", "c1cc[nH]c1", "O=C=O", "C1=CC=CN1", "[O-][n+]1ccccc1", "OC(F)=N", "FC#CF", "[NH3+]CC(=O)[O-]",
+    "N[C@@H](C)C(=O)O", "[H]C([H])([H])F", "C[N+](=O)[O-]", "c1cc[nH]c1", "O=C=O", "C1=CC=CN1", "[O-][n+]1ccccc1",
+    "OC(F)=N", "FC#CF", "[NH3+]CC(=O)[O-]",
 ]  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""From a trained model to predictions for files of any length."""

@@ -1,0 +1,66 @@
+"""One or several trained models that predict together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from molgcn.config import BackendConfig
+from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError
+from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.restore import find_checkpoint, load_regressor, require_features
+
+
+class Ensemble:
+    """Models of the same targets, units and features: their mean and standard deviation.
+
+    Args:
+        members: trained modules in evaluation mode, on one device.
+        sources: where each came from, for messages.
+
+    Raises:
+        UserError: when they do not predict the same from the same, or take other input than SMILES.
+    """
+
+    def __init__(self, members: Sequence[MoleculeRegressor], sources: Sequence[Path | str] = ()) -> None:
+        self.members = list(members)
+        sources = list(sources) or [f"member {number}" for number in range(len(self.members))]
+        self.features = require_features(self.members[0], Path(sources[0]))
+        self.names, self.units = list(self.members[0].target_names), list(self.members[0].target_units)
+        for member, source in zip(self.members[1:], sources[1:], strict=True):
+            for what, ours, theirs in (
+                ("targets", self.names, member.target_names),
+                ("units", self.units, member.target_units),
+                ("features", self.features, member.features),
+            ):
+                if ours != theirs:
+                    raise UserError(
+                        f"{source} and {sources[0]} differ in their {what}: {theirs} and {ours}. Members of an ensemble predict the same "
+                        "targets, in the same units and from the same features; predict with each by itself."
+                    )
+
+    @classmethod
+    def load(cls, checkpoints: Sequence[str | Path], backend: BackendConfig | None = None, device: str = "cpu") -> Ensemble:
+        """The models of checkpoint files or runs' folders.
+
+        Raises:
+            UserError: see :func:`molgcn.training.restore.load_regressor`.
+        """
+        paths = [find_checkpoint(path) for path in checkpoints]
+        return cls([load_regressor(path, backend, device) for path in paths], paths)
+
+    @torch.no_grad()
+    def predict(self, molecules: PackedMolecules) -> np.ndarray:
+        """Every member's predictions of the molecules, as one batch: float32 [members, M, T], in the targets' units."""
+        batch = molecules.batch(slice(None), device=self.members[0].device)
+        return torch.stack([member(batch).float() for member in self.members]).cpu().numpy()
+
+
+def mean_and_deviation(predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Mean [M, T] over members of [members, M, T] and, of several, their sample standard deviation (n - 1) [M, T]; in float64."""
+    values = predictions.astype(np.float64)
+    return values.mean(axis=0), values.std(axis=0, ddof=1) if len(values) > 1 else None

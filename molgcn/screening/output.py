@@ -1,0 +1,102 @@
+"""Tables that appear complete or not at all, or go to standard output row by row."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+from molgcn.errors import UserError
+
+_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+
+
+def check_output(output: Path, inputs: Sequence[Path]) -> None:
+    """Refuses, before any work, a file that would replace an input, is of another kind or cannot be written.
+
+    Raises:
+        UserError: saying which, and what to give instead.
+    """
+    if output.is_dir():
+        raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'predictions.csv'}.")
+    if output.exists() and not output.is_file():  # a pipe or a device: written as it is
+        return
+    if not output.name.endswith(_ENDINGS):
+        raise UserError(f"output={output}: expected a name that ends in {', '.join(_ENDINGS)}, or - for standard output.")
+    if output.resolve() in [path.resolve() for path in inputs]:
+        raise UserError(f"output={output} would replace a file that is read. Give another file with output=.")
+    with _as_mistake(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(output.parent, os.W_OK):
+        raise UserError(f"output={output} cannot be written: no permission for {output.parent}. Give another file with output=.")
+
+
+class Table:
+    """Rows of text cells, as CSV or, with a name that says so, TSV."""
+
+    def __init__(self, file: Any, delimiter: str) -> None:
+        self._file = file
+        self._writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+
+    def write(self, rows: Iterable[Sequence[str]]) -> None:
+        """Writes rows; cells that a spreadsheet would run get a leading apostrophe."""
+        self._writer.writerows([inert(_quotable(cell)) for cell in row] for row in rows)
+        self._file.flush()
+
+
+@contextmanager
+def open_table(path: Path | None) -> Iterator[Table]:
+    """A table on disk, which appears under its name when the block ends well; None is standard output.
+
+    Raises:
+        UserError: when it cannot be written; the file of that name, if there was one, is then as it was.
+    """
+    if path is None:
+        yield Table(sys.stdout, ",")
+        return
+    delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
+    if path.exists() and not path.is_file():
+        with _as_mistake(path), open(path, "w", newline="", encoding="utf-8") as file:
+            yield Table(file, delimiter)
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with _as_mistake(path), open(temporary, "wb") as binary:
+            packed = cast(IO[bytes], gzip.GzipFile("", "wb", 6, binary)) if path.suffix == ".gz" else binary
+            with io.TextIOWrapper(packed, encoding="utf-8", newline="") as text:
+                yield Table(text, delimiter)
+        with _as_mistake(path):
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _as_mistake(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"output={path} cannot be written: {error.strerror or error}. Give another file with output=.") from error
+
+
+def _quotable(cell: str) -> str:
+    """A cell whose line ends the csv module sees; it takes a lone carriage return for none and would not quote it."""
+    return cell.replace("\r", "\n") if "\r" in cell and "\n" not in cell else cell
+
+
+def inert(cell: str) -> str:
+    """A cell as it is, or with an apostrophe before what a spreadsheet would take for a formula; numbers and a lone sign are none."""
+    start = cell.lstrip()
+    if start[:1] not in ("=", "+", "-", "@") or len(start.rstrip()) == 1:
+        return cell
+    try:
+        float(start)
+    except ValueError:
+        return f"'{cell}"
+    return cell

@@ -1,0 +1,90 @@
+"""Records in, predictions out, in order and in constant memory: read, featurise in worker processes, predict."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+
+import numpy as np
+
+from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
+from molgcn.screening.ensemble import Ensemble, mean_and_deviation
+from molgcn.screening.formats import Record
+from molgcn.screening.prepare import Kind, Prepared, prepare
+
+NOT_FINITE = "the model's output is not a finite number"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A stretch of R rows.
+
+    Attributes:
+        start: number of the first row, counted from 0.
+        records: R rows of the input.
+        smiles: R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES.
+        values: float64 [R, T] in the targets' units, NaN where there is an error.
+        deviation: float64 [R, T], the members' standard deviation; None for a single model.
+        errors: number in the stretch, and why there is no prediction.
+    """
+
+    start: int
+    records: list[Record]
+    smiles: list[str] | None
+    values: np.ndarray
+    deviation: np.ndarray | None
+    errors: dict[int, str]
+
+
+def predict_records(
+    ensemble: Ensemble, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
+) -> Iterator[Predicted]:
+    """Predicts records, `batch_size` at a time.
+
+    Args:
+        ensemble: the models.
+        records: the rows, read as they are needed.
+        kind: what their molecules are.
+        batch_size: rows featurised and predicted at once.
+        num_workers: processes that featurise; 0 none, None one a core for streams of 10,000 rows and more.
+
+    Raises:
+        UserError: when a worker process dies, or while the records are read.
+    """
+    chunks = _chunks(iter(records), batch_size)
+    first = list(islice(chunks, -(-POOL_THRESHOLD // batch_size))) if num_workers is None else []
+    workers = choose_workers(sum(len(records) for _, records in first) if num_workers is None else sys.maxsize, num_workers)
+    work = partial(prepare, features=ensemble.features, kind=kind)
+    items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
+    del first
+    for prepared, (start, rows) in map_stream(work, items, workers):
+        yield _predicted(ensemble, prepared, start, rows)
+
+
+def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Record]]]:
+    start = 0
+    while chunk := list(islice(records, size)):
+        yield start, chunk
+        start += len(chunk)
+
+
+def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Predicted:
+    shape = len(records), len(ensemble.names)
+    values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if len(ensemble.members) > 1 else None
+    errors = dict(prepared.failures)
+    if prepared.molecules is not None:
+        mean, std = mean_and_deviation(ensemble.predict(prepared.molecules))
+        finite = np.isfinite(mean).all(axis=1)
+        errors |= dict.fromkeys(prepared.kept[~finite].tolist(), NOT_FINITE)
+        values[prepared.kept[finite]] = mean[finite]
+        if deviation is not None and std is not None:
+            deviation[prepared.kept[finite]] = std[finite]
+    smiles = None
+    if prepared.smiles is not None:
+        smiles = [""] * len(records)
+        for place, text in zip(prepared.kept.tolist(), prepared.smiles, strict=True):
+            smiles[place] = text
+    return Predicted(start, records, smiles, values, deviation, errors)

@@ -1,0 +1,39 @@
+"""What a worker process does: molecules in, packed arrays out. It imports neither torch nor Lightning, which would take seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from molgcn.data.featurize import featurize_chunk
+from molgcn.data.packed import PackedMolecules
+
+Kind = Literal["smiles", "sdf"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A stretch of rows.
+
+    Attributes:
+        molecules: those that can be predicted; None when there is none.
+        kept: int64, their places in the stretch.
+        smiles: their SMILES written by RDKit, or None when the input was SMILES.
+        failures: place and reason of every other row.
+    """
+
+    molecules: PackedMolecules | None
+    kept: np.ndarray
+    smiles: list[str] | None
+    failures: list[tuple[int, str]]
+
+
+def prepare(items: Sequence[str], *, features: str, kind: Kind) -> Prepared:
+    """Parses, featurises and packs a stretch of SMILES or mol blocks."""
+    done = featurize_chunk(items, features=features, kind=kind, label=None, stop=False)
+    graphs: dict[str, Any] = done.graphs()
+    molecules = PackedMolecules.from_arrays(**graphs, features=features) if len(done.kept) else None
+    return Prepared(molecules, done.kept, done.smiles, done.failures)

@@ -1,0 +1,52 @@
+"""A progress bar on standard error for a stream whose rows nobody has counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from molgcn.screening.text import Text
+
+
+class Progress:
+    """Counts molecules; how far along is said by the bytes read of the file."""
+
+    def __init__(self, text: Text) -> None:
+        from tqdm import tqdm
+
+        layout = "{percentage:3.0f}% |{bar}| {postfix} [{elapsed}<{remaining}]" if text.size else "{postfix} [{elapsed}]"
+        self._text = text
+        self._bar = tqdm(total=text.size, disable=None, mininterval=0.5, bar_format=layout, leave=False)
+        self._start = time.perf_counter()
+        self.count = 0
+
+    def update(self, count: int) -> None:
+        """Adds molecules that are done."""
+        self.count += count
+        self._bar.set_postfix_str(f"{self.count:,} molecules, {self.rate:,.0f}/s", refresh=False)
+        self._bar.update(self._text.position() - self._bar.n if self._text.size else count)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.perf_counter() - self._start
+
+    @property
+    def rate(self) -> float:
+        """Molecules a second."""
+        return self.count / self.seconds
+
+    def close(self) -> None:
+        """Takes the bar away."""
+        self._bar.close()
+
+
+@contextmanager
+def progress(text: Text) -> Iterator[Progress]:
+    """A bar for as long as the block runs; none where standard error is no terminal."""
+    bar = Progress(text)
+    try:
+        yield bar
+    finally:
+        bar.close()
