@@ -91,9 +91,8 @@ def scaffold_split(
         UserError: see :func:`split_sizes`, or when too few scaffolds leave a part empty.
     """
     sizes = split_sizes(len(smiles), fractions)
-    scaffolds = [s for chunk in map_chunks(_scaffolds, smiles, num_workers=num_workers, description="scaffolds") for s in chunk]
     groups: dict[str, list[int]] = {}
-    for index, scaffold in enumerate(scaffolds):
+    for index, scaffold in enumerate(murcko_scaffolds(smiles, num_workers)):
         groups.setdefault(scaffold, []).append(index)
     limit = min(sizes[1:]) / 2
     names = sorted(groups, key=lambda name: (-len(groups[name]), name))
@@ -113,6 +112,11 @@ def scaffold_split(
             "different scaffolds. Use split=random, or more molecules."
         )
     return split
+
+
+def murcko_scaffolds(smiles: Sequence[str], num_workers: int | None = None) -> list[str]:
+    """The SMILES of each molecule's Bemis-Murcko scaffold; "" for a molecule without rings."""
+    return [one for chunk in map_chunks(_scaffolds, smiles, num_workers=num_workers, description="scaffolds") for one in chunk]
 
 
 def _scaffolds(smiles: Sequence[str]) -> list[str]:

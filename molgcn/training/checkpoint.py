@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import torch
 from lightning import LightningModule, Trainer
@@ -15,6 +13,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins import TorchCheckpointIO
 
 from molgcn.errors import UserError
+from molgcn.training.checkpoint_format import upgrade
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.rng import rng_state, set_rng_state
 
@@ -50,22 +49,23 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Reads a checkpoint onto the CPU, without executing anything in it.
+    """Reads a checkpoint onto the CPU, without executing anything in it; what it says about itself is brought to the present format.
 
     Raises:
-        UserError: when the file is missing, damaged or was not written by molgcn.
+        UserError: when the file is missing, damaged, was not written by molgcn, or by a newer one.
     """
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}. Expected a .ckpt file of a run, for example <run folder>/checkpoints/best.ckpt.")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, BadZipFile, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except Exception as error:  # torch's restricted unpickler raises all kinds on a file that is something else
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path} is not a readable checkpoint ({reason}). Expected a .ckpt file that molgcn wrote.") from error
     if not isinstance(checkpoint, dict) or "molgcn" not in checkpoint:
         raise UserError(
             f"{path} was not written by molgcn. Expected a .ckpt file of a run, for example <run folder>/checkpoints/best.ckpt."
         )
+    checkpoint["molgcn"] = upgrade(checkpoint["molgcn"], path)
     return checkpoint
 
 

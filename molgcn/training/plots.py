@@ -98,11 +98,12 @@ def plot_parity(targets: np.ndarray, predictions: np.ndarray, names: Sequence[st
     for i, (name, unit) in enumerate(zip(names, units, strict=True)):
         known = ~np.isnan(targets[:, i])
         true, predicted = (values[known, i].astype(np.float64) for values in (targets, predictions))
-        _parity_panel(panels[i], true, predicted, plain(name), plain(unit))
+        parity_panel(panels[i], true, predicted, plain(name), plain(unit))
     figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
 
 
-def _parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str, unit: str) -> None:
+def parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str, unit: str) -> None:
+    """Predicted against true values [B], none missing, with MAE and R2 above."""
     label = name + (f" ({unit})" if unit else "")
     axes.set_xlabel(f"true {label}")
     axes.set_ylabel(f"predicted {label}")
@@ -122,7 +123,7 @@ def _parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str
     axes.plot(limits, limits, color=GREY, linewidth=1.0, zorder=3)
     if len(true) > _CROWDED:
         extent = (*limits, *limits)
-        axes.hexbin(true, predicted, gridsize=80, bins="log", mincnt=1, cmap="viridis", extent=extent, linewidths=0.1, zorder=2)
+        axes.hexbin(true, predicted, gridsize=80, bins="log", mincnt=1, cmap="viridis", extent=extent, linewidths=0.1, zorder=2, rasterized=True)
     else:
-        axes.scatter(true, predicted, s=9, alpha=0.45, color=BLUE, linewidths=0, zorder=2)
+        axes.scatter(true, predicted, s=9, alpha=0.45, color=BLUE, linewidths=0, zorder=2, rasterized=True)
     axes.set(xlim=limits, ylim=limits, box_aspect=1)

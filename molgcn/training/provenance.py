@@ -17,7 +17,7 @@ _PACKAGES = ("molgcn", "torch", "torch-geometric", "rdkit", "lightning", "hydra-
 def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any]:
     """Plain values for `provenance.json` in the run's folder."""
     return {
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "versions": versions(),
         "git_commit": _git_commit(),
         "data_hash": data_hash,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.processor() or platform.machine()} CPU",
@@ -26,6 +26,11 @@ def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any
         "seed": seed,
         "command": sys.argv,
     }
+
+
+def versions() -> dict[str, str | None]:
+    """Python's and the packages' versions; None for one that is not installed."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
 
 
 def _version(package: str) -> str | None:

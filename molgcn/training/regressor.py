@@ -19,6 +19,7 @@ from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.nn import GCN
 from molgcn.training.captured import CapturedForward, CapturedStep, count_optimizer_step, obstacle
+from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.losses import LossSum, MaskedLoss
 from molgcn.training.metrics import TargetMetrics
@@ -223,7 +224,7 @@ class MoleculeRegressor(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds what is needed to use the checkpoint by itself, and the running sums: plain values only."""
-        checkpoint["molgcn"] = {"config": self.config.to_dict(), "features": self.features, **self.architecture}
+        checkpoint["molgcn"] = describe(self.config, self.features, self.architecture)
         checkpoint["train_loss"] = self.train_loss.state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

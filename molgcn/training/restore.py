@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from molgcn.config import BackendConfig, Config, parse
-from molgcn.data.atoms import get_featurizer
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import load_checkpoint
+from molgcn.training.checkpoint_format import check_features
 from molgcn.training.regressor import MoleculeRegressor
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ _LISTS = ("target_names", "target_units")
 
 
 def find_checkpoint(path: str | Path | None) -> Path:
-    """The checkpoint file that `ckpt_path` names: the file itself, or of a run's folder its best.ckpt.
+    """The checkpoint file that `ckpt` names: the file itself, or of a run's folder its best.ckpt.
 
     A run without validation has no best.ckpt; of such a folder last.ckpt is taken.
 
@@ -30,7 +30,7 @@ def find_checkpoint(path: str | Path | None) -> Path:
         UserError: when nothing is named, or it is not there.
     """
     if path is None:
-        raise UserError("No checkpoint is named. Give ckpt_path=<run folder>/checkpoints/best.ckpt, or the run's folder.")
+        raise UserError("No checkpoint is named. Give ckpt=<run folder>/checkpoints/best.ckpt, or the run's folder.")
     path = Path(path).expanduser()
     if path.is_dir():
         found = [
@@ -38,7 +38,7 @@ def find_checkpoint(path: str | Path | None) -> Path:
         ]
         if not found:
             raise UserError(
-                f"ckpt_path={path}: the folder holds neither checkpoints/best.ckpt nor checkpoints/last.ckpt. Expected a run's folder or a "
+                f"ckpt={path}: the folder holds neither checkpoints/best.ckpt nor checkpoints/last.ckpt. Expected a run's folder or a "
                 ".ckpt file."
             )
         path = found[0]
@@ -100,12 +100,7 @@ def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
     )
     if not complete:
         raise UserError(f"{path} does not say how it was trained. Expected a .ckpt file that this version of molgcn wrote.")
-    features = saved.get("features")
-    if features is not None and get_featurizer(features).num_features != saved["in_channels"]:
-        raise UserError(
-            f"{path} was trained on {saved['in_channels']} features an atom, but features={features} has "
-            f"{get_featurizer(features).num_features} in this version of molgcn. Use the version that wrote it (provenance.json)."
-        )
+    check_features(saved, path)
     return saved
 
 

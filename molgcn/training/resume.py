@@ -72,11 +72,11 @@ def check_resumable(folder: Path) -> None:
 
 
 def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """The run's own configuration with the single keys changed that the command line names."""
+    """The run's own configuration with the single keys changed that the command line names; nothing in the file is interpolated."""
     try:
         config = OmegaConf.load(folder / "config.yaml")
         changes = [override.lstrip("+") for override in overrides if not override.startswith(("resume=", "hydra.", "paths.", "~"))]
-        merged: Any = OmegaConf.to_container(OmegaConf.merge(config, OmegaConf.from_dotlist(changes)), resolve=True)
+        merged: Any = OmegaConf.to_container(OmegaConf.merge(config, OmegaConf.from_dotlist(changes)), resolve=False)
     except (OSError, ValueError, OmegaConfBaseException) as error:
         raise UserError(f"{folder / 'config.yaml'} cannot be read: {error}. Expected the file that the run wrote.") from error
     return {**merged, "resume": str(folder)}

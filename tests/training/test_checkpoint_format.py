@@ -1,0 +1,69 @@
+"""Checkpoints say what they are; older ones are brought up to date, newer ones refused in words."""
+
+import json
+
+import pytest
+import torch
+
+from molgcn.data.atoms import FEATURIZERS, AtomFeaturizer
+from molgcn.errors import UserError
+from molgcn.training import checkpoint_format
+from molgcn.training.checkpoint import load_checkpoint
+from molgcn.training.checkpoint_format import FORMAT, upgrade
+from molgcn.training.restore import load_regressor
+
+
+@pytest.fixture
+def saved(trained_run):
+    return load_checkpoint(trained_run.folder / "checkpoints" / "best.ckpt")
+
+
+def write(checkpoint, tmp_path):
+    torch.save(checkpoint, tmp_path / "x.ckpt")
+    return tmp_path / "x.ckpt"
+
+
+def test_it_holds_what_prediction_needs_as_plain_values(saved):
+    description = saved["molgcn"]
+    assert json.loads(json.dumps(description)) == json.loads(json.dumps(description, default=list))
+    assert description["format"] == FORMAT
+    assert (description["features"], description["features_version"], description["in_channels"]) == ("qm9", 1, 11)
+    assert (description["target_names"], description["target_units"]) == (["logp", "tpsa"], ["", "A^2"])
+    assert description["config"]["model"]["num_layers"] == 3
+    assert description["versions"]["torch"] == torch.__version__
+    assert {"target_mean", "target_std"} <= saved["state_dict"].keys()
+
+
+def test_the_first_format_is_brought_up_to_date(saved, trained_run, tmp_path):
+    for key in ("format", "features_version", "versions"):
+        del saved["molgcn"][key]
+    path = write(saved, tmp_path)
+    assert load_checkpoint(path)["molgcn"]["format"] == FORMAT
+    old, new = load_regressor(path), load_regressor(trained_run.folder)
+    assert all(torch.equal(a, b) for a, b in zip(old.state_dict().values(), new.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize(("writer", "who"), [({"molgcn": "9.1"}, "molgcn 9.1"), ({}, "a newer molgcn"), (3, "a newer molgcn")])
+def test_a_newer_format_is_refused(saved, tmp_path, writer, who):
+    saved["molgcn"].update(format=FORMAT + 1, versions=writer, config="who knows")
+    with pytest.raises(UserError, match=rf"x.ckpt was written by {who} in format {FORMAT + 1}; this molgcn reads formats up to {FORMAT}"):
+        load_regressor(write(saved, tmp_path))
+
+
+@pytest.mark.parametrize("number", ["2", 0, True, None, 1.5, [1]])
+def test_a_format_that_is_none(number, tmp_path):
+    with pytest.raises(UserError, match="says that its format is"):
+        upgrade({"format": number}, tmp_path / "x.ckpt")
+
+
+def test_every_older_format_has_a_step():
+    assert sorted(checkpoint_format._STEPS) == list(range(1, FORMAT))
+
+
+def test_another_version_of_the_featuriser_is_refused(saved, tmp_path, monkeypatch):
+    """Its rows mean something else, so that the same weights would predict nonsense."""
+    path = write(saved, tmp_path)
+    newer = AtomFeaturizer(**{**vars(FEATURIZERS["qm9"]), "version": 2})
+    monkeypatch.setitem(FEATURIZERS, "qm9", newer)
+    with pytest.raises(UserError, match=r"version 1 of features=qm9, and this molgcn computes version 2.*Use molgcn \S+, which wrote it"):
+        load_regressor(path)
