@@ -1,9 +1,10 @@
-"""`python -m molgcn.evaluate`: the errors of a checkpoint on its run's own data and split, or on another file."""
+"""`python -m molgcn.evaluate`: the errors of a checkpoint on its run's own data and split, or on another file, as a report to read."""
 
 from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,13 +17,13 @@ from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
-from molgcn.data.config import DatasetConfig
+from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 
 log = logging.getLogger(__name__)
 
-_FOR_ANOTHER_FILE = ("name", "smiles", "targets", "on_error")
+_FOR_ANOTHER_FILE = ("smiles", "targets", "on_error")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class EvaluationDataConfig:
     """conf/evaluate.yaml, dataset: what to evaluate on; None stands for the run's own choice."""
 
     path: str | None = None
-    name: Literal["csv", "qm9", "zinc"] | None = None
+    name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
     smiles: str | None = None
     targets: list[str] | None = None
     split_file: str | None = None
@@ -44,7 +45,8 @@ class EvaluationDataConfig:
 class EvaluateConfig:
     """conf/evaluate.yaml."""
 
-    ckpt_path: str | None = None
+    ckpt: str | None = None
+    split: Literal["train", "val", "test", "all"] | None = None
     dataset: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
     output: str | None = None
     backend: BackendConfig = field(default_factory=BackendConfig)
@@ -71,7 +73,16 @@ class Evaluation:
 
 def main() -> None:
     """Entry point of `python -m molgcn.evaluate`."""
+    sys.argv[1:] = [spell_out_dataset(argument) for argument in sys.argv[1:]]
     run_app("evaluate", _job)
+
+
+def spell_out_dataset(argument: str) -> str:
+    """`dataset=qm9` as `dataset.name=qm9`, and `dataset=<file>` as `dataset.path=<file>`; other arguments as they are."""
+    key, _, value = argument.partition("=")
+    if key != "dataset" or not value:
+        return argument
+    return f"dataset.{'name' if value in NAMES else 'path'}={value}"
 
 
 def _job(config: Any) -> None:
@@ -79,7 +90,7 @@ def _job(config: Any) -> None:
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
-    """Predicts, compares, prints the results table and writes `metrics.json`, `predictions_<part>.csv` and a parity plot.
+    """Predicts, compares, prints the results table and writes `report.html`, `metrics.json`, `predictions_<part>.csv` and a parity plot.
 
     Raises:
         UserError: for every mistake in the configuration, the checkpoint or the data.
@@ -88,31 +99,42 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     from rich.console import Console
 
     from molgcn.data.load import write_skipped
+    from molgcn.report.facts import facts
+    from molgcn.report.page import Subject, write_report
     from molgcn.training.inference import predict_molecules
     from molgcn.training.plots import plot_parity
     from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder
     from molgcn.training.result import results_table, without_nan, write_predictions
 
-    checkpoint = find_checkpoint(config.ckpt_path)
+    checkpoint = find_checkpoint(config.ckpt)
     module = load_regressor(checkpoint, config.backend, config.device)
     features = require_features(module, checkpoint)
     run = run_folder(checkpoint)
     names, units = tuple(module.target_names), tuple(module.target_units)
-    folder = _output_folder(config, run or checkpoint.parent)
     saved = replace(module.config.dataset, features=features)
-    data = _own_data(config.dataset, saved, run) if config.dataset.path is None else _other_data(config.dataset, saved, names, units)
+    own = config.dataset.path is None and config.dataset.name in (None, saved.name)
+    folder = _output_folder(config, own, run or checkpoint.parent)
+    data = _own_data(config.dataset, saved, run) if own else _other_data(config.dataset, saved, names, units)
+    parts = _chosen_parts(data, config.split)
+    detailed = "test" if "test" in parts else [*parts][-1]
 
     metrics: dict[str, float] = {}
-    for part, indices in data.parts.items():
+    for part, indices in parts.items():
         molecules = data.molecules[indices]
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
         metrics |= {f"{part}/{key}": value for key, value in compare(predictions, molecules.targets, module).items()}
         write_predictions(folder / f"predictions_{part}.csv", molecules, predictions, names, units)
-    plot_parity(molecules.targets, predictions, names, units, folder / f"parity_{part}.png")
+        if part == detailed:
+            looked_at = molecules, predictions
+    molecules, predictions = looked_at
+    plot_parity(molecules.targets, predictions, names, units, folder / f"parity_{detailed}.png")
     if data.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.molecules.skipped)
-    counts = {part: len(indices) for part, indices in data.parts.items()}
-    report = {
+    counts = {part: len(indices) for part, indices in parts.items()}
+    title = f"{run.name if run else checkpoint.name} on {data.title}"
+    about = facts(module, data.title, data.data_hash, str(checkpoint))
+    write_report(folder / "report.html", Subject(title, about, metrics, counts, detailed, molecules, predictions, names, units))
+    summary = {
         "checkpoint": str(checkpoint),
         "data": data.title,
         "data_hash": data.data_hash,
@@ -120,14 +142,26 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         "units": dict(zip(names, units, strict=True)),
         "metrics": without_nan(metrics),
     }
-    (folder / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
+    (folder / "metrics.json").write_text(json.dumps(summary, indent=2) + "\n")
     sizes = ", ".join(f"{part} {count:,}" for part, count in counts.items())
     console = Console()
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     line(f"{checkpoint.name} on {data.title}: {sizes} molecules")
-    console.print(results_table("", metrics, names, units, list(data.parts)))
-    line(f"Everything is in {folder}")
+    console.print(results_table("", metrics, names, units, list(parts)))
+    line(f"The report is {folder / 'report.html'}; everything is in {folder}")
     return Evaluation(folder, metrics)
+
+
+def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
+    """The parts to evaluate: the one that `split` names, everything as one for "all", each for None."""
+    if split is None or split in data.parts:
+        return data.parts if split is None else {split: data.parts[split]}
+    if split == "all":
+        return {"all": np.arange(len(data.molecules))}
+    raise UserError(
+        f"split={split}, but {data.title} was not split. Name its parts with dataset.split_file=<file.json>, or evaluate all of it with "
+        "split=all."
+    )
 
 
 def compare(predictions: np.ndarray, targets: np.ndarray, module: Any) -> dict[str, float]:
@@ -197,8 +231,9 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
     return EvaluationData(molecules, parts, source.title, data_hash)
 
 
-def _output_folder(config: EvaluateConfig, beside: Path) -> Path:
-    name = "evaluation" if config.dataset.path is None else f"evaluation_{Path(config.dataset.path).name.split('.')[0]}"
+def _output_folder(config: EvaluateConfig, own: bool, beside: Path) -> Path:
+    other = config.dataset.name if config.dataset.path is None else Path(config.dataset.path).name.split(".")[0]
+    name = "evaluation" if own else f"evaluation_{other}"
     folder = beside / name if config.output is None else Path(config.output).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)

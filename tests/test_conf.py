@@ -131,8 +131,8 @@ def test_every_key_has_a_comment(path):
     ("module", "mentions"),
     [
         (None, ["python train.py dataset=qm9", "--multirun", "resume=last", "predictions_test.csv", "Quote a value"]),
-        ("molgcn.predict", ["python -m molgcn.predict ckpt_path=", "dataset.on_error=skip", "output: predictions.csv"]),
-        ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt_path=", "metrics.json", "split_file: null"]),
+        ("molgcn.predict", ["python -m molgcn.predict ckpt=", "on_error=skip", "output: predictions.csv"]),
+        ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"]),
         ("molgcn.benchmark", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
-from molgcn.evaluate import EvaluateConfig, evaluate
+from molgcn.evaluate import EvaluateConfig, evaluate, spell_out_dataset
 from molgcn.training.train import train
 
 
@@ -28,7 +28,7 @@ def run(trained_run, tmp_path):
 
 @pytest.mark.parametrize("backend", ["fused", "pyg"])
 def test_its_own_data_gives_its_own_results(trained_run, run, capsys, backend):
-    result = evaluate(config(ckpt_path=str(run), backend={"name": backend}, dataset={"batch_size": 7}))
+    result = evaluate(config(ckpt=str(run), backend={"name": backend}, dataset={"batch_size": 7}))
     assert result.metrics.keys() == trained_run.metrics.keys()
     for key, value in trained_run.metrics.items():
         assert result.metrics[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
@@ -49,7 +49,7 @@ def test_its_own_data_gives_its_own_results(trained_run, run, capsys, backend):
 
 def test_a_checkpoint_away_from_its_run_draws_the_same_split(trained_run, run, tmp_path):
     lonely = shutil.copy(run / "checkpoints" / "best.ckpt", tmp_path / "model.ckpt")
-    result = evaluate(config(ckpt_path=str(lonely), output=str(tmp_path / "out")))
+    result = evaluate(config(ckpt=str(lonely), output=str(tmp_path / "out")))
     assert result.metrics["test/mae/logp"] == pytest.approx(trained_run.metrics["test/mae/logp"], rel=1e-4)
     assert (tmp_path / "out" / "metrics.json").is_file()
 
@@ -59,7 +59,7 @@ def test_another_file(run, tmp_path):
     path = tmp_path / "other.csv"
     path.write_text("SMILES,a,b\nCCO,1,10\nCC,,20\nC1CC,5,5\nc1ccccc1,2.5,30\n")
     data = {"path": str(path), "smiles": "SMILES", "targets": ["a", "b"], "on_error": "skip", "cache_dir": str(tmp_path)}
-    result = evaluate(config(ckpt_path=str(run), dataset=data))
+    result = evaluate(config(ckpt=str(run), dataset=data))
     assert result.folder == run / "evaluation_other"
     rows = rows_of(result.folder / "predictions_all.csv")
     assert [row["row"] for row in rows] == ["0", "1", "3"]
@@ -76,7 +76,7 @@ def test_another_file(run, tmp_path):
 
 def test_one_molecule_has_no_r2(run, tmp_path):
     (tmp_path / "one.csv").write_text("smiles,logp,tpsa\nCCO,1,10\n")
-    result = evaluate(config(ckpt_path=str(run), dataset={"path": str(tmp_path / "one.csv")}))
+    result = evaluate(config(ckpt=str(run), dataset={"path": str(tmp_path / "one.csv")}))
     assert np.isnan(result.metrics["all/r2/logp"])
     text = (result.folder / "metrics.json").read_text()
     assert json.loads(text)["metrics"]["all/r2/logp"] is None  # NaN is not JSON
@@ -86,7 +86,7 @@ def test_one_molecule_has_no_r2(run, tmp_path):
 def test_another_file_with_a_split_of_its_own(run, tmp_path):
     (tmp_path / "x.csv").write_text("smiles,logp,tpsa\n" + "".join(f"{'C' * n},{n},{n}\n" for n in range(1, 7)))
     (tmp_path / "s.json").write_text('{"train": [0, 1, 2], "val": [3], "test": [5]}')
-    result = evaluate(config(ckpt_path=str(run), dataset={"path": str(tmp_path / "x.csv"), "split_file": str(tmp_path / "s.json")}))
+    result = evaluate(config(ckpt=str(run), dataset={"path": str(tmp_path / "x.csv"), "split_file": str(tmp_path / "s.json")}))
     assert [row["smiles"] for row in rows_of(result.folder / "predictions_test.csv")] == ["CCCCCC"]
     assert np.isfinite(result.metrics["test/mae/logp"])
 
@@ -101,7 +101,7 @@ def test_qm9_keeps_its_units(trained_config, tmp_path):
     data = {"name": "qm9", "path": str(tmp_path / "qm9.csv"), "targets": ["gap"], "cache_dir": str(tmp_path / "cache")}
     values = {**trained_config, "dataset": data, "training": {"report": False}}
     train(parse(Config, values), tmp_path / "run")
-    result = evaluate(config(ckpt_path=str(tmp_path / "run"), dataset={"path": str(tmp_path / "later.csv")}))
+    result = evaluate(config(ckpt=str(tmp_path / "run"), dataset={"path": str(tmp_path / "later.csv")}))
     row = rows_of(result.folder / "predictions_all.csv")[0]
     assert float(row["gap [eV]"]) == pytest.approx(0.321 * 27.211386, rel=1e-5)
 
@@ -111,20 +111,20 @@ def test_values_in_another_unit_are_refused(run, tmp_path):
     (tmp_path / "q.csv").write_text("mol_id,smiles,gap,mu\ngdb_1,C,0.3,1\ngdb_2,CC,0.3,2\n")
     data = {"path": str(tmp_path / "q.csv"), "name": "qm9", "targets": ["gap", "mu"], "cache_dir": str(tmp_path / "cache")}
     with pytest.raises(UserError, match=r"dataset.name=qm9 gives logp in eV, but the model predicts it in no unit"):
-        evaluate(config(ckpt_path=str(run), dataset=data))
+        evaluate(config(ckpt=str(run), dataset=data))
 
 
 def test_data_that_changed_since(run, tmp_path):
     provenance = json.loads((run / "provenance.json").read_text())
     (run / "provenance.json").write_text(json.dumps({**provenance, "data_hash": "0" * 64}))
     with pytest.raises(UserError, match=r"has changed since .*hash 000000000000, now"):
-        evaluate(config(ckpt_path=str(run)))
+        evaluate(config(ckpt=str(run)))
 
 
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"ckpt_path": None}, "No checkpoint is named"),
+        ({"ckpt": None}, "No checkpoint is named"),
         ({"dataset": {"targets": ["a", "b"]}}, "dataset.targets goes with dataset.path"),
         ({"dataset": {"path": "x.csv", "targets": ["logp"]}}, "names 1 columns; the model predicts logp, tpsa"),
         ({"dataset": {"path": "x.csv"}}, "no column 'tpsa'"),
@@ -137,17 +137,51 @@ def test_mistakes_are_one_paragraph(run, tmp_path, monkeypatch, options, what):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.csv").write_text("smiles,logp\nC,1\n")
     with pytest.raises(UserError, match=what) as error:
-        evaluate(config(**{"ckpt_path": str(run), **options}))
+        evaluate(config(**{"ckpt": str(run), **options}))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("split", ["train", "test", "all"])
+def test_one_part(trained_run, run, split):
+    result = evaluate(config(ckpt=str(run), split=split))
+    assert {key.split("/")[0] for key in result.metrics} == {split}
+    count = {"train": 160, "test": 20, "all": 200}[split]
+    assert len(rows_of(result.folder / f"predictions_{split}.csv")) == count
+    page = (result.folder / "report.html").read_text()
+    assert f"Errors on {count} {'training' if split == 'train' else split} molecules" in page
+    if split != "all":
+        assert result.metrics[f"{split}/mae/tpsa"] == pytest.approx(trained_run.metrics[f"{split}/mae/tpsa"], rel=1e-4)
+
+
+def test_what_was_not_split(run, tmp_path):
+    (tmp_path / "x.csv").write_text("smiles,logp,tpsa\nC,1,2\nCC,1,2\n")
+    with pytest.raises(UserError, match=r"split=test, but .*x.csv was not split.*dataset.split_file=.*split=all"):
+        evaluate(config(ckpt=str(run), split="test", dataset={"path": str(tmp_path / "x.csv")}))
+
+
+def test_how_a_data_set_is_named(run):
+    assert spell_out_dataset("dataset=qm9") == "dataset.name=qm9"
+    assert spell_out_dataset("dataset=my=file.csv") == "dataset.path=my=file.csv"
+    assert spell_out_dataset("dataset.path=x") == "dataset.path=x"
+    assert spell_out_dataset("split=test") == "split=test"
+    own = evaluate(config(ckpt=str(run), split="test", dataset={"name": "builtin"}))
+    assert own.folder == run / "evaluation"
+    with pytest.raises(UserError, match="dataset=zinc has the target penalized_logp only"):
+        evaluate(config(ckpt=str(run), dataset={"name": "zinc"}))
 
 
 def test_the_command(run, run_cli, tmp_path):
     before = {*tmp_path.iterdir()}
-    done = run_cli("ckpt_path=run", "dataset.batch_size=50", module="molgcn.evaluate")
+    done = run_cli("ckpt=run", "dataset.batch_size=50", module="molgcn.evaluate")
     assert done.returncode == 0, done.stderr
     assert "train 160, val 20, test 20 molecules" in done.stdout
     assert "test R2" in done.stdout
     assert {*tmp_path.iterdir()} == before
-    done = run_cli("ckpt_path=run", "dataset.batchsize=50", module="molgcn.evaluate")
+    (tmp_path / "other one.csv").write_text("smiles,logp,tpsa\nCCO,1,10\nCC,2,20\n")
+    done = run_cli("ckpt=run", "dataset=other one.csv", "split=all", module="molgcn.evaluate")
+    assert done.returncode == 0, done.stderr
+    assert "all 2 molecules" in done.stdout
+    assert (run / "evaluation_other one" / "report.html").is_file()
+    done = run_cli("ckpt=run", "dataset.batchsize=50", module="molgcn.evaluate")
     assert done.returncode == 2
     assert "Did you mean dataset.batch_size?" in done.stderr

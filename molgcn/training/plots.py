@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -122,8 +123,8 @@ def parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str,
     limits = (low - margin, high + margin)
     axes.plot(limits, limits, color=GREY, linewidth=1.0, zorder=3)
     if len(true) > _CROWDED:
-        extent = (*limits, *limits)
-        axes.hexbin(true, predicted, gridsize=80, bins="log", mincnt=1, cmap="viridis", extent=extent, linewidths=0.1, zorder=2, rasterized=True)
+        hexagons: dict[str, Any] = {"gridsize": 80, "bins": "log", "mincnt": 1, "cmap": "viridis", "linewidths": 0.1}
+        axes.hexbin(true, predicted, extent=(*limits, *limits), zorder=2, rasterized=True, **hexagons)
     else:
         axes.scatter(true, predicted, s=9, alpha=0.45, color=BLUE, linewidths=0, zorder=2, rasterized=True)
     axes.set(xlim=limits, ylim=limits, box_aspect=1)

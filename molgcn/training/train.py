@@ -20,9 +20,11 @@ from omegaconf import OmegaConf
 from molgcn.config import Config
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
-from molgcn.data.split import save_split
+from molgcn.data.split import PARTS, save_split
 from molgcn.errors import UserError
 from molgcn.nn.backend import resolve_backend
+from molgcn.report.facts import facts
+from molgcn.report.page import Subject, write_report
 from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
 from molgcn.training.inference import predict_molecules
 from molgcn.training.launches import KernelLaunches
@@ -45,8 +47,8 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
     """Trains, tests the best weights and writes the results into `folder`.
 
     The folder gets `config.yaml`, `provenance.json`, `splits.json`, `skipped.csv` (if rows were left out), `checkpoints/best.ckpt` and
-    `last.ckpt`, `metrics.csv`, and with `training.report` also `predictions_test.csv`, `learning_curve.png` and `parity.png`. With
-    `config.resume` the run in `folder` goes on from its `last.ckpt`. `watchers` are further callbacks of the Trainer.
+    `last.ckpt`, `metrics.csv`, and with `training.report` also `report.html`, `predictions_test.csv`, `learning_curve.png` and
+    `parity.png`. With `config.resume` the run in `folder` goes on from its `last.ckpt`. `watchers` are further callbacks of the Trainer.
 
     Raises:
         UserError: for every mistake in the configuration or its data.
@@ -195,6 +197,19 @@ def _report(
     write_predictions(folder / "predictions_test.csv", molecules, predictions, result.names, result.units)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", config.training.loss)
     plot_parity(molecules.targets, predictions, result.names, result.units, folder / "parity.png")
+    subject = Subject(
+        title=f"{folder.resolve().name} on {data.dataset.title}",
+        facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder)),
+        metrics=result.metrics,
+        sizes={part: len(data.dataset.splits[part]) for part in PARTS},
+        part="test",
+        molecules=molecules,
+        predictions=predictions,
+        names=result.names,
+        units=result.units,
+        pictures={"learning curve": folder / "learning_curve.png"},
+    )
+    write_report(folder / "report.html", subject)
     for logger in loggers:
         if isinstance(logger, Wandb):
             logger.log_images({"parity": folder / "parity.png", "learning_curve": folder / "learning_curve.png"})

@@ -32,6 +32,7 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path, small_config):
         "predictions_test.csv",
         "learning_curve.png",
         "parity.png",
+        "report.html",
         "checkpoints/best.ckpt",
         "checkpoints/last.ckpt",
     }

@@ -1,0 +1,1 @@
+"""What a person reads about a model: one HTML page, complete in itself."""

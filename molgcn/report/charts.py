@@ -1,0 +1,64 @@
+"""The report's charts, as pictures inside the page: SVG whose text is drawn, so that no font is needed."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from molgcn.report.analysis import Errors, Group
+from molgcn.training.plots import BLUE, GREY, new_figure, parity_panel, plain, tidy
+
+
+def parity(errors: Errors) -> str:
+    """Predicted against true."""
+    figure = new_figure(4.4, 4.5)
+    parity_panel(figure.subplots(), errors.true, errors.predicted, plain(errors.name), plain(errors.unit))
+    return _embedded(figure)
+
+
+def histogram(errors: Errors) -> str:
+    """How many molecules are off by how much; the outermost percent is gathered at the ends."""
+    figure = new_figure(4.4, 4.5)
+    axes = figure.subplots()
+    error = errors.error
+    limit = float(np.quantile(np.abs(error), 0.99)) or float(np.abs(error).max()) or 1.0
+    axes.hist(error.clip(-limit, limit), bins=41, range=(-limit, limit), color=BLUE, alpha=0.85, linewidth=0)
+    axes.axvline(0, color=GREY, linewidth=1.0)
+    axes.set_xlabel(f"predicted \u2212 true {plain(errors.name)}" + (f" ({plain(errors.unit)})" if errors.unit else ""))
+    axes.set_ylabel("molecules")
+    axes.set_title(f"half within ±{errors.quantile(0.5):.3g}, 95 % within ±{errors.quantile(0.95):.3g}\n", fontsize=10)
+    tidy(axes)
+    return _embedded(figure)
+
+
+def by_size(groups: Sequence[Group], errors: Errors, what: str) -> str:
+    """Mean absolute error of each range of sizes, with the number of molecules under it."""
+    figure = new_figure(9.0, 3.3)
+    axes = figure.subplots()
+    places = np.arange(len(groups))
+    axes.bar(places, [group.mae for group in groups], width=0.72, color=BLUE, alpha=0.85)
+    axes.axhline(errors.mae, color=GREY, linewidth=1.2, linestyle="--", label=f"all molecules, {errors.mae:.3g}")
+    axes.set_xticks(places, [f"{group.name}\nn = {group.count:,}" for group in groups], fontsize=9)
+    axes.set_xlabel(what)
+    axes.set_ylabel("MAE" + (f" ({plain(errors.unit)})" if errors.unit else ""))
+    axes.legend(frameon=False, fontsize=9)
+    tidy(axes)
+    axes.grid(visible=False, axis="x")
+    return _embedded(figure)
+
+
+def _embedded(figure: Figure) -> str:
+    file = io.BytesIO()
+    with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "molgcn"}):
+        figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.08, metadata={"Date": None, "Creator": None})
+    return embedded(file.getvalue(), "image/svg+xml")
+
+
+def embedded(content: bytes, kind: str) -> str:
+    """A picture as the address that shows it: `data:<kind>;base64,...`. No script in such a picture ever runs."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

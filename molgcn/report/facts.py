@@ -1,0 +1,34 @@
+"""The lines at a report's end: which model, which data, made with what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from molgcn.training.provenance import versions
+
+
+def facts(module: Any, data: str, data_hash: str, where: str) -> dict[str, str]:
+    """Name and value of each line.
+
+    Args:
+        module: a :class:`molgcn.training.regressor.MoleculeRegressor`.
+        data: name of the molecules' source.
+        data_hash: what identifies them.
+        where: the checkpoint or the run's folder.
+    """
+    model, config = module.averaged, module.config
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    options = [f"norm {model.norm or 'none'}", "residual" if model.residual else "no residual", f"pool {model.pool}"]
+    averaged = f", moving average of the weights ({config.training.ema_decay})" if module.ema is not None else ""
+    network = f"GCN, {model.num_layers} layers of {model.hidden_channels} channels, {', '.join(options)}"
+    shown = {name: number for name, number in versions().items() if number and name in ("python", "molgcn", "torch", "rdkit")}
+    return {
+        "Model": f"{network}; {parameters:,} parameters{averaged}",
+        "Weights": where,
+        "Data": data,
+        "Data hash": data_hash[:16],
+        "Features": f"{module.features}, {model.in_channels} an atom" if module.features else f"{model.in_channels} an atom",
+        "Trained on": f"{config.dataset.name}, {config.training.loss} loss, {config.optimizer.name}, seed {config.seed}",
+        "Computed by": f"backend {model.backend.name} on {module.device}",
+        "Versions": ", ".join(f"{name} {number}" for name, number in shown.items()),
+    }

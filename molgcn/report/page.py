@@ -1,0 +1,141 @@
+"""The report: one HTML file that needs nothing beside it, runs nothing and escapes everything that came from a file."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from molgcn.data.atoms import get_featurizer
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.split import murcko_scaffolds
+from molgcn.report import charts
+from molgcn.report.analysis import NO_RING, Errors, Group
+from molgcn.report.drawings import draw
+
+WORST = 12
+SCAFFOLDS = 12
+_PARTS = {"train": "training", "val": "validation", "test": "test", "all": "all"}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a report is about.
+
+    Attributes:
+        title: what was evaluated, in a line.
+        facts: further lines as name and value: data, model, versions.
+        metrics: "<part>/<mae|rmse|r2>/<target>", in the targets' units.
+        sizes: molecules of every part in `metrics`.
+        part: the one that is looked at closely.
+        molecules: its M molecules.
+        predictions: [M, T], in the targets' units.
+        names: T targets.
+        units: T units ("" = none).
+        pictures: further PNG files to show, by caption.
+    """
+
+    title: str
+    facts: Mapping[str, str]
+    metrics: Mapping[str, float]
+    sizes: Mapping[str, int]
+    part: str
+    molecules: PackedMolecules
+    predictions: np.ndarray
+    names: Sequence[str]
+    units: Sequence[str]
+    pictures: Mapping[str, Path] = field(default_factory=dict)
+
+
+def write_report(path: Path, subject: Subject) -> None:
+    """Writes the page: metrics with units, parity, errors by size and scaffold, and the worst molecules drawn."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("molgcn.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"number": number, "count": lambda value: f"{value:,}"}
+    page = environment.get_template("page.html.jinja").render(_content(subject))
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        temporary.write_text(page, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def number(value: float) -> str:
+    """Four significant digits; a dash for a value that is not there."""
+    return f"{value:.4g}".replace("-", "\u2212") if math.isfinite(value) else "\u2013"
+
+
+def _content(subject: Subject) -> dict[str, Any]:
+    smiles = None if subject.molecules.smiles is None else list(subject.molecules.smiles)
+    scaffolds = None if smiles is None else murcko_scaffolds(smiles)
+    targets = [
+        _target(Errors.of(name, unit, subject.molecules.targets[:, place], subject.predictions[:, place]), subject, smiles, scaffolds)
+        for place, (name, unit) in enumerate(zip(subject.names, subject.units, strict=True))
+    ]
+    return {
+        "subject": subject,
+        "parts": {part: _PARTS[part] for part in subject.sizes},
+        "part": _PARTS[subject.part],
+        "targets": targets,
+        "pictures": {caption: charts.embedded(path.read_bytes(), "image/png") for caption, path in subject.pictures.items()},
+        "skipped": len(subject.molecules.skipped),
+        "written": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+    }
+
+
+def _target(errors: Errors, subject: Subject, smiles: list[str] | None, scaffolds: list[str] | None) -> dict[str, Any]:
+    sizes = errors.by_size(subject.molecules.num_nodes_per_graph)
+    groups = [] if scaffolds is None else errors.by_scaffold(scaffolds)
+    return {
+        "errors": errors,
+        "missing": len(subject.molecules) - len(errors.index) - errors.unpredicted,
+        "parity": charts.parity(errors) if len(errors.index) else None,
+        "histogram": charts.histogram(errors) if len(errors.index) else None,
+        "by_size": charts.by_size(sizes, errors, _size_label(subject.molecules.features)) if sizes else None,
+        "scaffolds": [_scaffold(group, errors) for group in groups[:SCAFFOLDS]],
+        "num_scaffolds": len(groups),
+        "rare": _rare(groups, errors),
+        "worst": [_molecule(errors, place, subject.molecules, smiles) for place in errors.worst(WORST).tolist()],
+    }
+
+
+def _size_label(features: str | None) -> str:
+    if features is None:
+        return "atoms in the molecule"
+    return "atoms in the molecule, with hydrogens" if get_featurizer(features).hydrogens == "explicit" else "heavy atoms in the molecule"
+
+
+def _scaffold(group: Group, errors: Errors) -> dict[str, Any]:
+    ring = group.name != NO_RING
+    share = min(group.mae / (2 * errors.mae or 1.0), 1.0)
+    return {"group": group, "picture": draw(group.name) if ring else None, "ring": ring, "share": share}
+
+
+def _rare(groups: Sequence[Group], errors: Errors) -> Group | None:
+    """All molecules whose scaffold no other molecule has, as one group."""
+    alone = [group for group in groups if group.count == 1]
+    if not alone:
+        return None
+    return Group("", len(alone), float(np.mean([group.mae for group in alone])), float(np.mean([group.bias for group in alone])))
+
+
+def _molecule(errors: Errors, place: int, molecules: PackedMolecules, smiles: list[str] | None) -> dict[str, Any]:
+    index = int(errors.index[place])
+    text = None if smiles is None else smiles[index]
+    return {
+        "row": int(molecules.rows[index]),
+        "smiles": text,
+        "picture": None if text is None else draw(text),
+        "true": float(errors.true[place]),
+        "predicted": float(errors.predicted[place]),
+        "error": float(errors.error[place]),
+    }

@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torchmetrics.functional import mean_absolute_error, mean_squared_error, r2_score
+
+from molgcn.report.analysis import MAX_BINS, Errors, size_edges
+
+TRUE = np.array([1.0, 2.0, np.nan, 4.0, 8.0])
+PREDICTED = np.array([1.5, 2.0, 3.0, 3.0, np.inf])
+
+
+def test_missing_and_infinite_are_left_out():
+    errors = Errors.of("gap", "eV", TRUE, PREDICTED)
+    assert errors.index.tolist() == [0, 1, 3]
+    assert errors.unpredicted == 1
+    np.testing.assert_allclose(errors.error, [0.5, 0.0, -1.0])
+    assert errors.mae == pytest.approx(0.5)
+    assert errors.bias == pytest.approx(-1 / 6)
+    assert errors.guess == pytest.approx((4 / 3 + 1 / 3 + 5 / 3) / 3)
+    assert errors.quantile(0.5) == pytest.approx(0.5)
+    assert errors.index[errors.worst(2)].tolist() == [3, 0]
+
+
+def test_the_figures_are_torchmetrics():
+    rng = np.random.default_rng(1)
+    true, predicted = rng.normal(size=(2, 500))
+    errors = Errors.of("x", "", true, predicted)
+    a, b = torch.from_numpy(predicted), torch.from_numpy(true)
+    assert errors.mae == pytest.approx(float(mean_absolute_error(a, b)))
+    assert errors.rmse == pytest.approx(float(mean_squared_error(a, b, squared=False)))
+    assert errors.r2 == pytest.approx(float(r2_score(a, b)))
+
+
+def test_groups_hold_every_molecule_once():
+    rng = np.random.default_rng(0)
+    true, predicted = rng.normal(size=(2, 300))
+    true[::7] = np.nan
+    errors = Errors.of("x", "", true, predicted)
+    for groups in (errors.by_size(rng.integers(3, 40, 300)), errors.by_scaffold([f"s{i % 5}" for i in range(300)])):
+        assert sum(group.count for group in groups) == len(errors.index)
+        assert sum(group.count * group.mae for group in groups) / len(errors.index) == pytest.approx(errors.mae)
+        assert sum(group.count * group.bias for group in groups) / len(errors.index) == pytest.approx(errors.bias)
+
+
+def test_scaffolds_come_most_common_first():
+    groups = Errors.of("x", "", np.zeros(4), np.array([1.0, 2.0, -4.0, 8.0])).by_scaffold(["", "a", "a", "b"])
+    assert [(group.name, group.count, group.mae, group.bias) for group in groups] == [("a", 2, 3, -1), ("", 1, 1, 1), ("b", 1, 8, 8)]
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=200))
+def test_every_range_of_sizes_holds_somebody(sizes):
+    sizes = np.array(sizes)
+    edges = size_edges(sizes)
+    counts, _ = np.histogram(sizes, edges)
+    assert counts.sum() == len(sizes)
+    assert counts.min() > 0
+    assert len(edges) <= MAX_BINS + 1
+
+
+def test_nothing_known():
+    errors = Errors.of("x", "", np.full(3, np.nan), np.zeros(3))
+    assert all(np.isnan([errors.mae, errors.rmse, errors.bias, errors.r2, errors.guess, errors.quantile(0.5)]))
+    assert errors.by_size(np.ones(3, int)) == errors.by_scaffold(["", "", ""]) == []
+    assert errors.worst(3).tolist() == []

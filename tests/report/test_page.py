@@ -1,0 +1,142 @@
+"""The page says what was measured, needs nothing beside it and runs nothing of anybody's."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from molgcn.data import PackedMolecules
+from molgcn.report.page import Subject, number, write_report
+
+SMILES = ["CCO", "c1ccccc1O", "c1ccccc1N", "C1CC1", "CC(C)C", "c1ccncc1", "C", "O"]
+SCRIPT = "<script>alert(1)</script>"
+VOID = {"meta", "img", "br", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Tags, addresses and text of a page, and whether its tags close in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.addresses, self.text, self.open = [], [], [], []
+        self.attributes = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "data", "action")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.text.append(data)
+
+
+def subject(smiles=SMILES, names=("logp",), units=("A^2",), **changes):
+    rng = np.random.default_rng(0)
+    targets = rng.normal(size=(len(SMILES), len(names))).astype(np.float32)
+    graphs = PackedMolecules.from_smiles(SMILES, features="general")
+    molecules = PackedMolecules.from_pyg(graphs.to_pyg(), smiles=smiles)
+    molecules.targets = targets
+    values = {
+        "title": "run on data",
+        "facts": {"Model": "GCN"},
+        "metrics": {f"test/{kind}/{name}": 0.5 for kind in ("mae", "rmse", "r2") for name in names},
+        "sizes": {"test": len(SMILES)},
+        "part": "test",
+        "molecules": molecules,
+        "predictions": targets + rng.normal(size=targets.shape) / 10,
+        "names": names,
+        "units": units,
+    }
+    return Subject(**{**values, **changes})
+
+
+def write(tmp_path, **changes):
+    write_report(tmp_path / "report.html", subject(**changes))
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    return (tmp_path / "report.html").read_text()
+
+
+def test_numbers_with_units(tmp_path):
+    one = subject()
+    page = Page(write(tmp_path))
+    text = " ".join(" ".join(page.text).split())
+    error = one.predictions[:, 0] - one.molecules.targets[:, 0]
+    assert f"{np.abs(error).mean():.4g} A^2 mean absolute error" in text
+    assert "in A^2" in text
+    assert "run on data" in text
+    worst = int(np.abs(error).argmax())
+    first = text.split("The worst molecules")[1].split(" row ")[1].split()
+    assert first[:2] == [str(worst), SMILES[worst]]
+    assert "The 4 most common of 4 Bemis" in text  # no ring, benzene, cyclopropane, pyridine
+    assert page.tags.count("img") == 3 + 3 + len(SMILES)
+
+
+def test_it_needs_nothing_beside_it_and_runs_nothing(tmp_path):
+    text = write(tmp_path, names=("a", "b"), units=("", "eV"))
+    page = Page(text)
+    assert all(address.startswith(("data:image/", "#target-")) for address in page.addresses)
+    assert not {"script", "iframe", "object", "embed", "link", "form"} & {*page.tags}
+    assert not [name for name in page.attributes if name.startswith("on")]
+    assert "default-src 'none'" in text
+    assert not re.search(r"url\(|@import", text)
+
+
+@pytest.mark.parametrize("where", ["smiles", "name", "unit", "title", "fact"])
+def test_a_script_is_text(tmp_path, where):
+    changes = {
+        "smiles": {"smiles": [SCRIPT, '"><img src=x onerror=alert(1)>', *SMILES[2:]]},
+        "name": {"names": (SCRIPT,)},
+        "unit": {"units": (SCRIPT,)},
+        "title": {"title": SCRIPT},
+        "fact": {"facts": {SCRIPT: SCRIPT}},
+    }[where]
+    text = write(tmp_path, **changes)
+    page = Page(text)
+    assert "script" not in page.tags
+    assert "onerror" not in page.attributes
+    assert "<script" not in text
+    assert SCRIPT in "".join(page.text)
+    for picture in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", text):
+        assert b"<script" not in base64.b64decode(picture)
+
+
+def test_missing_values_and_predictions(tmp_path):
+    one = subject(names=("a", "b"), units=("", ""))
+    one.molecules.targets[:3, 0] = np.nan
+    one.molecules.targets[:, 1] = np.nan
+    one.predictions[4, 0] = np.inf
+    metrics = {key: float("nan") for key in one.metrics}
+    write_report(
+        tmp_path / "r.html",
+        subject(names=("a", "b"), units=("", ""), molecules=one.molecules, predictions=one.predictions, metrics=metrics),
+    )
+    text = " ".join(" ".join(Page((tmp_path / "r.html").read_text()).text).split())
+    assert "3 molecules have no true value. 1 predictions are not finite numbers" in text
+    assert "There is no molecule with both a true value and a finite prediction" in text
+
+
+def test_molecules_without_smiles(tmp_path):
+    text = write(tmp_path, smiles=None)
+    assert "By scaffold" not in text
+    assert "no drawing" in text
+
+
+def test_one_molecule_and_no_error_at_all(tmp_path):
+    one = subject()
+    write_report(tmp_path / "r.html", subject(molecules=one.molecules[[0]], predictions=one.molecules.targets[[0]], sizes={"test": 1}))
+    Page((tmp_path / "r.html").read_text())
+
+
+def test_numbers():
+    assert number(-0.0123456) == "\u22120.01235"
+    assert number(float("nan")) == number(float("inf")) == "\u2013"
