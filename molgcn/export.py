@@ -1,0 +1,188 @@
+"""`python -m molgcn.export`: a trained network as ONNX or torch.export, compared with the checkpoint before it is written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from molgcn.cli import run_app
+from molgcn.config import BackendConfig, parse
+from molgcn.data.atoms import get_featurizer
+from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError
+
+if TYPE_CHECKING:
+    from molgcn.training.regressor import MoleculeRegressor
+
+log = logging.getLogger(__name__)
+
+INPUTS = ("x", "edge_index", "batch")
+OUTPUT = "prediction"
+METADATA = "molgcn.json"
+BOUND = 1e-4  # of a difference, in units of the value and the target's standard deviation together
+Run = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """conf/export.yaml."""
+
+    ckpt: str | None = None
+    output: str = "model.onnx"
+
+
+def main() -> None:
+    """Entry point of `python -m molgcn.export`."""
+    run_app("export", _job)
+
+
+def _job(config: Any) -> None:
+    export(parse(ExportConfig, OmegaConf.to_container(config, resolve=True)))  # type: ignore[arg-type]
+
+
+def export(config: ExportConfig) -> float:
+    """Writes `config.output` and returns the largest difference from the checkpoint's own predictions, as :data:`BOUND` counts it.
+
+    Raises:
+        UserError: for every mistake in the configuration or the checkpoint, when ONNX's packages are missing, or when what was exported
+            computes something else.
+    """
+    from molgcn.nn.portable import PortableGCN
+    from molgcn.training.restore import find_checkpoint, load_regressor
+
+    output = Path(config.output).expanduser()
+    if output.suffix not in _WRITERS:
+        raise UserError(f"output={output}: expected a name that ends in {' or '.join(_WRITERS)}.")
+    if output.is_dir():
+        raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
+    module = load_regressor(find_checkpoint(config.ckpt), BackendConfig())
+    portable = PortableGCN(module.averaged, module.target_mean, module.target_std)
+    temporary = output.with_name(f".{os.getpid()}.{output.name}")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with _quiet():
+            run = _WRITERS[output.suffix](portable, _example(module.model.in_channels), metadata(module), temporary)
+        difference = largest_difference(run, module)
+        if not difference <= BOUND:
+            raise UserError(f"What was exported differs from the checkpoint by {difference:.1e} (relative), so {output} is not written.")
+        temporary.replace(output)
+    except OSError as error:
+        raise UserError(f"output={output} cannot be written: {error.strerror or error}. Give another file with output=.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    targets = ", ".join(f"{name} in {unit}" if unit else name for name, unit in zip(module.target_names, module.target_units, strict=True))
+    log.info("%s predicts %s; largest relative difference from the checkpoint %.1e", output, targets, difference)
+    return difference
+
+
+def metadata(module: MoleculeRegressor) -> dict[str, str]:
+    """What a program needs to know of the file, as text: targets, units and features are JSON lists, one entry a column."""
+    featurizer = None if module.features is None else get_featurizer(module.features)
+    return {
+        "target_names": json.dumps(module.target_names),
+        "target_units": json.dumps(module.target_units),
+        "features": module.features or "",
+        "features_version": "" if featurizer is None else str(featurizer.version),
+        "feature_names": "[]" if featurizer is None else json.dumps(featurizer.names),
+        "hydrogens": "" if featurizer is None else featurizer.hydrogens,
+    }
+
+
+def random_molecules(num_features: int, count: int, seed: int = 0) -> PackedMolecules:
+    """Trees of 1 to 40 atoms with features in [0, 1)."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 41, count)
+    sizes[0] = 1
+    bonds = [np.array([(atom, rng.integers(atom)) for atom in range(1, size)], np.int64).reshape(-1, 2).T for size in sizes]
+    both = np.concatenate([np.concatenate([one, one[::-1]], axis=1) for one in bonds], axis=1)
+    return PackedMolecules.from_arrays(sizes, 2 * (sizes - 1), both, x=rng.random((sizes.sum(), num_features), np.float32))
+
+
+@torch.no_grad()
+def largest_difference(run: Run, module: MoleculeRegressor) -> float:
+    """Of `run` from the module, over batches of one atom, one molecule and many: |a - b| / (|b| + standard deviation)."""
+    molecules, worst = random_molecules(module.model.in_channels, 64), 0.0
+    for chosen in ([0], [1], [2, 0, 3], slice(None)):
+        batch = molecules.batch(chosen)
+        expected, actual = module(batch), run(batch.x, batch.edge_index, batch.batch)
+        if actual.shape != expected.shape:
+            return float("inf")
+        relative = (actual - expected).abs() / (expected.abs() + module.target_std)
+        worst = max(worst, float(relative.nan_to_num(torch.inf).max()))
+    return worst
+
+
+def _example(num_features: int) -> tuple[Tensor, Tensor, Tensor]:
+    batch = random_molecules(num_features, 5).batch(slice(None))
+    return batch.x, batch.edge_index, batch.batch
+
+
+def _shapes() -> tuple[dict[int, Any], ...]:
+    atoms, bonds = torch.export.Dim("atoms"), torch.export.Dim("bonds")
+    return {0: atoms}, {1: bonds}, {0: atoms}
+
+
+def _write_pt2(module: torch.nn.Module, example: tuple[Tensor, ...], about: dict[str, str], path: Path) -> Run:
+    program = torch.export.export(module, example, dynamic_shapes=_shapes())
+    with open(path, "wb") as file:
+        torch.export.save(program, file, extra_files={METADATA: json.dumps(about)})
+    with open(path, "rb") as file:
+        return torch.export.load(file).module()
+
+
+def _write_onnx(module: torch.nn.Module, example: tuple[Tensor, ...], about: dict[str, str], path: Path) -> Run:
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"ONNX needs the package {error.name}. Run `pip install molgcn[export]`, or write output=model.pt2.") from error
+    program = torch.onnx.export(
+        module, example, dynamo=True, dynamic_shapes=_shapes(), input_names=list(INPUTS), output_names=[OUTPUT], verbose=False
+    )
+    assert program is not None
+    program.model.metadata_props.update(about)
+    (output,) = program.model.graph.outputs
+    assert output.shape is not None
+    output.shape = type(output.shape)(["molecules", *output.shape[1:]])
+    program.save(path)
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+
+    def run(*tensors: Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, {name: tensor.numpy() for name, tensor in zip(INPUTS, tensors, strict=True)})[0])
+
+    return run
+
+
+_WRITERS: dict[str, Callable[[torch.nn.Module, tuple[Tensor, ...], dict[str, str], Path], Run]] = {".onnx": _write_onnx, ".pt2": _write_pt2}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leaves out what torch's exporters say about their own insides."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "onnxscript.optimizer")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Exported files predict what the checkpoint does, whatever the numbers of atoms, bonds and molecules."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from molgcn.config import Config, parse
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
+from molgcn.export import BOUND, METADATA, ExportConfig, export, largest_difference, random_molecules
+from molgcn.training.restore import load_regressor
+from molgcn.training.train import train
+
+SMILES = ["CCO", "c1ccccc1O", "C", "CC(=O)N", "C1CC1", "O"]
+
+
+def run_onnx(path, batch):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(["prediction"], {"x": batch.x.numpy(), "edge_index": batch.edge_index.numpy(), "batch": batch.batch.numpy()})[0]
+
+
+def run_pt2(path, batch):
+    with torch.no_grad():
+        return torch.export.load(path).module()(batch.x, batch.edge_index, batch.batch).numpy()
+
+
+RUN = {"onnx": run_onnx, "pt2": run_pt2}
+
+
+def check(folder, path):
+    """Batches of many molecules, of one, and of one atom without a bond, against the checkpoint in float64."""
+    module = load_regressor(folder).double()
+    molecules = PackedMolecules.from_smiles(SMILES, features="qm9")
+    for chosen in (slice(None), [1], [0, 3], [2, 2, 2]):
+        batch = molecules.batch(chosen)
+        actual = RUN[path.suffix[1:]](path, batch)
+        batch.x = batch.x.double()
+        with torch.no_grad():
+            np.testing.assert_allclose(actual, module.cpu()(batch).numpy(), rtol=1e-4, atol=1e-4)
+    lone = random_molecules(11, 1).batch([0])
+    assert lone.num_edges == 0
+    assert np.isfinite(RUN[path.suffix[1:]](path, lone)).all()
+
+
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_units_and_values(trained_run, tmp_path, ending):
+    path = tmp_path / "out" / f"my model.{ending}"
+    assert export(ExportConfig(str(trained_run.folder), str(path))) < 1e-5
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    check(trained_run.folder, path)
+    if ending == "onnx":
+        import onnx
+
+        model = onnx.load(path)
+        onnx.checker.check_model(model)
+        about = {entry.key: entry.value for entry in model.metadata_props}
+        (output,) = model.graph.output
+        assert [dim.dim_param or dim.dim_value for dim in output.type.tensor_type.shape.dim] == ["molecules", 2]
+        assert {value.domain for value in model.opset_import if value.version} <= {"", "pkg.onnxscript.torch_lib.common"}
+    else:
+        extra = {METADATA: ""}
+        torch.export.load(io.BytesIO(path.read_bytes()), extra_files=extra)
+        about = json.loads(extra[METADATA])
+    assert (json.loads(about["target_names"]), json.loads(about["target_units"])) == (["logp", "tpsa"], ["", "A^2"])
+    assert (about["features"], about["features_version"], len(json.loads(about["feature_names"]))) == ("qm9", "1", 11)
+
+
+ALL = {"residual": True, "embed": True, "last_activation": True, "head_layers": 1, "dropout": 0.2}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [{"pool": "max", "norm": "layer", "add_self_loops": False, **ALL}, {"pool": "sum", "norm": None, "residual": False}],
+    ids=["all", "none"],
+)
+def test_other_options_and_the_moving_average(trained_config, tmp_path, model):
+    values = {
+        **trained_config,
+        "model": {**trained_config["model"], **model},
+        "training": {"report": False, "ema_decay": 0.9},
+        "trainer": {**trained_config["trainer"], "max_epochs": 1},
+    }
+    train(parse(Config, values), tmp_path / "run")
+    for ending in RUN:
+        export(ExportConfig(str(tmp_path / "run"), str(tmp_path / f"m.{ending}")))
+        check(tmp_path / "run", tmp_path / f"m.{ending}")
+
+
+def test_a_difference_would_be_seen(trained_run):
+    module = load_regressor(trained_run.folder)
+
+    def off(scale):
+        def run(x, edge_index, batch):
+            from torch_geometric.data import Batch
+
+            data = Batch(x=x, edge_index=edge_index, batch=batch, y=torch.zeros(int(batch.max()) + 1, 0))
+            data._num_graphs = int(batch.max()) + 1
+            return module(data) + scale * module.target_std * (torch.arange(data.num_graphs) == data.num_graphs - 1)[:, None]
+
+        return run
+
+    assert largest_difference(off(0.0), module) < 1e-6
+    assert largest_difference(off(0.01), module) > BOUND
+    assert largest_difference(off(float("nan")), module) == float("inf") or largest_difference(off(float("nan")), module) > BOUND
+    assert largest_difference(lambda *_: torch.zeros(3, 9), module) == float("inf")
+
+
+def test_what_differs_is_not_written(trained_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("molgcn.export.largest_difference", lambda run, module: 0.5)
+    with pytest.raises(UserError, match=r"differs from the checkpoint by 5.0e-01 .*is not written"):
+        export(ExportConfig(str(trained_run.folder), str(tmp_path / "m.pt2")))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"ckpt": None}, "No checkpoint is named"),
+        ({"ckpt": "nowhere.ckpt"}, "There is no checkpoint nowhere.ckpt"),
+        ({"output": "model.pb"}, r"ends in \.onnx or \.pt2"),
+        ({"output": "/proc/m.pt2"}, "cannot be written"),
+        ({"output": "file/m.pt2"}, "cannot be written"),
+        ({"output": "folder.onnx"}, "is a folder"),
+    ],
+)
+def test_mistakes_are_one_paragraph(trained_run, tmp_path, monkeypatch, options, what):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.onnx").mkdir()
+    with pytest.raises(UserError, match=what) as error:
+        export(ExportConfig(**{"ckpt": str(trained_run.folder), "output": "m.pt2", **options}))
+    assert "\n" not in str(error.value)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_without_onnx_s_packages(trained_run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UserError, match=r"pip install molgcn\[export\].*output=model.pt2"):
+        export(ExportConfig(str(trained_run.folder), str(tmp_path / "m.onnx")))
+
+
+def test_the_command(trained_run, run_cli, tmp_path):
+    done = run_cli(f"ckpt={trained_run.folder}", "output=my model.pt2", module="molgcn.export")
+    assert done.returncode == 0, done.stderr
+    assert "my model.pt2 predicts logp, tpsa in A^2; largest relative difference from the checkpoint" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["my model.pt2"]
