@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -189,14 +189,13 @@ def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
 
 
 def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str) -> None:
-    known = {one.name: one for one in fields(cls)}
+    known, kinds = [one.name for one in fields(cls)], get_type_hints(cls)
     for key, value in values.items():
         name = f"{prefix}.{key}" if prefix else key
         if key not in known:
             raise UserError(f"{name} is not a known key. Expected one of {', '.join(known)}.")
-        default = known[key].default_factory
-        if isinstance(value, Mapping) and isinstance(default, type) and is_dataclass(default):
-            _refuse_unknown(default, value, name)
+        if isinstance(value, Mapping) and is_dataclass(kinds[key]):
+            _refuse_unknown(kinds[key], value, name)
 
 
 def _require(condition: bool, key: str, value: object, expected: str) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,8 @@ def export(config: ExportConfig) -> float:
     except OSError as error:
         raise UserError(f"output={output} cannot be written: {error.strerror or error}. Give another file with output=.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
     targets = ", ".join(f"{name} in {unit}" if unit else name for name, unit in zip(module.target_names, module.target_units, strict=True))
     log.info("%s predicts %s; largest relative difference from the checkpoint %.1e", output, targets, difference)
     return difference

@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 from molgcn.benchmark.config import BenchmarkConfig
 from molgcn.config import CallbacksConfig, Config, LoggerConfig, ModelConfig, TrainingConfig, parse
 from molgcn.data.config import DatasetConfig
-from molgcn.evaluate import EvaluateConfig
+from molgcn.evaluate import EvaluateConfig, spell_out_dataset
+from molgcn.export import ExportConfig
 from molgcn.predict import PredictConfig
 from molgcn.resources import resource
 from molgcn.training.restore import load_regressor
@@ -24,7 +25,7 @@ from molgcn.training.train import train
 
 CONF = resource("conf")
 FILES = sorted(CONF.rglob("*.yaml"))
-DATACLASSES = {"train": Config, "predict": PredictConfig, "evaluate": EvaluateConfig, "benchmark": BenchmarkConfig}
+DATACLASSES = {"train": Config, "predict": PredictConfig, "evaluate": EvaluateConfig, "export": ExportConfig, "benchmark": BenchmarkConfig}
 TINY = ["model.hidden_channels=8", "model.num_layers=3", "trainer.max_epochs=1", "trainer.accelerator=cpu", "logger=csv"]
 BUILTIN = ["dataset=builtin", "dataset.subset=200", "dataset.features=qm9", "dataset.targets=[logp]"]
 
@@ -70,7 +71,7 @@ def test_every_group_belongs_to_a_command():
     assert {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra"} == used
 
 
-@pytest.mark.parametrize("name", ["predict", "evaluate", "benchmark"])
+@pytest.mark.parametrize("name", ["predict", "evaluate", "export", "benchmark"])
 def test_defaults_are_those_of_the_code(name):
     composed, own = (asdict(config) for config in (parse(DATACLASSES[name], values(name, [])), DATACLASSES[name]()))
     if name == "benchmark":  # its data set is a group, checked below
@@ -134,6 +135,7 @@ def test_every_key_has_a_comment(path):
         ("molgcn.predict", ["python -m molgcn.predict ckpt=", "on_error=skip", "output: predictions.csv"]),
         ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"]),
         ("molgcn.benchmark", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
+        ("molgcn.export", ["python -m molgcn.export ckpt=", "molgcn.json", "output: model.onnx"]),
     ],
 )
 def test_help_is_worth_reading(run_cli, tmp_path, module, mentions):
@@ -150,12 +152,13 @@ def test_help_is_worth_reading(run_cli, tmp_path, module, mentions):
 
 
 def test_the_examples_of_the_help_page_compose():
-    for name in ("default", "predict", "evaluate", "benchmark"):
+    for name in ("default", "predict", "evaluate", "export", "benchmark"):
         text = yaml.safe_load((CONF / "hydra" / f"{name}.yaml").read_text())["help"]["template"]
         commands = re.findall(r"python (train\.py|-m molgcn\.\w+)((?: +[\w.]+=\S+| --multirun)+)", text)
         assert commands
         for program, arguments in commands:
-            overrides = [word for word in arguments.split() if "resume=" not in word and not word.startswith("--")]
+            overrides = [spell_out_dataset(word) if "evaluate" in program else word for word in arguments.split()]
+            overrides = [word for word in overrides if "resume=" not in word and not word.startswith("--")]
             grid = [word.split(",")[0] if word.count(",") and "[" not in word else word for word in overrides]
             values(program.rpartition(".")[2].replace("py", "train"), [re.sub(r"[<>]", "", word) for word in grid])
 

@@ -11,6 +11,7 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 SMALL = {
     "quickstart": {"SUBSET": 200, "EPOCHS": 2},
     "api": {"MOLECULES": 300, "EPOCHS": 2},
+    "screening": {"MEASURED": 200, "LIBRARY": 100, "EPOCHS": 2},
     "fused_vs_pyg": {"MOLECULES": 200, "BATCH_SIZE": 64, "REPEATS": 2},
 }
 
@@ -33,6 +34,12 @@ def check(name, text, folder):
         assert "all MAE" in text
         (run_folder,) = (folder / "runs").iterdir()
         assert (run_folder / "evaluation_measured" / "metrics.json").is_file()
+    elif name == "screening":
+        predicted, rows = re.search(r"([\d,]+) of ([\d,]+) rows predicted", text).groups()
+        assert int(rows.replace(",", "")) - int(predicted.replace(",", "")) == 1
+        assert "0,c1ccccc,it is not a SMILES" in text
+        assert re.search(r"mean absolute error [\d.]+ A\^2; of the first tenth \d+%", text)
+        assert all((folder / "runs" / f"seed_{seed}" / "report.html").is_file() for seed in (0, 1))
     elif name == "fused_vs_pyg":
         errors = [float(value) for value in re.findall(r"relative (?:error of outputs|difference) (\S+)", text.replace(",", ""))]
         assert len(errors) == 3
@@ -59,6 +66,8 @@ def test_small(name, tmp_path):
 def test_whole(name, tmp_path):
     text = run(name, tmp_path)
     check(name, text, tmp_path)
+    if name == "screening":
+        assert int(re.search(r"first tenth (\d+)%", text)[1]) > 50
     if name == "api":
         error, of_the_mean = map(float, re.search(r"test MAE of logP (\S+); predicting the mean gives (\S+)", text).groups())
         assert error < 0.5 * of_the_mean
