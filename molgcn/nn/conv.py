@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch_geometric.nn import GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.nn.dense.linear import Linear
@@ -34,8 +35,8 @@ class FusedGCNConv(GCNConv):
     takes 20 bytes an edge, and 8 more for float32 weights of the entries, 16 for float64.
 
     What is computed by the operator: dense float32 or float64 `x` [N, F] with int64 `edge_index` [2, E] and sum aggregation, on the CPU
-    where the C++ extension was built. Everything else (sparse matrices, static graphs [B, N, F], other aggregations, autocast, hooks on
-    messages, explanations, `decomposed_layers`, other devices) takes PyG's own path, and so does `torch.jit.script`.
+    where the C++ extension was built. Everything else (sparse matrices, static graphs [B, N, F], other aggregations, autocast, `torch.func`,
+    hooks on messages, explanations, `decomposed_layers`, other devices) takes PyG's own path, and so does `torch.jit.script`.
 
     Args:
         in_channels: F, or -1 to take it from the first input.
@@ -96,7 +97,7 @@ class FusedGCNConv(GCNConv):
         if not (isinstance(x, Tensor) and _is_edge_list(edge_index) and edge_index.dtype == torch.int64):
             return False
         weight, device = self.lin.weight, x.device
-        if not available(device.type) or torch.is_autocast_enabled(device.type):
+        if not available(device.type) or torch.is_autocast_enabled(device.type) or _transformed():
             return False
         if x.dim() != 2 or x.layout != torch.strided or x.dtype not in DTYPES or edge_index.device != device:
             return False
@@ -129,6 +130,13 @@ class FusedGCNConv(GCNConv):
         twin = GCNConv(self.in_channels, self.out_channels)  # makes the class's own scriptable methods
         vars(twin).update(copy.copy(vars(self)))
         return twin
+
+
+def _transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation is at work, which go through PyTorch's own operations only."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def _is_edge_list(edge_index: Any) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.autograd import forward_ad
 from torch_geometric.nn import GCNConv, Linear
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
@@ -280,6 +281,23 @@ def test_torch_compile():
     compiled = results(torch.compile(fused, backend="aot_eager"), x, edge_index, weight)
     assert [name.removeprefix("_orig_mod.") for name in compiled] == list(expected)
     assert all(torch.allclose(left, right, rtol=1e-12) for left, right in zip(compiled.values(), expected.values(), strict=True))
+
+
+def test_torch_func_and_forward_mode():
+    fused, pyg = pair(3, 2)
+    x, edge_index = torch.randn(9, 3).double(), random_graph(9, 20)
+
+    def jacobians(layer):
+        return [transform(lambda v: layer(v, edge_index))(x) for transform in (torch.func.jacrev, torch.func.jacfwd)]
+
+    for left, right in zip(jacobians(fused), jacobians(pyg), strict=True):
+        assert torch.allclose(left, right, rtol=1e-12)
+    with forward_ad.dual_level():
+        tangents = [forward_ad.unpack_dual(layer(forward_ad.make_dual(x, x.cos()), edge_index)).tangent for layer in (fused, pyg)]
+    assert torch.allclose(*tangents, rtol=1e-12)
+    rows = torch.func.vmap(lambda v: fused(v, edge_index))(x.expand(4, 9, 3))
+    assert torch.allclose(rows[1], pyg(x, edge_index), rtol=1e-12)
+    assert fused.is_fused(x, edge_index)
 
 
 # --- what wants to look inside takes PyG's path ---
