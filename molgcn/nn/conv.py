@@ -35,8 +35,8 @@ class FusedGCNConv(GCNConv):
     takes 20 bytes an edge, and 8 more for float32 weights of the entries, 16 for float64.
 
     What is computed by the operator: dense float32 or float64 `x` [N, F] with int64 `edge_index` [2, E] and sum aggregation, on the CPU
-    where the C++ extension was built. Everything else (sparse matrices, static graphs [B, N, F], other aggregations, autocast, `torch.func`,
-    hooks on messages, explanations, `decomposed_layers`, other devices) takes PyG's own path, and so does `torch.jit.script`.
+    where the C++ extension was built. Everything else (sparse matrices, static graphs [B, N, F], other aggregations, autocast, hooks on
+    messages, explanations, `decomposed_layers`, `torch.func`, other devices) takes PyG's own path, and so does `torch.jit.script`.
 
     Args:
         in_channels: F, or -1 to take it from the first input.

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -79,13 +79,14 @@ def prepare_search(arguments: list[str]) -> list[str]:
     return [argument for argument in arguments if argument not in ("-m", "--multirun")]
 
 
-def search(settings: SearchConfig, compose: Compose, folder: Path) -> float:
+def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collection[str] = ()) -> float:
     """Runs the trials that the study in `folder` still lacks.
 
     Args:
         settings: the search.
         compose: the configuration with further overrides.
         folder: of the study; it gets study.db, results.csv, sweep.png, experiment/best.yaml and a folder a trial.
+        fixed: keys that the command line gives a value, which are not varied.
 
     Returns:
         The best value.
@@ -97,7 +98,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path) -> float:
         import optuna
     except ImportError:
         raise UserError(NO_OPTUNA) from None
-    space = read_space(settings.params)
+    space = read_space(settings.params, fixed)
     config = compose(as_overrides(first_values(space)))
     if config.trainer.get("devices", 1) not in (1, "1", "auto"):
         raise UserError(f"trainer.devices={config.trainer['devices']} does not go with sweep=optuna. Use trainer.devices=1.")

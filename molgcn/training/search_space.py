@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from molgcn.errors import UserError
@@ -15,13 +15,17 @@ _NOT_WORDS = ("null", "true", "false", "nan", "inf")
 _INTERVAL = {"low", "high", "log", "step"}
 
 
-def read_space(params: Mapping[str, Any]) -> dict[str, Any]:
+def read_space(params: Mapping[str, Any], fixed: Collection[str] = ()) -> dict[str, Any]:
     """The leaves of `sweep.params` by dotted key: a list of values, or a mapping with low, high and perhaps log or step.
+
+    Args:
+        params: of the configuration.
+        fixed: keys to leave out.
 
     Raises:
         UserError: for an empty space, or an entry that is neither.
     """
-    space = dict(_leaves(params, ""))
+    space = {key: entry for key, entry in _leaves(params, "") if key not in fixed}
     if not space:
         raise UserError(
             "sweep.params is empty. Name what to vary, for example '+sweep.params.optimizer.lr={low:0.0001,high:0.01,log:true}'."

@@ -64,7 +64,17 @@ def test_wrong_entries_are_named(entry):
         read_space({"model": {"width": entry}})
 
 
+def test_what_the_command_line_fixes_is_left_out():
+    assert list(read_space(SPACE, ["model.norm", "optimizer.lr", "trainer.max_epochs"])) == [
+        "model.num_layers",
+        "model.dropout",
+        "scheduler",
+    ]
+
+
 def test_an_empty_space_is_refused():
+    with pytest.raises(UserError, match=r"sweep\.params is empty"):
+        read_space({"optimizer": {"lr": [1.0, 2.0]}}, ["optimizer.lr"])
     with pytest.raises(UserError, match=r"sweep\.params is empty"):
         read_space({"model": {}, "optimizer": {"lr": None}})
 
