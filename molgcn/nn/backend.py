@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -52,7 +51,18 @@ def resolve_backend(name: str, hidden_channels: int = 1) -> Backend:
     if name == "fused" and not (HAS_CPU_EXTENSION or cuda):
         raise UserError(NO_EXTENSION)
     trains = hidden_channels <= MAX_HIDDEN if cuda else HAS_CPU_EXTENSION
-    return import_module("molgcn.nn.fused" if name == "fused" or (name == "auto" and trains) else "molgcn.nn.pyg")
+    return backend_module("fused" if name == "fused" or (name == "auto" and trains) else "pyg")
+
+
+def backend_module(name: str) -> Backend:
+    """The module of a resolved backend, fused or pyg: one lookup, which torch.compile can follow."""
+    if name == "fused":
+        from molgcn.nn import fused
+
+        return fused
+    from molgcn.nn import pyg
+
+    return pyg
 
 
 def check_strategy(strategy: str, backend: str) -> str:

@@ -122,4 +122,9 @@ def _precision(device: torch.device) -> str:
     """What PyTorch's own switches allow: autocast's dtype, else the float32 matmul precision."""
     if torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.bfloat16:
         return "bf16"
+    return _matmul_precision()
+
+
+@torch.compiler.assume_constant_result  # torch.compile compiles anew when the switch is turned
+def _matmul_precision() -> str:
     return {"highest": "float32", "high": "tf32", "medium": "bf16"}[torch.get_float32_matmul_precision()]

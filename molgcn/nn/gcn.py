@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from molgcn.data.batch import GraphBatch
-from molgcn.nn.backend import Backend, check_strategy, resolve_backend
+from molgcn.nn.backend import Backend, backend_module, check_strategy, resolve_backend
 from molgcn.nn.init import INITIALISERS
 from molgcn.nn.options import check_options
 
@@ -104,7 +104,7 @@ class GCN(nn.Module):
     @property
     def backend(self) -> Backend:
         """What computes the layers; looked up by name, so that the model can be copied and saved."""
-        return resolve_backend(self._backend)
+        return backend_module(self._backend)
 
     def reset_parameters(self) -> None:
         """Draws the convolutions by `init` with zero biases, the embedding and the head as torch's `Embedding` and `Linear` are drawn.

@@ -163,6 +163,35 @@ def test_torch_compile(batch):
     assert torch.allclose(compiled(batch), model(batch), atol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}], ids=str)
+def test_torch_compile_with_inductor(molecules, options):
+    """Four Adam steps and then forward in evaluation, as without compilation; one graph. (Inductor draws dropout's seed by itself.)"""
+    batches = [molecules.batch(range(start, start + 8)) for start in range(0, 32, 8)]
+    results = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = GCN(11, 16, 4, 2, backend="fused", **options)
+        call = torch.compile(model, fullgraph=True) if compiled else model
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        torch.manual_seed(1)
+        losses = []
+        for batch in batches:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(call(batch), batch.targets)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        call.eval()
+        with torch.no_grad():
+            results.append((torch.stack(losses), call(batches[0]), [p.detach() for p in model.parameters()]))
+    (losses, outputs, weights), (right_losses, right_outputs, right_weights) = results[1], results[0]
+    torch.testing.assert_close(losses, right_losses, rtol=1e-5, atol=0)
+    torch.testing.assert_close(outputs, right_outputs, rtol=1e-4, atol=1e-5)
+    for mine, right in zip(weights, right_weights, strict=True):
+        torch.testing.assert_close(mine, right, rtol=1e-4, atol=1e-4)
+
+
 def test_batch_norm_of_one_atom_is_refused(molecules):
     single = PackedMolecules.from_smiles(["[He]"], features="general", num_workers=1).batch([0])
     model = GCN(single.x.shape[1], 8, 2, 1, backend="fused", norm="batch")
@@ -243,9 +272,9 @@ def test_validation_error_within_the_spread_of_seeds():
         for name in ("fused", "pyg"):
             torch.manual_seed(seed)
             model = GCN(molecules.num_features, 32, 6, len(scale), backend=name, residual=True)
-            train(model, batches, 160)
+            train(model, batches, 320)
             with torch.no_grad():
                 finals.append(nn.functional.l1_loss(model(validation[0]), validation[0].targets).item())
     fused, pyg = torch.tensor(finals[::2]), torch.tensor(finals[1::2])
     assert abs(fused.mean() - pyg.mean()) < pyg.std()
-    assert pyg.mean() < 0.65  # of one standard deviation: it has learnt
+    assert pyg.mean() < 0.5  # of one standard deviation: it has learnt
