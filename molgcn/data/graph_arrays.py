@@ -1,7 +1,7 @@
 """Molecules to flat arrays, with as few calls into RDKit as its Python interface allows.
 
-An RDKit atom or bond object costs about as much as parsing three characters of SMILES, so hydrogens that no SMILES wrote are never
-made into atoms: how many each heavy atom carries says all about them. Bonds come from the adjacency matrix, one call a molecule.
+An RDKit atom or bond object costs about as much as parsing one character of SMILES, twice that from RDKit's iterators, so they are asked
+for by number, and hydrogens that no SMILES wrote are never made into atoms: how many each heavy atom carries says all about them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from molgcn.data.atoms import AtomFeaturizer, get_featurizer
 from molgcn.data.molecules import InvalidMoleculeError
 from molgcn.data.packing import MAX_ATOMS
 from molgcn.data.segments import segment_index
-
-_MATRIX_ATOMS = 256  # beyond, the adjacency matrix costs more than a loop over the bonds
 
 
 class GraphArrays:
@@ -34,7 +32,8 @@ class GraphArrays:
         self._codes: list[int] = []
         self._num_atoms: list[int] = []  # that RDKit has
         self._num_hydrogens: list[int] = []  # appended behind them
-        self._bonds: list[np.ndarray] = []  # source * atoms + target, both directions
+        self._num_bonds: list[int] = []
+        self._ends: list[int] = []  # the two atoms of each bond
         self._parents: list[int] = []  # the atom of each appended hydrogen
 
     def add(self, mol: Any) -> None:
@@ -59,7 +58,11 @@ class GraphArrays:
         self._codes += self._encode(keys)
         self._num_atoms.append(count)
         self._num_hydrogens.append(len(parents))
-        self._bonds.append(_bonds(mol, count))
+        self._num_bonds.append(mol.GetNumBonds())
+        bond_of = mol.GetBondWithIdx
+        for index in range(self._num_bonds[-1]):
+            bond = bond_of(index)
+            self._ends += bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
         self._parents += parents
 
     def _read_from(self, mol: Any) -> Any:
@@ -83,9 +86,9 @@ class GraphArrays:
     def arrays(self) -> dict[str, np.ndarray]:
         """`num_nodes`, `num_edges`, `edge_index`, `codes` and `table` of all molecules added, as :class:`Featurized` has them."""
         atoms, hydrogens = np.array(self._num_atoms, np.int64), np.array(self._num_hydrogens, np.int64)
-        sizes = np.array([len(bonds) for bonds in self._bonds], np.int64)
-        flat = np.concatenate([np.empty(0, np.int64), *self._bonds])
-        heavy = np.stack(np.divmod(flat, np.repeat(atoms, sizes)))
+        sizes = 2 * np.array(self._num_bonds, np.int64)
+        ends = np.array(self._ends, np.int64).reshape(-1, 2)
+        heavy = np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T
         parents = np.array(self._parents, np.int64)
         appended = segment_index(atoms, hydrogens)
         to_hydrogens = np.stack([np.concatenate([parents, appended]), np.concatenate([appended, parents])])
@@ -98,16 +101,6 @@ class GraphArrays:
             "codes": np.array(self._codes, np.int32),
             "table": np.array(self._rows, np.float32).reshape(-1, self.featurizer.num_features),
         }
-
-
-def _bonds(mol: Any, count: int) -> np.ndarray:
-    """int64 [2 * bonds]: source * count + target."""
-    from rdkit import Chem
-
-    if count <= _MATRIX_ATOMS:
-        return np.flatnonzero(Chem.GetAdjacencyMatrix(mol))
-    ends = np.array([(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()], np.int64).reshape(-1, 2)
-    return np.concatenate([ends[:, 0] * count + ends[:, 1], ends[:, 1] * count + ends[:, 0]])
 
 
 @cache
