@@ -207,6 +207,7 @@ def _preset(study: Study, compose: Compose) -> dict[str, Any] | None:
     if not _completed(study):
         return None
     values = asdict(compose(study.best_trial.user_attrs["overrides"]))
+    values["training"]["report"] = True
     return {key: value for key, value in values.items() if key not in ("resume", "ckpt_path")}
 
 

@@ -28,7 +28,6 @@ FAST = [
     "model.num_layers=2",
     "model.residual=false",
     "trainer.max_epochs=2",
-    "training.report=false",
     "logger=csv",
 ]
 
@@ -227,6 +226,8 @@ def test_from_the_command_line_and_its_best_again(run_cli, tmp_path):
     assert done.stdout.count("molecules packed") <= 1
     again = run_cli("--config-dir", str(folder), "experiment=best", "trainer.max_epochs=1", "hydra.run.dir=best")
     assert again.returncode == 0, again.stderr
+    assert (tmp_path / "best" / "parity.png").exists()
+    assert not list(folder.glob("*/parity.png"))
     best = study_in(folder, "optuna_builtin").best_trial.params
     config = (tmp_path / "best" / "config.yaml").read_text()
     assert f"hidden_channels: {best['model.hidden_channels']}" in config
