@@ -33,20 +33,26 @@ _QUIET = {"num_sanity_val_steps": 0, "enable_progress_bar": False, "enable_model
 class EpochClock(Callback):
     """When training epochs and validations started, and when the first step was done.
 
+    Args:
+        epochs: after which training stops, at the start of the next; None goes on to the Trainer's own end.
+
     Attributes:
         starts: of training epochs, seconds of the process's clock.
         first_step: end of the first training step, with the device idle.
         validations: seconds each validation took.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, epochs: int | None = None) -> None:
+        self.epochs = epochs
         self.starts: list[float] = []
         self.first_step: float | None = None
         self.validations: list[float] = []
 
-    def on_train_epoch_start(self, *args: Any) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, *args: Any) -> None:
         """Looks at the clock."""
         self.starts.append(time.perf_counter())
+        if self.epochs is not None and len(self.starts) > self.epochs:
+            trainer.should_stop = True
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
         """Looks at the clock once, when the device is done."""
@@ -128,7 +134,7 @@ def prepare(values: dict[str, Any], options: dict[str, Any]) -> tuple[Config, Mo
 def _run(values: dict[str, Any], epochs: int, warm_up: int) -> Row:
     options = {"max_epochs": warm_up + epochs + 1, "log_every_n_steps": LOG_STEPS, "limit_val_batches": 0}
     config, data, build = prepare(values, options)
-    clock, launches, recorder = EpochClock(), KernelLaunches(), Recorder()
+    clock, launches, recorder = EpochClock(warm_up + epochs), KernelLaunches(), Recorder()
     start = time.perf_counter()
     module = build()
     with tempfile.TemporaryDirectory() as folder:

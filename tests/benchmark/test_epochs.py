@@ -39,6 +39,15 @@ def test_workers_are_those_of_pyg_s_loader(monkeypatch):
     assert [loader["num_workers"] for loader in seen] == [row["workers"] for row in rows] == [0, 0, 3]
 
 
+def test_training_stops_at_the_start_of_the_epoch_after_the_last_timed_one(monkeypatch):
+    batches = []
+    monkeypatch.setattr(
+        EpochClock, "on_train_batch_start", lambda self, trainer, *rest: batches.append(trainer.current_epoch), raising=False
+    )
+    (row,) = measure([TINY], [PAIRS[0]], "builtin", Table(None, KEY), epochs=2, warm_up=1)
+    assert batches == [0] * 3 + [1] * 3 + [2] * 3 and row["epoch_ms"] > 0
+
+
 def test_epochs_last_from_one_start_to_the_next():
     clock = EpochClock()
     clock.starts = [0.0, 10.0, 11.0, 13.0]
