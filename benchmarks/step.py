@@ -54,7 +54,7 @@ def main() -> None:
         dataset = arguments.smiles.stem if arguments.smiles else "builtin"
         for row in measure(molecules, dataset, grid, table, float(facts.get("fma_peak_gflops", 0))):
             write_json(output.with_suffix(".json"), facts, {"rows": table.rows})
-            times = ", ".join(f"{name} {row[f'{name}_ms']:.2f}" for name in candidates)
+            times = ", ".join(f"{name} {row[f'{name}_ms']:.2f}" for name in candidates if f"{name}_ms" in row)
             peak = f", {row['peak']:.0%} of peak" if row["peak"] else ""
             print(
                 f"{row['work']} L={row['num_layers']} B={row['batch_size']}: {times} ms; {row['against_pyg']}x PyG, "

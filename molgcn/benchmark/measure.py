@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -12,12 +13,15 @@ from torch.profiler import ProfilerActivity, profile
 from molgcn.training.launches import is_kernel
 
 
-def interleaved(calls: Mapping[str, Callable[[], object]], device: torch.device, repeats: int, warm_up: int = 2) -> dict[str, list[float]]:
+Key = TypeVar("Key", bound=Hashable)
+
+
+def interleaved(calls: Mapping[Key, Callable[[], object]], device: torch.device, repeats: int, warm_up: int = 2) -> dict[Key, list[float]]:
     """Milliseconds of each call, `repeats` times in turn, so that a change of the machine's load meets all alike."""
     for call in calls.values():
         for _ in range(warm_up):
             call()
-    times: dict[str, list[float]] = {name: [] for name in calls}
+    times: dict[Key, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
             times[name].append(milliseconds(call, device))
@@ -39,7 +43,7 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
+def medians(times: Mapping[Key, list[float]]) -> dict[Key, float]:
     """The median of each call's times."""
     return {name: statistics.median(values) for name, values in times.items()}
 

@@ -44,7 +44,7 @@ def test_rows_are_written_as_measured_and_a_second_call_continues(molecules, tmp
             assert row["against_best"] <= row["against_pyg"]
     by_work = {row["work"]: row for row in first}
     difference = by_work["forward_backward"]["pyg_ms"] - by_work["training_forward"]["pyg_ms"]
-    assert by_work["backward"]["pyg_ms"] == pytest.approx(max(difference, 0.0), abs=2e-4)
+    assert by_work["backward"].get("pyg_ms") == (pytest.approx(difference, abs=2e-4) if difference > 0 else None)
     assert by_work["forward"]["peak"] == pytest.approx(by_work["forward"]["gflops"] / 100, abs=1e-3)
 
 
