@@ -12,7 +12,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from molgcn.training.launches import is_kernel
 
-
 Key = TypeVar("Key", bound=Hashable)
 
 

@@ -196,14 +196,15 @@ def check(candidate: Candidate, model: GCN, batch: GraphBatch) -> None:
 
     def both() -> None:
         candidate.module.zero_grad()
-        outputs.append(candidate.module(inputs))
-        outputs[-1].sum().backward()
+        output = candidate.module(inputs)
+        output.sum().backward()
+        outputs.append(output.detach())  # nothing of the autograd graph may live on into a capture
 
     both()
     if candidate.name == "fused_captured":
         replay = candidate.prepare(both)
         for result in [outputs[-1], *(parameter.grad for parameter in candidate.module.parameters())]:
-            result.detach().fill_(float("nan"))
+            result.fill_(float("nan"))
         replay()
     output_error = _error(outputs[-1], expected)
     pairs = zip(candidate.module.parameters(), double.named_parameters(), strict=True)
