@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,10 @@ def test_python_example_runs():
     scope: dict[str, object] = {}
     exec(example, scope)
     assert scope["prediction"].shape == (2, 1)  # type: ignore[attr-defined]
+
+
+def test_the_table_is_what_the_script_makes_of_the_results():
+    script = ROOT / "benchmarks" / "readme_table.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "<!-- made by benchmarks/readme_table.py -->\n**" in README

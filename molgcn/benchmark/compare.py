@@ -70,7 +70,8 @@ def _folder(output: str) -> Path:
 def _label(config: BenchmarkConfig) -> str:
     """A name for the molecules that tells data sets apart in one folder."""
     dataset = config.dataset
-    name = dataset.name if dataset.path is None else f"{dataset.name}:{Path(dataset.path).name.split('.')[0]}"
+    stem = "" if dataset.path is None else Path(dataset.path).name.split(".")[0]
+    name = dataset.name if stem.startswith(dataset.name) or not stem else stem if dataset.name == "csv" else f"{dataset.name}:{stem}"
     return name if dataset.subset is None else f"{name}[{dataset.subset}]"
 
 

@@ -135,6 +135,9 @@ def _run(values: dict[str, Any], epochs: int, warm_up: int) -> Row:
     options = {"max_epochs": warm_up + epochs + 1, "log_every_n_steps": LOG_STEPS, "limit_val_batches": 0}
     config, data, build = prepare(values, options)
     clock, launches, recorder = EpochClock(warm_up + epochs), KernelLaunches(), Recorder()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
     module = build()
     with tempfile.TemporaryDirectory() as folder:

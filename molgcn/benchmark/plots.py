@@ -56,7 +56,7 @@ def _speedup(rows: Sequence[Row], x: str, lines: str, label: str, name: Callable
     works = [work for work in _WORKS if any(row["work"] == work for group in sets for row in group)]
     if not works:
         return None
-    figure = new_figure(3.7 * len(works) + 0.6, 3.3 * len(sets) + 0.3)
+    figure = new_figure(3.9 * len(works) + 1.4, 3.3 * len(sets) + 0.3)
     panels = figure.subplots(len(sets), len(works), squeeze=False, sharex=True)
     compared = any(row["against_best"] != row["against_pyg"] for group in sets for row in group)
     for group, line_of_panels in zip(sets, panels, strict=True):
@@ -79,7 +79,7 @@ def _speedup(rows: Sequence[Row], x: str, lines: str, label: str, name: Callable
         line_of_panels[0].set_ylabel(f"{plain(group[0]['dataset'])}, {network(group[0])}")
     for axes in panels[-1]:
         axes.set_xlabel(label)
-    panels[0][0].legend(frameon=False, fontsize=8)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
     solid = "solid: PyG as written" + (", dotted: the fastest PyG variant" if compared else "")
     figure.suptitle(f"times faster than PyG ({solid})", fontsize=11)
     return figure
@@ -91,6 +91,7 @@ def _places(axes: Axes, values: Sequence[int], log: bool) -> None:
     axes.xaxis.set_major_locator(FixedLocator(values))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.tick_params(axis="x", labelsize=8)
 
 
 def split_of_step(epoch: Row, steps: Iterable[Row]) -> dict[str, float] | None:

@@ -143,7 +143,8 @@ def test_data_sets_have_names_of_their_own():
         return module._label(parse(BenchmarkConfig, {"dataset": dataset, "device": "cpu"}))
 
     assert label(name="builtin") == "builtin" and label(name="builtin", subset=20) == "builtin[20]"
-    assert label(name="csv", path="a/qm9_logp.csv.gz") == "csv:qm9_logp"
+    assert label(name="csv", path="a/qm9_logp.csv.gz") == "qm9_logp"
+    assert label(name="qm9", path="a/gdb9.sdf") == "qm9:gdb9" and label(name="zinc", path="zinc", subset="12k") == "zinc[12k]"
 
 
 def test_training_is_of_the_network_that_is_timed():
