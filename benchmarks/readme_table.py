@@ -16,6 +16,10 @@ START, END = "<!-- made by benchmarks/readme_table.py -->", "<!-- end -->"
 PLOTS = {"speedup_depth": "Times faster than PyG over depth", "loss_curves": "Losses of both backends over epochs and over wall time"}
 WORKS = {"forward": "inference", "forward_backward": "forward and backward", "step": "whole step with Adam"}
 HEADER = ["| | PyG as written | fused | |", "|---|---:|---:|---:|"]
+GRAPHS = (
+    "Kernels and steps of fused are replays of a CUDA graph, as in training; PyG runs as its users write it. Its compiled form with "
+    "`reduce-overhead`, which needs one shape for all batches, is in `benchmarks/README.md`."
+)
 SIZE = {"num_layers": 28, "hidden_channels": 32, "norm": None}
 SIZES = (4096, 1024, 128)
 PARTS = {"steps": steps, "published": published, "loaders": loaders, "epochs": epochs, "learning": learning}
@@ -84,6 +88,8 @@ def block() -> str:
         machine = facts.get("gpu") or facts["cpu"]
         lines += [f"**{machine}**, 28 layers, width 32, {facts['date']}, torch {facts['torch']}, PyG {facts['torch-geometric']}:", ""]
         lines += [*HEADER, *step_lines(tables["steps"].rows), *epoch_lines(tables["epochs"].rows), ""]
+        if any("fused_captured_ms" in row for row in tables["steps"].rows):
+            lines += [GRAPHS, ""]
     for one in results()[:1]:
         for plot, text in PLOTS.items():
             lines.append(f"![{text}]({(one.folder / plot).relative_to(ROOT)}.png)")
