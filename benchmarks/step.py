@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument(
         "--smiles", type=Path, help="a CSV file whose first column holds SMILES, below a header (default: built-in molecules)"
     )
+    parser.add_argument("--packed", type=Path, help="a folder that PackedMolecules.save wrote, instead of --smiles")
     parser.add_argument("--layers", type=int, nargs="+", default=[4, 12, 28])
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 512, 4096])
     parser.add_argument("--hidden", type=int, default=32)
@@ -47,11 +48,12 @@ def main() -> None:
     candidates = ("fused", *(name for name in arguments.candidates or every if name != "fused"))
     sizes = tuple(arguments.layers), tuple(arguments.batch_sizes), arguments.hidden, arguments.norm
     grid = Grid(device, *sizes, candidates, tuple(arguments.works), arguments.repeats)
-    molecules = read(arguments.smiles, max(grid.batch_sizes))
+    source = arguments.packed or arguments.smiles
+    molecules = PackedMolecules.load(source) if arguments.packed else read(arguments.smiles, max(grid.batch_sizes))
     facts = machine(torch.device(device)) | {"molecules": len(molecules)}
     try:
         table = Table(output, KEY)
-        dataset = arguments.smiles.stem if arguments.smiles else "builtin"
+        dataset = source.stem if source else "builtin"
         for row in measure(molecules, dataset, grid, table, float(facts.get("fma_peak_gflops", 0))):
             write_json(output.with_suffix(".json"), facts, {"rows": table.rows})
             times = ", ".join(f"{name} {row[f'{name}_ms']:.2f}" for name in candidates if f"{name}_ms" in row)

@@ -37,8 +37,36 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32 (&a)[4], co
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// x. Keeps the compiler from computing ahead of a loop what follows from x in a few instructions: registers are scarcer than these.
+__device__ __forceinline__ uint32 anew(uint32 x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+// (mask << 1) | sign of x
+__device__ __forceinline__ uint32 push_sign(uint32 mask, float x) { return __funnelshift_l(__float_as_uint(x), mask, 1); }
+__device__ __forceinline__ uint32 add_bf16(uint32 x, uint32 y) {  // of two bf16 in a word
+    uint32 sum;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(0x3f803f80u), "r"(y));
+    return sum;
+}
+// Four 8 x 8 blocks of 16-bit numbers in shared memory, transposed: lane 8 i + r gives the address of row r of block i; lane 4 g + t gets
+// rows 2 t and 2 t + 1 of column g.
+__device__ __forceinline__ void load_transposed(uint32 (&v)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(static_cast<uint32>(__cvta_generic_to_shared(row)))
+                 : "memory");
+}
+// 16 bytes from global to shared memory, zeros unless `there`
+__device__ __forceinline__ void copy16(void* to, const void* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32>(__cvta_generic_to_shared(to))), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
-__device__ __forceinline__ bool any_lane(bool x) { return __any_sync(0xffffffffu, x); }
+__device__ __forceinline__ int largest(int x) { return __reduce_max_sync(0xffffffffu, x); }
 
 __device__ __forceinline__ void barrier(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
 __device__ __forceinline__ void pause() { __nanosleep(20); }

@@ -1,8 +1,8 @@
 // What forward and backward of `molgcn::gcn_stack` share: the arguments, and how weights, atoms and molecules are read.
 //
 // Macros: HIDDEN (H), MAX_LAYERS, PRECISION, NORM, RESIDUAL, DROPOUT, SELF_LOOPS, LAST_ACTIVATION, POOL, ALIGNED (all weights may be read 16
-// bytes at a time), SAVE (keep what backward needs), WARPS and ROW_TILES (of a tile), MAX_THREADS (of a block), SHARED_GRADIENTS (a block's
-// weight gradients fit in its shared memory).
+// bytes at a time), SAVE (keep what backward needs), WARPS and ROW_TILES (of a tile), MAX_THREADS (of a block), WIDE_INPUT (more columns go
+// in than `width`), SHARED_WEIGHTS (all weights lie in a block's shared memory), SHARED_GRADIENTS (a block's sums of gradients do), INPUT_GRADIENT (wanted).
 #pragma once
 #include "philox.cuh"
 #include "tile.cuh"
@@ -24,27 +24,29 @@ struct Parameters {
     const int *ptr, *tile_ptr;
     Bonds bonds;
     const uint64* seed;
-    float* pooled;         // [B, H]
-    float* inputs;         // saved [L - 1, N, width]: input of each layer but the first
-    float* normalised;     // saved [K, N, width]
-    float* deviations;     // saved [K, N]: 1 / sqrt(variance + eps), layer norm only
-    unsigned char* masks;  // saved [L, N, 4 mask_words]: which activations are > 0 and kept
-    float* last;           // saved [N, width]: the last layer's output, pool=max only
-    uint32* arrivals;      // saved [2]: of the grid's barrier
-    float* scratch;        // [3, N, width]: features of large molecules
+    float* pooled;               // [B, H]
+    unsigned char* pulled;       // saved [L, N, width]: (A + I) D^-1/2 times each layer's input
+    unsigned char* wide_pulled;  // saved [N, wide_width]: of the first layer instead, if more columns are in than `width`
+    unsigned char* transposed;   // saved [L - 1, spans, column_tiles, 32] segments: weights as backward's products take them
+    float* normalised;           // saved [K, N, width]
+    float* deviations;           // saved [K, N]: 1 / sqrt(variance + eps), layer norm only
+    uint32* masks;               // saved [L, strips, mask_words, 32 WARPS]: which activations are > 0 and kept
+    float* last;                 // saved [N, width]: the last layer's output, pool=max only
+    uint32* arrivals;            // saved [2]: of the grid's barrier
+    unsigned char* scratch;      // [3, N, stride] bytes: features of large molecules
     const float* grad_pooled;
-    float* grad_x;         // or null
-    float* partial;        // [blocks, gradient size]
+    float* grad_x;               // [N, F], with INPUT_GRADIENT
+    float* totals;               // [blocks, gradient size], where these are not in shared memory
+    float* partial;              // [blocks, reduced size]
     int num_graphs, num_nodes, num_features, num_layers, num_tiles;  // with the room of padded batches
     uint32 dropout_threshold;
     float dropout_scale, eps;
     Layer layers[MAX_LAYERS];
 };
 
-constexpr int mask_bytes = (chunks + 1) / 2 * 4;  // of one node: byte 4 (p / 2) + t has the bits of columns 16 p + 4 t + e at 4 (p % 2) + e
-
 __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     Tile tile;
+    tile.index = index;
     tile.first_graph = __ldg(p.tile_ptr + index), tile.end_graph = __ldg(p.tile_ptr + index + 1);
     tile.first_node = __ldg(p.ptr + tile.first_graph);
     tile.num_nodes = __ldg(p.ptr + tile.end_graph) - tile.first_node;
@@ -53,10 +55,18 @@ __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
 
 __device__ __forceinline__ bool activated(const Parameters& p, int layer) { return LAST_ACTIVATION || layer < p.num_layers - 1; }
 
+// Masks: a lane's activations [m][half][column] in words, the first in the highest bit; a strip is `places` rows of a tile.
+constexpr int mask_bits = ROW_TILES * 2 * spans * own, mask_words = (mask_bits + 31) / 32;
+__device__ __forceinline__ size_t mask_at(const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
+    const int strips = 2 * p.num_tiles + p.num_nodes / places + 1;
+    const int strip = tile.num_nodes <= places ? tile.index : p.num_tiles + tile.first_node / places + tile.index + first_row / places;
+    return (size_t(layer) * strips + strip) * (mask_words * 32 * WARPS) + 32 * group.warp + group.lane;
+}
+
 // `count` values from `at`, zero from `limit` on; vector: all four are there or none, and 16 bytes aligned
-__device__ __forceinline__ void read4(float (&v)[4], const float* at, int column, int limit, bool vector) {
+__device__ __forceinline__ void read4(float* v, const float* at, int column, int limit, bool vector) {
     if (vector) {
-        const float4 all = !padded || column < limit ? __ldg(reinterpret_cast<const float4*>(at + column)) : nothing();
+        const float4 all = column < limit ? __ldg(reinterpret_cast<const float4*>(at + column)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         v[0] = all.x, v[1] = all.y, v[2] = all.z, v[3] = all.w;
     } else {
 #pragma unroll
@@ -64,24 +74,60 @@ __device__ __forceinline__ void read4(float (&v)[4], const float* at, int column
     }
 }
 
-// Columns 16 p + 4 t + e of a vector [H] (bias, norm): zero where the width is padded
-__device__ __forceinline__ void read_columns(float (&v)[4], const float* vector, const Group& group, int p) {
-    read4(v, vector, 16 * p + 4 * group.t, HIDDEN, ALIGNED);
+// The lane's columns of span b of a vector [H] (bias, norm): zero where the width is padded
+__device__ __forceinline__ void read_columns(float (&v)[own], const float* vector, const Group& group, int b) {
+#pragma unroll
+    for (int i = 0; i < own; i += 4) read4(v + i, vector, span * b + own * group.t + i, padded ? HIDDEN : width, ALIGNED);
 }
 
-// Rows of atom features, columns base + 16 p + 4 t + e
-__device__ __forceinline__ void read_atoms(float (&v)[4], const Parameters& p, int node, bool there, int column) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) v[e] = there && column + e < p.num_features ? __ldg(p.x + size_t(node) * p.num_features + column + e) : 0.0f;
+// Values of atoms' rows [N, width] in float32: the lane's columns of span b
+__device__ __forceinline__ float* row_columns(float* array, const Group& group, int node, int b) {
+    return array + size_t(node) * width + span * b + own * group.t;
+}
+
+// Saved rows of pulled features, and the bytes of each
+__device__ __forceinline__ int wide_width(const Parameters& p) { return (p.num_features + 31) / 32 * 32; }
+__device__ __forceinline__ int in_width(const Parameters& p, int layer) { return WIDE_INPUT && layer == 0 ? wide_width(p) : width; }
+__device__ __forceinline__ unsigned char* pulled_rows(const Parameters& p, const Tile& tile, int layer) {
+    if (WIDE_INPUT && layer == 0) return p.wide_pulled + size_t(tile.first_node) * wide_width(p) * number_bytes;
+    return p.pulled + (size_t(layer) * p.num_nodes + tile.first_node) * row_bytes;
 }
 
 // Zeroes begin .. end - 1 of an array, all blocks together: what no molecule of a padded batch writes
 __device__ __forceinline__ void clear(float* array, size_t begin, size_t end) {
     for (size_t i = begin + blockIdx.x * blockDim.x + threadIdx.x; i < end; i += size_t(gridDim.x) * blockDim.x) array[i] = 0.0f;
 }
+// The row that stands for missing neighbours; at the start of a block
+__device__ __forceinline__ void clear_last_row(const Group& group, unsigned char* buffer) {
+    for (int i = 4 * (32 * group.warp + group.lane); i < stride; i += 4 * 32 * WARPS) *reinterpret_cast<uint32*>(buffer + places * stride + i) = 0;
+    group.sync();
+}
 
-__device__ __forceinline__ float4 four(const float (&v)[4]) { return make_float4(v[0], v[1], v[2], v[3]); }
-
-__device__ __forceinline__ size_t at_node(const Parameters& p, int layer, int node) {
-    return (size_t(layer) * p.num_nodes + node) * width;
+// sum += (A + I) (buffer) W for the contracted columns of span b. weights(j) gives the lane's segment of W for column tile j; see(m, half,
+// pulled) each pulled segment.
+template <bool large, class Weights, class See>
+__device__ __forceinline__ void multiply_pulled(Features& sum, const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
+                                                const Tile& tile, const Group& group, int b, Weights weights, See see) {
+    Segment w[side];
+#pragma unroll
+    for (int j = 0; j < side; j++) w[j] = weights(j);  // under way while neighbours are pulled
+#pragma unroll
+    for (int m0 = 0; m0 < ROW_TILES; m0 += pair) {
+        Segment pulled[pair][2];
+        neighbours.pull(pulled, buffer, p.bonds, tile, group, b, m0);
+#pragma unroll
+        for (int i = 0; i < 2 * pair; i++) see(m0 + i / 2, i % 2, pulled[i / 2][i % 2]);
+#pragma unroll
+        for (int first_tile = 0; first_tile < column_tiles; first_tile += side) {
+            Right right_side[side];
+#pragma unroll
+            for (int j = 0; j < side; j++) right_side[j] = right(w[j]);
+            if (column_tiles > side && (m0 + pair < ROW_TILES || first_tile + side < column_tiles))
+#pragma unroll
+                for (int j = 0; j < side; j++) w[j] = weights((first_tile + side) % column_tiles + j);
+#pragma unroll
+            for (int i = 0; i < pair; i++)
+                multiply_add([&](int j) -> float(&)[4] { return sum.v[m0 + i][first_tile + j]; }, left(pulled[i]), right_side);
+        }
+    }
 }

@@ -1,52 +1,71 @@
 // `molgcn::gcn_stack`: all layers and the pooling in one launch. A persistent block a multiprocessor, a group of warps a tile.
 #include "gcn_stack_pool.cuh"
 
-// sum += (pulled features) W^T for columns base .. base + width of W [H, columns]; without the rows' factors D^-1/2
-template <bool large, bool first>
-__device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>& neighbours, const float* buffer, const Bonds& bonds,
-                                         const Tile& tile, const Group& group, const float* weight, int base, int columns) {
-    constexpr int steps = chunks / wide;
-    const float* corner = weight + 2 * group.g * HIDDEN + 4 * group.t;
-    const auto read_weights = [&](float(&w)[wide][2][4], int c, int p) {
+// The lane's segment of W [out, in] as right operand: ins of the out column n = g of a column tile, counted from `base`
+template <bool first>
+__device__ __forceinline__ Segment read_weights(const Parameters& p, const float* weight, int base, int b, int tile, const Group& group) {
+    const int out = tile_column(tile, group.g), in = base + first_column(b, group.t), columns = first ? p.num_features : HIDDEN;
+    float v[own];
 #pragma unroll
-        for (int i = 0; i < wide; i++)
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                if (first || padded || !ALIGNED) {
-                    const int out = 16 * (p + i) + 2 * group.g + j, in = base + 16 * c + 4 * group.t;
-                    read4(w[i][j], weight + size_t(out) * columns, in, out < HIDDEN ? columns : 0, ALIGNED && !first);
-                } else {
-                    const float4 x = __ldg(reinterpret_cast<const float4*>(corner + 16 * c + (16 * (p + i) + j) * HIDDEN));
-                    w[i][j][0] = x.x, w[i][j][1] = x.y, w[i][j][2] = x.z, w[i][j][3] = x.w;
-                }
-            }
-    };
-#pragma unroll 1
-    for (int c = 0; c < chunks; c += wide) {
-        if (first && base + 16 * c >= columns) break;
-        float w[wide][2][4];
-        read_weights(w, c, 0);  // under way while neighbours are pulled
-        float4 pulled[wide][ROW_TILES][2];
-        neighbours.pull(pulled, buffer, bonds, tile, group, c);
-        matrix::Left a[ROW_TILES];
-#pragma unroll
-        for (int step = 0; step < wide * steps; step++) {
-            if (step % steps == 0)
-#pragma unroll
-                for (int m = 0; m < ROW_TILES; m++) a[m] = matrix::left(pulled[step / steps][m]);
-            matrix::Right b[wide][2];
-#pragma unroll
-            for (int i = 0; i < wide; i++)
-#pragma unroll
-                for (int j = 0; j < 2; j++) b[i][j] = matrix::right(w[i][j]);
-            const int next = step + 1, p = step % steps * wide;
-            if (next < wide * steps) read_weights(w, c + next / steps, next % steps * wide);
-            matrix::multiply_add<ROW_TILES, wide>([&](int m, int i) -> float(&)[2][4] { return sum.v[m][p + i]; }, a, b);
+    for (int i = 0; i < own; i += 4) {
+        if (first || padded || !ALIGNED) {
+            read4(v + i, weight + size_t(out) * columns, in + i, out < HIDDEN ? columns : 0, ALIGNED && !first);
+        } else {
+            const float4 all = __ldg(reinterpret_cast<const float4*>(weight + (out * HIDDEN + in + i)));
+            v[i] = all.x, v[i + 1] = all.y, v[i + 2] = all.z, v[i + 3] = all.w;
         }
+    }
+    return segment(v);
+}
+
+// Weights in the order in which warps read them: in shared memory if they fit, and for backward.
+__device__ __forceinline__ void order_weights(const Parameters& p, const Group& group, Segment* shared) {
+    constexpr int blocks = spans * column_tiles;
+    const int warps = blockDim.x / 32, first = threadIdx.x / 32;
+    for (int i = first; SHARED_WEIGHTS && !WIDE_INPUT && i < blocks; i += warps)
+        shared[32 * i + group.lane] = read_weights<true>(p, p.layers[0].weight, 0, i / column_tiles, i % column_tiles, group);
+#pragma unroll 4
+    for (int i = blocks + first; SHARED_WEIGHTS && i < p.num_layers * blocks; i += warps)
+        shared[32 * i + group.lane] = read_weights<false>(p, p.layers[i / blocks].weight, 0, i % blocks / column_tiles, i % column_tiles, group);
+    for (int i = first + warps * blockIdx.x; SAVE && i < (p.num_layers - 1) * blocks; i += warps * gridDim.x) {
+        const int in = tile_column(i % column_tiles, group.g), out = first_column(i % blocks / column_tiles, group.t);
+        float v[own];
+#pragma unroll
+        for (int e = 0; e < own; e++)
+            v[e] = in < HIDDEN && out + e < HIDDEN ? __ldg(p.layers[1 + i / blocks].weight + size_t(out + e) * HIDDEN + in) : 0.0f;
+        store(p.transposed + (32 * size_t(i) + group.lane) * sizeof(Segment), segment(v));
+    }
+    __syncthreads();
+}
+
+// The first layer reads its weights in a way of its own
+constexpr bool first_apart = WIDE_INPUT || !SHARED_WEIGHTS;
+
+// sum += (pulled features) W^T for the ins from `base` on; without the rows' factors D^-1/2
+template <bool large, bool first>
+__device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
+                                         const Tile& tile, const Group& group, const Segment* shared, int layer, int base) {
+    const int kept_bytes = in_width(p, first ? 0 : layer) * number_bytes;
+    const int first_row = neighbours.first_row + group.row(0, 0), rows_left = tile.num_nodes - first_row;
+    unsigned char* kept = pulled_rows(p, tile, first ? 0 : layer) + size_t(first_row) * kept_bytes + (base + first_column(0, group.t)) * number_bytes;
+    const float* weight = p.layers[layer].weight;
+    shared += layer * spans * column_tiles * 32 + group.lane;
+#pragma unroll 1
+    for (int b = 0; b < spans; b++) {
+        if (first && base + span * b >= p.num_features) break;
+        const auto weights = [&](int j) {
+            if (SHARED_WEIGHTS && !(first && first_apart)) return shared[(b * column_tiles + j) * 32];
+            return read_weights<first>(p, weight, base, b, j, group);
+        };
+        multiply_pulled(sum, neighbours, buffer, p, tile, group, b, weights, [&](int m, int half, const Segment& pulled) {
+            const int row = 16 * m + 8 * half;
+            if (SAVE && row < rows_left) store(kept + row * kept_bytes, pulled);
+        });
+        kept += span * number_bytes;
     }
 }
 
-// Layer norm over the H columns of each row, or batch norm with running statistics; keeps the normalised values for backward.
+// Minus the layer norm over the H columns of each row, or the batch norm with running statistics; keeps the normalised values for backward.
 __device__ __forceinline__ void normalise(Features& z, const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
     const Layer& it = p.layers[layer];
     float mean[ROW_TILES][2] = {}, deviation[ROW_TILES][2] = {};
@@ -54,13 +73,15 @@ __device__ __forceinline__ void normalise(Features& z, const Parameters& p, cons
 #pragma unroll
         for (int moment = 1; moment <= 2; moment++) {
             float sum[ROW_TILES][2] = {};
-            each_four([&](int m, int half, int c) {
+            each_row([&](int m, int half) {
 #pragma unroll
-                for (int e = 0; e < 4; e++)
-                    if (16 * c + 4 * group.t + e < HIDDEN) {
-                        const float x = z.at(m, half, c, e) - mean[m][half];
-                        sum[m][half] += moment == 1 ? x : x * x;
-                    }
+                for (int c = 0; c < spans; c++)
+#pragma unroll
+                    for (int e = 0; e < own; e++)
+                        if (span * c + own * group.t + e < HIDDEN) {
+                            const float x = z.at(m, half, c, e) - mean[m][half];
+                            sum[m][half] += moment == 1 ? x : x * x;
+                        }
             });
 #pragma unroll
             for (int m = 0; m < ROW_TILES; m++)
@@ -77,175 +98,189 @@ __device__ __forceinline__ void normalise(Features& z, const Parameters& p, cons
         }
     }
 #pragma unroll
-    for (int c = 0; c < chunks; c++) {
-        float weight[4], bias[4], running_mean[4] = {}, variance[4] = {};
+    for (int c = 0; c < spans; c++) {
+        float weight[own], bias[own], running_mean[own] = {}, variance[own] = {};
         read_columns(weight, it.norm_weight, group, c);
         read_columns(bias, it.norm_bias, group, c);
         if constexpr (NORM == NORM_BATCH) {
             read_columns(running_mean, it.mean, group, c);
             read_columns(variance, it.variance, group, c);
         }
+        each_row([&](int m, int half) {
+            const int row = first_row + group.row(m, half), node = tile.first_node + row;
+            float* kept = row_columns(p.normalised + size_t(layer) * p.num_nodes * width, group, node, c);
 #pragma unroll
-        for (int m = 0; m < ROW_TILES; m++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const int row = first_row + group.row(m, half);
-                float x[4];
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const float value = z.at(m, half, c, e);
-                    x[e] = NORM == NORM_LAYER ? (value - mean[m][half]) * deviation[m][half]
-                                              : (value - running_mean[e]) * (1.0f / sqrtf(variance[e] + p.eps));
-                    z.at(m, half, c, e) = x[e] * weight[e] + bias[e];
-                }
-                if (SAVE && row < tile.num_nodes) {
-                    store_own<true>(p.normalised + at_node(p, layer, tile.first_node), group, first_row, m, half, c, four(x));
-                    if (NORM == NORM_LAYER && c == 0 && group.t == 0)
-                        p.deviations[size_t(layer) * p.num_nodes + tile.first_node + row] = deviation[m][half];
-                }
+            for (int e = 0; e < own; e++) {
+                const float value = z.at(m, half, c, e);
+                const float x = NORM == NORM_LAYER ? (value - mean[m][half]) * deviation[m][half]
+                                                   : (value - running_mean[e]) * (1.0f / sqrtf(variance[e] + p.eps));
+                z.at(m, half, c, e) = 0.0f - (x * weight[e] + bias[e]);  // as relu takes it
+                if (SAVE && row < tile.num_nodes) kept[e] = x;
             }
+            if (SAVE && NORM == NORM_LAYER && c == 0 && group.t == 0 && row < tile.num_nodes)
+                p.deviations[size_t(layer) * p.num_nodes + node] = deviation[m][half];
+        });
     }
 }
 
-// relu and dropout; keeps which activations came through
-__device__ __forceinline__ void activate(Features& h, const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
+// relu and dropout of -n; keeps which activations came through. Negated, positive ones are those with a sign: zeros have none.
+__device__ __forceinline__ void activate(Features& n, const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
     const uint64 seed = DROPOUT ? *p.seed : 0;
+    uint32 mask = 0;
+    uint32* masks = p.masks + (SAVE ? mask_at(p, group, tile, first_row, layer) : 0);
+    each_row([&](int m, int half) {
+        const int node = tile.first_node + first_row + group.row(m, half);
 #pragma unroll
-    for (int m = 0; m < ROW_TILES; m++)
+        for (int c = 0; c < spans; c++) {
+            Words random;
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int row = first_row + group.row(m, half), node = tile.first_node + row;
-            uint32 mask = 0;
-#pragma unroll
-            for (int c = 0; c < chunks; c++) {
-                Words words;
-                if (DROPOUT) words = philox(node, 4 * c + group.t, layer, 0, seed);
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    float& y = h.at(m, half, c, e);
-                    const bool kept = !DROPOUT || words.word[e] >= p.dropout_threshold;
-                    if (SAVE && y > 0.0f && kept) mask |= 1u << (4 * (c & 1) + e);
-                    y = relu(y);
-                    if (DROPOUT) y = kept ? y * p.dropout_scale : 0.0f;
-                }
-                if (SAVE && ((c & 1) || c == chunks - 1)) {
-                    if (row < tile.num_nodes)
-                        p.masks[(size_t(layer) * p.num_nodes + node) * mask_bytes + 4 * (c >> 1) + group.t] = static_cast<unsigned char>(mask);
-                    mask = 0;
-                }
+            for (int e = 0; e < own; e++) {
+                if (DROPOUT && e % 4 == 0) random = philox(node, (span * c + own * group.t + e) / 4, layer, 0, seed);
+                float& y = n.at(m, half, c, e);
+                const bool kept = !DROPOUT || random.word[e % 4] >= p.dropout_threshold;
+                const int bit = ((m * 2 + half) * spans + c) * own + e;
+                if (SAVE) mask = push_sign(mask, kept ? y : 0.0f);
+                y = relu(-y);
+                if (DROPOUT) y = kept ? y * p.dropout_scale : 0.0f;
+                if (SAVE && bit == mask_bits - 1) mask <<= (32 - mask_bits % 32) % 32;
+                if (SAVE && (bit % 32 == 31 || bit == mask_bits - 1)) masks[bit / 32 * 32 * WARPS] = mask;
             }
         }
+    });
+}
+
+// The input, columns base .. base + width times D^-1/2, of the rows from `first_row` on
+template <bool large>
+__device__ __forceinline__ void load_atoms(unsigned char* buffer, const Neighbours<large>& neighbours, const Parameters& p, const Group& group,
+                                           const Tile& tile, int first_row, int base) {
+    Neighbours<large> others = neighbours;
+    if constexpr (large) others.find(p.bonds, tile, group, first_row);
+    each_segment([&](int m, int half, int b) {
+        const int row = first_row + group.row(m, half), column = base + first_column(b, group.t);
+        if (large && row >= tile.num_nodes) return;
+        const float* from = p.x + size_t(tile.first_node + row) * p.num_features;
+        float v[own];
+#pragma unroll
+        for (int e = 0; e < own; e++)
+            v[e] = row < tile.num_nodes && column + e < p.num_features ? others.scale[m][half] * __ldg(from + column + e) : 0.0f;
+        store(buffer + group.own_place(first_row, m, half, b), segment(v));
+    });
 }
 
 template <bool large>
-__device__ __forceinline__ void forward(const Parameters& p, const Group& group, const Tile& tile, float* shared) {
-    const size_t plane = size_t(p.num_nodes) * width, origin = size_t(tile.first_node) * width;
-    float* source = large ? p.scratch + origin : shared;
-    float* target = large ? p.scratch + plane + origin : shared;
-    float* kept = p.scratch + 2 * plane + origin;  // input of the layer, of a large molecule with residual
+__device__ __forceinline__ void forward(const Parameters& p, const Group& group, const Tile& tile, unsigned char* buffer, const Segment* weights) {
+    const size_t plane = size_t(p.num_nodes) * stride, origin = size_t(tile.first_node) * stride;
+    unsigned char* source = large ? p.scratch + origin : buffer;
+    unsigned char* target = large ? p.scratch + plane + origin : buffer;
+    float* kept = reinterpret_cast<float*>(p.scratch + 2 * plane) + size_t(tile.first_node) * width;  // a large molecule's, with residual
     const int end_row = large ? tile.num_nodes : 1;
     Neighbours<large> neighbours;
     Features h;
+    if constexpr (!large) {
+        neighbours.find(p.bonds, tile, group, 0);
+        if (!first_apart) load_atoms(source, neighbours, p, group, tile, 0, 0);
+        group.sync();
+    }
 #pragma unroll 1
     for (int layer = 0; layer < p.num_layers; layer++) {
         const Layer& it = p.layers[layer];
+        const bool is_last = layer == p.num_layers - 1;
 #pragma unroll 1
         for (int first_row = 0; first_row < end_row; first_row += places) {
-            if (large || layer == 0) neighbours.find(p.bonds, tile, group, first_row);
+            if constexpr (large) neighbours.find(p.bonds, tile, group, first_row);
             Features input;
             if constexpr (RESIDUAL) {
                 input = h;
-                if (large || layer == 0) each_four([&](int m, int half, int c) {
+                if (large || layer == 0) each_row([&](int m, int half) {
                     const int row = first_row + group.row(m, half);
-                    const bool there = row < tile.num_nodes;
-                    float v[4] = {};
-                    if (layer == 0 && p.num_features == HIDDEN) read_atoms(v, p, tile.first_node + row, there, 16 * c + 4 * group.t);
-                    input.set(m, half, c, layer > 0 && there ? load_own<true>(kept, group, first_row, m, half, c) : four(v));
+#pragma unroll
+                    for (int c = 0; c < spans; c++)
+#pragma unroll
+                        for (int e = 0; e < own; e++) {
+                            const int column = span * c + own * group.t + e;
+                            const bool there = row < tile.num_nodes && column < HIDDEN;
+                            const float* from = layer > 0 ? kept + size_t(row) * width : p.x + size_t(tile.first_node + row) * HIDDEN;
+                            input.at(m, half, c, e) = there && (layer > 0 || p.num_features == HIDDEN) ? from[column] : 0.0f;
+                        }
                 });
             }
             h.zero();
-            if (layer == 0) {
+            if ((large || first_apart) && layer == 0) {
                 for (int base = 0; base < p.num_features; base += width) {
                     group.sync();
-                    for (int first = 0; first < end_row; first += places) {
-                        Neighbours<large> others;
-                        if constexpr (large)
-                            others.find(p.bonds, tile, group, first);
-                        else
-                            others = neighbours;
-                        each_four([&](int m, int half, int c) {
-                            const int row = first + group.row(m, half);
-                            const float scale = others.scale[m][half];
-                            float v[4];
-                            read_atoms(v, p, tile.first_node + row, row < tile.num_nodes, base + 16 * c + 4 * group.t);
-#pragma unroll
-                            for (int e = 0; e < 4; e++) v[e] *= scale;
-                            if (!large || row < tile.num_nodes) store_own<large>(source, group, first, m, half, c, four(v));
-                        });
-                    }
+                    for (int first = 0; first < end_row; first += places) load_atoms(source, neighbours, p, group, tile, first, base);
                     group.sync();
-                    convolve<large, true>(h, neighbours, source, p.bonds, tile, group, it.weight, base, p.num_features);
+                    if (first_apart) convolve<large, true>(h, neighbours, source, p, tile, group, weights, 0, base);
                 }
-            } else {
-                convolve<large, false>(h, neighbours, source, p.bonds, tile, group, it.weight, 0, HIDDEN);
             }
+            if (!first_apart || layer > 0) convolve<large, false>(h, neighbours, source, p, tile, group, weights, layer, 0);
+            const bool negated = NORM == NORM_NONE && activated(p, layer);
 #pragma unroll
-            for (int c = 0; c < chunks; c++) {
-                float bias[4];
+            for (int c = 0; c < spans; c++) {
+                float bias[own];
                 read_columns(bias, it.bias, group, c);
-                each_row([&](int m, int half) {
+                if (negated)
 #pragma unroll
-                    for (int e = 0; e < 4; e++) h.at(m, half, c, e) = h.at(m, half, c, e) * neighbours.scale[m][half] + bias[e];
+                    for (int e = 0; e < own; e++) bias[e] = 0.0f - bias[e];
+                each_row([&](int m, int half) {
+                    const float scale = negated ? -neighbours.scale[m][half] : neighbours.scale[m][half];
+#pragma unroll
+                    for (int e = 0; e < own; e++) h.at(m, half, c, e) = h.at(m, half, c, e) * scale + bias[e];
                 });
             }
             if (activated(p, layer)) {
                 if constexpr (NORM != NORM_NONE) normalise(h, p, group, tile, first_row, layer);
                 activate(h, p, group, tile, first_row, layer);
             }
-            if constexpr (RESIDUAL) each_four([&](int m, int half, int c) {
+            if constexpr (RESIDUAL) each_row([&](int m, int half) {
 #pragma unroll
-                for (int e = 0; e < 4; e++) h.at(m, half, c, e) += input.at(m, half, c, e);
+                for (int j = 0; j < column_tiles; j++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) h.v[m][j][2 * half + e] += input.v[m][j][2 * half + e];
             });
             if (!large) group.sync();  // all neighbours pulled
-            const bool is_last = layer == p.num_layers - 1;
-            each_four([&](int m, int half, int c) {
+            each_segment([&](int m, int half, int b) {
                 const int row = first_row + group.row(m, half);
-                float v[4], scaled[4];
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    v[e] = h.at(m, half, c, e);
-                    scaled[e] = is_last ? v[e] : v[e] * neighbours.scale[m][half];
-                }
                 const bool there = row < tile.num_nodes;
-                if (!large || there) store_own<large>(target, group, first_row, m, half, c, four(scaled));
-                if (large && RESIDUAL && there) store_own<true>(kept, group, first_row, m, half, c, four(v));
-                if (SAVE && there && !is_last) store_own<true>(p.inputs + at_node(p, layer, tile.first_node), group, first_row, m, half, c, four(v));
-                if (SAVE && POOL == POOL_MAX && there && is_last) store_own<true>(p.last + origin, group, first_row, m, half, c, four(v));
+                if (!large || there) store(target + group.own_place(first_row, m, half, b), h.get(m, half, b, is_last ? 1.0f : neighbours.scale[m][half]));
+                if (!((large && RESIDUAL) || (SAVE && POOL == POOL_MAX)) || !there) return;
+#pragma unroll
+                for (int e = 0; e < own; e++) {
+                    const float x = h.at(m, half, b, e);
+                    const size_t at = size_t(row) * width + first_column(b, group.t) + e;
+                    if (large && RESIDUAL) kept[at] = x;
+                    if (SAVE && POOL == POOL_MAX && is_last) p.last[size_t(tile.first_node) * width + at] = x;
+                }
             });
         }
         group.sync();
-        float* next = source;
+        unsigned char* next = source;
         source = target, target = next;
     }
-    pool<large>(p, group, tile, source);
+    pool(p, group, tile, source);
     group.sync();
 }
 
-__device__ __noinline__ void forward_large(const Parameters& p, const Tile tile) { forward<true>(p, Group(), tile, nullptr); }
+__device__ __noinline__ void forward_large(const Parameters& p, const Tile tile, const Segment* weights) {
+    forward<true>(p, Group(), tile, nullptr, weights);
+}
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     const Group group;
-    float* buffer = reinterpret_cast<float*>(shared) + group.index * places * stride;
+    unsigned char* buffer = shared + group.index * buffer_bytes;
+    Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
     const int end = __ldg(p.tile_ptr + p.num_tiles);
     clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
+    clear_last_row(group, buffer);
+    order_weights(p, group, weights);
     for (int index = blockIdx.x + gridDim.x * group.index; index < p.num_tiles; index += gridDim.x * group.count) {
         const Tile tile = find_tile(p, index);
         if (tile.first_graph == end) break;  // the last tiles of a padded batch are empty
         if (tile.num_nodes <= places)
-            forward<false>(p, group, tile, buffer);
+            forward<false>(p, group, tile, buffer, weights);
         else
-            forward_large(p, tile);
+            forward_large(p, tile, weights);
     }
 }

@@ -3,25 +3,28 @@
 #include "gcn_stack.cuh"
 
 constexpr int sums = NORM == NORM_NONE ? 1 : 3;  // column sums of a layer: bias; norm bias, norm weight
-constexpr int block_floats = 256;                // one 16 x 16 block of a weight gradient
+constexpr int block_floats = 128;                // 16 x 8 numbers of a weight gradient, four a lane
+constexpr int column_floats = 4 * width;         // of one column sum: half of a lane's columns each, still to be added up over four lanes
+constexpr int in_tiles = WARPS == 1 && width >= 32 ? 2 : 1;  // of 16 ins, that a warp takes together
 
-// Where a block's sums lie: 16 x 16 blocks [in block q][out block p] of each layer as the lanes hold them, then column sums.
+// Where a block's sums lie: 16 x 8 blocks [in tile][column tile] of each layer as the lanes hold them, then column sums.
 struct Sums {
-    int first_blocks, layers;
+    int first_tiles, layers;
 
-    __device__ explicit Sums(const Parameters& p) : first_blocks((p.num_features + 15) / 16), layers(p.num_layers) {}
-    __device__ __forceinline__ int in_blocks(int layer) const { return layer == 0 ? first_blocks : chunks; }
-    __device__ __forceinline__ int block(int layer, int q, int p) const {
-        return (((layer == 0 ? 0 : first_blocks + (layer - 1) * chunks) + q) * chunks + p) * block_floats;
-    }
+    __device__ explicit Sums(const Parameters& p) : first_tiles(in_width(p, 0) / 16), layers(p.num_layers) {}
+    __device__ __forceinline__ int tiles(int layer) const { return layer == 0 ? first_tiles : width / 16; }
+    __device__ __forceinline__ int tile(int layer, int q) const { return layer == 0 ? q : first_tiles + (layer - 1) * (width / 16) + q; }
+    __device__ __forceinline__ int block(int layer, int q, int j) const { return (tile(layer, q) * column_tiles + j) * block_floats; }
+    __device__ __forceinline__ int weights() const { return block(layers, 0, 0); }
     __device__ __forceinline__ int columns(int layer, int warp, int kind) const {
-        return block(layers, 0, 0) + ((layer * WARPS + warp) * sums + kind) * width;
+        return weights() + ((layer * WARPS + warp) * sums + kind) * column_floats;
     }
     __device__ __forceinline__ int size() const { return columns(layers, 0, 0); }
-    // Turns: one a layer and block row, one a layer and warp
-    __device__ __forceinline__ int turn(int layer, int q) const { return layer == 0 ? q : first_blocks + (layer - 1) * chunks + q; }
-    __device__ __forceinline__ int column_turn(int layer, int warp) const { return turn(layers, 0) + layer * WARPS + warp; }
-    __device__ __forceinline__ int turns() const { return column_turn(layers, 0); }
+    // With the column sums of all warps and lanes added up
+    __device__ __forceinline__ int reduced_size() const { return weights() + layers * sums * width; }
+    // Turns: one a layer and in tile, at least one a warp
+    __device__ __forceinline__ int turn(int layer, int q) const { return layer == 0 ? q : max(first_tiles, WARPS) + (layer - 1) * max(width / 16, WARPS) + q; }
+    __device__ __forceinline__ int turns() const { return turn(layers, 0); }
 };
 
 struct Order {  // of a block's tiles
@@ -39,145 +42,175 @@ struct Order {  // of a block's tiles
 };
 
 struct Columns {
-    float v[sums][chunks][4];
+    float v[sums][spans][own];
 };
 
-// 16 atoms' inputs of a layer, transposed: rows in = 16 q + 2 g + half, contracted atoms first + 4 e + t. Beyond the tile the last atom
-// stands in: G is zero there.
-__device__ __forceinline__ void read_inputs(float (&v)[2][4], const Parameters& p, const Group& group, const Tile& tile, int layer, int q, int first) {
-    const int in = 16 * q + 2 * group.g, last = tile.num_nodes - 1;
-    if (layer > 0) {
-        const float* begin = p.inputs + at_node(p, layer - 1, tile.first_node) + in;
+// The saved pulled features of 16 atoms from `first` on, as left operand with rows = ins of tile q: parts of bf16. Beyond the tile the last
+// atom stands in: the gradient is zero there.
+struct Ins {
+    uint32 part[2][in_tiles][4];
+};
+constexpr int in_columns = 2 * in_tiles;  // adjacent, of a lane
+struct InValues {
+    float v[4][in_columns];  // nodes first + 2 t + (e & 1) + 8 (e >> 1)
+};
+__device__ __forceinline__ InValues read_ins(const unsigned char* rows, int bytes, const Group& group, int q, int first, int last) {
+    InValues x;
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float2 x = __ldg(reinterpret_cast<const float2*>(begin + min(first + 4 * e + group.t, last) * width));
-            v[0][e] = x.x, v[1][e] = x.y;
+    for (int e = 0; e < 4; e++) {
+        const int row = min(first + 2 * group.t + (e & 1) + 8 * (e >> 1), last);
+        const float* at = reinterpret_cast<const float*>(rows + size_t(row) * bytes) + 16 * q + in_columns * group.g;
+        if constexpr (in_columns == 4) {
+            const float4 all = __ldg(reinterpret_cast<const float4*>(at));
+            x.v[e][0] = all.x, x.v[e][1] = all.y, x.v[e][2] = all.z, x.v[e][3] = all.w;
+        } else {
+            const float2 two = __ldg(reinterpret_cast<const float2*>(at));
+            x.v[e][0] = two.x, x.v[e][1] = two.y;
+        }
+    }
+    return x;
+}
+__device__ __forceinline__ Ins split_ins(const InValues& x) {
+    Ins a;
+#pragma unroll
+    for (int m = 0; m < in_tiles; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int column = 2 * m + (i & 1), e = 2 * (i >> 1);
+            split_pair(x.v[e][column], x.v[e + 1][column], a.part[0][m][i], a.part[1][m][i]);
+        }
+    return a;
+}
+
+// Gradients of 16 atoms' outputs as right operands of `side` column tiles
+struct Outs {
+    uint32 part[packed ? 1 : 2][side][2];
+};
+__device__ __forceinline__ Outs read_outs(const unsigned char* buffer, const Group& group, int first_tile, int first) {
+    Outs b;
+    if constexpr (packed) {
+        const int lane = static_cast<int>(anew(group.lane)), row = lane % 16, piece = first_tile + lane / 16;
+#pragma unroll
+        for (int j = 0; j < side; j += 2) {
+            uint32 v[4];
+            load_transposed(v, buffer + row * stride + 16 * swizzled(row, piece + j) + first * stride);
+            b.part[0][j][0] = v[0], b.part[0][j][1] = v[1], b.part[0][j + 1][0] = v[2], b.part[0][j + 1][1] = v[3];
         }
     } else {
-        const float* begin = p.x + size_t(tile.first_node) * p.num_features + in;
+        float x[4][side];  // side adjacent columns of the nodes as in InValues
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float* at = begin + min(first + 4 * e + group.t, last) * p.num_features;
-            v[0][e] = in < p.num_features ? __ldg(at) : 0.0f;
-            v[1][e] = in + 1 < p.num_features ? __ldg(at + 1) : 0.0f;
-        }
-    }
-}
-
-// Adds this tile's H^T G to the block's sums. Warp w has the rows of blocks q = w, w + WARPS, ...
-template <bool large>
-__device__ __forceinline__ void weight_gradient(const Parameters& p, const Group& group, const Tile& tile, const float* buffer, int layer,
-                                                float* total, const Sums& at, const Order& order) {
-    constexpr int most = chunks < 8 ? chunks : 8;  // blocks in registers
-    for (int q = group.warp; q < at.in_blocks(layer); q += WARPS) {
-        for (int first_block = 0; first_block < chunks; first_block += most) {
-            float d[most][2][4] = {};
-            float v[2][4];
-            if (tile.num_nodes > 0) read_inputs(v, p, group, tile, layer, q, 0);
-#pragma unroll 1
-            for (int first = 0; first < tile.num_nodes; first += 16) {
-                const matrix::Left a[1] = {matrix::left(v)};
-                read_inputs(v, p, group, tile, layer, q, first + 16);  // the next ones, under way meanwhile
-#pragma unroll
-                for (int i = 0; i < most; i += wide) {
-                    if (chunks % most != 0 && first_block + i >= chunks) break;
-                    matrix::Right b[wide][2];
-#pragma unroll
-                    for (int k = 0; k < wide; k++) {
-                        float w[2][4];
-#pragma unroll
-                        for (int e = 0; e < 4; e++) {
-                            const bool there = !large || first + 4 * e + group.t < tile.num_nodes;
-                            float2 x = make_float2(0.0f, 0.0f);
-                            if (there) x = *reinterpret_cast<const float2*>(buffer + across_place<large>(group, first, e, first_block + i + k));
-                            w[0][e] = x.x, w[1][e] = x.y;
-                        }
-                        b[k][0] = matrix::right(w[0]), b[k][1] = matrix::right(w[1]);
-                    }
-                    matrix::multiply_add<1, wide>([&](int, int k) -> float(&)[2][4] { return d[i + k]; }, a, b);
-                }
+            const int row = 2 * group.t + (e & 1) + 8 * (e >> 1);
+            const float* at = reinterpret_cast<const float*>(buffer + row * stride + first * stride);
+            at += side == 4 ? 4 * swizzled(row, 2 * first_tile + group.g) : 8 * first_tile + 2 * group.g;
+            if constexpr (side == 4) {
+                const float4 all = *reinterpret_cast<const float4*>(at);
+                x[e][0] = all.x, x[e][1] = all.y, x[e][2] = all.z, x[e][3] = all.w;
+            } else {
+                const float2 two = *reinterpret_cast<const float2*>(at);
+                x[e][0] = two.x, x[e][1] = two.y;
             }
-            if (first_block == 0) order.enter(at.turn(layer, q));
-#pragma unroll
-            for (int i = 0; i < most; i++)
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    if (chunks % most != 0 && first_block + i >= chunks) break;
-                    float4* sum = reinterpret_cast<float4*>(total + at.block(layer, q, first_block + i)) + 32 * j + group.lane;
-                    float4 value = four(d[i][j]);
-                    if (order.tile > 0) add(value, *sum);
-                    *sum = value;
-                }
         }
-        order.leave(at.turn(layer, q), group.lane);
+#pragma unroll
+        for (int j = 0; j < side; j++)
+#pragma unroll
+            for (int k = 0; k < 2; k++) split_pair(x[2 * k][j], x[2 * k + 1][j], b.part[0][j][k], b.part[packed ? 0 : 1][j][k]);
+    }
+    return b;
+}
+
+// Stages the pulled features of a tile's rows from `first_row` on, columns base .. base + width, in shared memory; bf16 only.
+__device__ __forceinline__ void stage_ins(unsigned char* staged, const Parameters& p, const Group& group, const Tile& tile, int layer, int first_row,
+                                          int base) {
+    constexpr int pieces = row_bytes / 16, rows_at_once = 32 * WARPS / pieces;  // a multiple of 8, so that all are swizzled alike, or 4
+    const int bytes = in_width(p, layer) * number_bytes, last = tile.num_nodes - 1 - first_row;
+    const int thread = 32 * group.warp + static_cast<int>(anew(group.lane)), first = thread / pieces, piece = thread % pieces;
+    const bool column_there = !WIDE_INPUT || base * number_bytes + 16 * piece < bytes;
+    const unsigned char* from = pulled_rows(p, tile, layer) + size_t(first_row) * bytes + base * number_bytes + 16 * piece;
+    unsigned char* to = staged + first * stride;
+#pragma unroll
+    for (int row = 0; row < places; row += rows_at_once) {
+        const bool there = first + row <= last && column_there;
+        copy16(to + row * stride + 16 * swizzled(first + row % 8, piece), from + (there ? (first + row) * bytes : 0), there);
     }
 }
 
-// Adds this tile's column sums to the block's
-__device__ __forceinline__ void column_sums(const Columns& columns, const Group& group, int layer, float* total, const Sums& at, const Order& order) {
-    order.enter(at.column_turn(layer, group.warp));
+// Adds a tile's column sums to the block's: of a lane's columns the first half go to lanes g < 4, the others to the rest.
+__device__ __forceinline__ void column_sums(const Columns& columns, const Group& group, int layer, float* total, const Sums& at, bool more) {
+    const bool upper = group.g >= 4;
 #pragma unroll
     for (int kind = 0; kind < sums; kind++)
 #pragma unroll
-        for (int c = 0; c < chunks; c++) {
-            // Over the eight lanes of equal t, halving the columns twice: lane g ends with column e = 2 (g & 1) + (g >> 1 & 1)
-            const float(&v)[4] = columns.v[kind][c];
-            const bool odd = group.g & 1, second = group.g & 2;
-            float first = odd ? v[2] : v[0], other = odd ? v[3] : v[1];
-            first += shuffle_xor(odd ? v[0] : v[2], 4), other += shuffle_xor(odd ? v[1] : v[3], 4);
-            float sum = second ? other : first;
-            sum += shuffle_xor(second ? first : other, 8);
-            sum += shuffle_xor(sum, 16);
-            if (group.g < 4) {
-                float* to = total + at.columns(layer, group.warp, kind) + 16 * c + 4 * group.t + 2 * (group.g & 1) + (group.g >> 1 & 1);
-                *to = order.tile > 0 ? *to + sum : sum;
+        for (int c = 0; c < spans; c++) {
+            float* to = total + at.columns(layer, group.warp, kind) + (32 * c + group.lane) * (own / 2);
+#pragma unroll
+            for (int i = 0; i < own / 2; i++) {
+                const float low = columns.v[kind][c][i], high = columns.v[kind][c][own / 2 + i];
+                const float sum = (upper ? high : low) + shuffle_xor(upper ? low : high, 16);
+                to[i] = more ? to[i] + sum : sum;
             }
         }
-    order.leave(at.column_turn(layer, group.warp), group.lane);
 }
 
-// All blocks wait for each other; the last to leave makes it ready for another backward of the same forward.
-__device__ __forceinline__ void grid_barrier(uint32* arrivals) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        atomicAdd(arrivals, 1u);
-        while (load_acquire_grid(arrivals) < gridDim.x) pause();
-        if (atomicAdd(arrivals + 1, 1u) == gridDim.x - 1) {
-            arrivals[0] = 0;
-            arrivals[1] = 0;
+// Adds a tile's H^T G, here (pulled features)^T (D^-1/2 dZ), to the block's sums: the rows from `first_row` on, whose D^-1/2 dZ are in `buffer`;
+// with the last rows the column sums too. Warp w has the in tiles in_tiles (w + WARPS i).
+__device__ __forceinline__ void weight_gradient(const Columns& columns, const Parameters& p, const Group& group, const Tile& tile,
+                                                const unsigned char* buffer, const unsigned char* staged, int layer, int first_row, int base,
+                                                float* total, const Sums& at, const Order& order) {
+    constexpr int most = column_tiles < 16 ? column_tiles : 16, blocks = places / 16;  // in registers
+    const int bytes = in_width(p, layer) * number_bytes, last = min(tile.num_nodes - first_row, places) - 1;
+    const unsigned char* pulled = pulled_rows(p, tile, layer) + size_t(first_row) * bytes;
+    const int first_in = base / 16, end_in = packed ? min(at.tiles(layer), first_in + width / 16) : at.tiles(layer);
+    const bool is_first = first_row == 0, is_last = first_row + places >= tile.num_nodes;
+    for (int q = first_in + in_tiles * group.warp; q < (base == 0 ? max(end_in, WARPS) : end_in); q += in_tiles * WARPS) {
+        for (int begin = 0; begin < column_tiles; begin += most) {
+            float d[in_tiles][most][4] = {};
+            if (q < end_in && last >= 0) {
+                InValues x[2];  // the next ones are under way meanwhile
+                if (!packed) x[0] = read_ins(pulled, bytes, group, q, 0, last), x[1] = read_ins(pulled, bytes, group, q, 16, last);
+#pragma unroll
+                for (int block = 0; block < blocks; block++) {
+                    Ins a;
+                    if constexpr (packed) {
+                        const int lane = static_cast<int>(anew(group.lane)), row = lane % 8 + (lane >> 4) * 8;
+#pragma unroll
+                        for (int m = 0; m < in_tiles; m++) {
+                            const int piece = 2 * (q + m - first_in) + (lane >> 3 & 1);
+                            load_transposed(a.part[0][m], staged + row * stride + 16 * swizzled(row, piece) + 16 * block * stride);
+                        }
+                    } else {
+                        a = split_ins(x[block % 2]);
+                        if (block + 2 < blocks) x[block % 2] = read_ins(pulled, bytes, group, q, 16 * block + 32, last);
+                    }
+#pragma unroll
+                    for (int i = 0; i < most; i += side) {
+                        if (column_tiles % most != 0 && begin + i >= column_tiles) break;
+                        const Outs b = read_outs(buffer, group, begin + i, 16 * block);
+#pragma unroll
+                        for (int pass = packed ? 2 : 0; pass < 3; pass++)
+#pragma unroll
+                            for (int j = 0; j < side; j++)
+#pragma unroll
+                                for (int m = 0; m < in_tiles; m++) mma_bf16(d[m][i + j], a.part[pass == 0][m], b.part[pass == 1][j]);
+                    }
+                }
+            }
+            if (begin == 0 && is_first) order.enter(at.turn(layer, q));
+#pragma unroll
+            for (int m = 0; m < in_tiles; m++)
+#pragma unroll
+                for (int i = 0; i < most; i++) {
+                    if (q >= end_in || (column_tiles % most != 0 && begin + i >= column_tiles)) break;
+                    float4* sum = reinterpret_cast<float4*>(total + at.block(layer, q + m, begin + i)) + group.lane;
+                    float4 all = make_float4(d[m][i][0], d[m][i][1], d[m][i][2], d[m][i][3]);
+                    if (order.tile > 0 || !is_first) {
+                        const float4 before = *sum;
+                        all.x += before.x, all.y += before.y, all.z += before.z, all.w += before.w;
+                    }
+                    *sum = all;
+                }
         }
-    }
-    __syncthreads();
-}
-
-// Adds up the blocks' sums in their order and writes the gradients. Four lanes share one number: each adds every fourth block.
-__device__ __forceinline__ void reduce(const Parameters& p, const Sums& at) {
-    const int lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32), size = at.size(), weights = at.columns(0, 0, 0);
-    const int numbers = weights + p.num_layers * sums * width;
-    for (int first = 8 * (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32); first < numbers; first += 8 * warps) {
-        const int index = first + lane % 8;
-        const bool is_weight = first < weights;
-        const int row = (index - weights) / width, column = (index - weights) % width;  // of the column sums
-        const float* begin = p.partial + (is_weight ? index : at.columns(row / sums, 0, row % sums) + column);
-        float sum = 0.0f;
-        for (int part = 0; part < (is_weight ? 1 : WARPS); part++)
-#pragma unroll 8
-            for (int block = lane / 8; block < gridDim.x; block += 4) sum += load_past_l1(begin + size_t(block) * size + part * sums * width);
-        sum += shuffle_xor(sum, 8);
-        sum += shuffle_xor(sum, 16);
-        if (lane >= 8) continue;
-        if (is_weight) {
-            const int block = index / block_floats, in_block = block / chunks, place = index % block_floats;
-            const int layer = in_block < at.first_blocks ? 0 : (in_block - at.first_blocks) / chunks + 1;
-            const int q = layer == 0 ? in_block : (in_block - at.first_blocks) % chunks;
-            const int holder = place % 128 / 4, i = place % 4, columns = layer == 0 ? p.num_features : HIDDEN;
-            const int in = 16 * q + 2 * (holder / 4) + (i >> 1), out = 16 * (block % chunks) + 4 * (holder % 4) + place / 128 + 2 * (i & 1);
-            if (in < columns && out < HIDDEN) p.layers[layer].grad_weight[size_t(out) * columns + in] = sum;
-        } else if (column < HIDDEN) {
-            const Layer& it = p.layers[row / sums];
-            float* to = row % sums == 0 ? it.grad_bias : row % sums == 1 ? it.grad_norm_bias : it.grad_norm_weight;
-            if (to != nullptr) to[column] = sum;
-        }
+        if (is_last && q == in_tiles * group.warp) column_sums(columns, group, layer, total, at, order.tile > 0);
+        if (is_last) order.leave(at.turn(layer, q), group.lane);
     }
 }

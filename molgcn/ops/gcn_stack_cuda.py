@@ -14,7 +14,7 @@ from torch import Tensor
 from molgcn.errors import UserError
 from molgcn.ops import gcn_layers_cuda, gcn_layers_plan
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
-from molgcn.ops.gcn_stack_plan import MAX_HIDDEN, Plan, Saved, backward_plan, forward_plan, next_fit
+from molgcn.ops.gcn_stack_plan import MAX_HIDDEN, Plan, Saved, backward_plan, forward_plan, next_fit, scratch_bytes, wide_input
 from molgcn.ops.launch import Kernel, gpu, kernel
 
 STRATEGIES = ("auto", "stack", "vertex")
@@ -47,7 +47,7 @@ def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         inputs = _with_tiles(inputs)
         plan = forward_plan(inputs, gpu(inputs.x.device))
         function = _kernel("gcn_stack_forward", inputs, plan)
-        scratch = inputs.x.new_empty(_scratch_size(inputs))
+        scratch = inputs.x.new_empty(scratch_bytes(inputs) // 4)
         parameters = _parameters(inputs, saved, scratch)
         parameters.pooled = pooled.data_ptr()
         function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters)
@@ -68,12 +68,14 @@ def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any)
         return gradients
     inputs = _with_tiles(inputs)
     plan = backward_plan(inputs, gpu(inputs.x.device))
-    function = _kernel("gcn_stack_backward", inputs, plan)
-    scratch = inputs.x.new_empty(_scratch_size(inputs) + plan.grid * plan.gradient_size)
+    function = _kernel("gcn_stack_backward", inputs, plan, needs_grad_x)
+    large = scratch_bytes(inputs) // 4
+    scratch = inputs.x.new_empty(large + plan.grid * (plan.gradient_size + plan.reduced_size))
     parameters = _parameters(inputs, saved, scratch, gradients[1:])
     parameters.grad_pooled = grad_pooled.data_ptr()
     parameters.grad_x = gradients[0].data_ptr() if needs_grad_x else 0
-    parameters.partial = scratch[_scratch_size(inputs) :].data_ptr()
+    parameters.totals = scratch[large:].data_ptr()
+    parameters.partial = scratch[large + plan.grid * plan.gradient_size :].data_ptr()
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True)
     return gradients
 
@@ -113,11 +115,7 @@ def _with_tiles(inputs: StackInputs) -> StackInputs:
     return inputs if inputs.tile_ptr is not None else inputs._replace(tile_ptr=next_fit(inputs.ptr))
 
 
-def _scratch_size(inputs: StackInputs) -> int:
-    return 3 * inputs.x.shape[0] * Saved(inputs).width
-
-
-def _kernel(name: str, inputs: StackInputs, plan: Plan) -> Kernel:
+def _kernel(name: str, inputs: StackInputs, plan: Plan, needs_grad_x: bool = False) -> Kernel:
     weights = (*inputs.weights[1:], *inputs.biases, *inputs.norm_weights, *inputs.norm_biases)
     defines = {
         "HIDDEN": inputs.hidden_channels,
@@ -130,6 +128,8 @@ def _kernel(name: str, inputs: StackInputs, plan: Plan) -> Kernel:
         "LAST_ACTIVATION": int(inputs.last_activation),
         "POOL": POOLS.index(inputs.pool),
         "ALIGNED": int(inputs.hidden_channels % 4 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in weights)),
+        "WIDE_INPUT": int(wide_input(inputs)),
+        "INPUT_GRADIENT": int(needs_grad_x),
         "SAVE": int(inputs.save_for_backward),
         **plan.defines,
     }
@@ -144,8 +144,12 @@ class _Parameters(ctypes.Structure):
     """`struct Parameters` of cuda/gcn_stack.cuh, up to its layers."""
 
     _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed", "pooled", "inputs", "normalised")),
-        *((name, ctypes.c_uint64) for name in ("deviations", "masks", "last", "arrivals", "scratch", "grad_pooled", "grad_x", "partial")),
+        *((name, ctypes.c_uint64) for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed", "pooled")),
+        *(
+            (name, ctypes.c_uint64)
+            for name in ("pulled", "wide_pulled", "transposed", "normalised", "deviations", "masks", "last", "arrivals")
+        ),
+        *((name, ctypes.c_uint64) for name in ("scratch", "grad_pooled", "grad_x", "totals", "partial")),
         *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "num_layers", "num_tiles")),
         ("dropout_threshold", ctypes.c_uint32),
         ("dropout_scale", ctypes.c_float),

@@ -14,7 +14,6 @@ from molgcn.ops.launch import Gpu
 
 MAX_HIDDEN = 256
 PLACES = 64  # node places of a tile
-_BLOCK_FLOATS = 256  # one 16 x 16 block of a weight gradient
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
 _shared_limit: int | None = None
 
@@ -39,29 +38,45 @@ class Saved:
     """Where forward puts what backward needs in the one tensor `saved`.
 
     Attributes:
-        width: columns of the features, :func:`width_of` H.
         offsets: in bytes, of each array; shapes are in `struct Parameters` of cuda/gcn_stack.cuh.
         num_bytes: of all.
     """
 
     def __init__(self, inputs: StackInputs) -> None:
         num_nodes, layers, norms = inputs.x.shape[0], inputs.num_layers, inputs.num_norms
-        self.width = width_of(inputs.hidden_channels)
-        plane = 4 * num_nodes * self.width
-        mask_bytes = (self.width // 16 + 1) // 2 * 4
+        tiles = inputs.num_graphs if inputs.tile_ptr is None else inputs.tile_ptr.shape[0] - 1
+        width, number_bytes, wide = width_of(inputs.hidden_channels), _number_bytes(inputs), wide_input(inputs)
+        strips = 4 * tiles + num_nodes // PLACES + 2  # of PLACES rows; at most so many in any plan
         sizes = {
             "arrivals": 8,
-            "inputs": plane * (layers - 1),
-            "normalised": plane * norms,
+            "transposed": number_bytes * width * width * (layers - 1),
+            "wide_pulled": number_bytes * num_nodes * (inputs.x.shape[1] + 31) // 32 * 32 if wide else 0,
+            "pulled": number_bytes * num_nodes * width * layers,
+            "normalised": 4 * num_nodes * width * norms,
             "deviations": 4 * num_nodes * norms,
-            "last": plane if inputs.pool == "max" else 0,
-            "masks": num_nodes * mask_bytes * layers,
+            "last": 4 * num_nodes * width if inputs.pool == "max" else 0,
+            "masks": strips * max(PLACES * width // 8, 512) * layers,
         }
         self.offsets: dict[str, int] = {}
         self.num_bytes = 0
         for name, size in sizes.items():
             self.offsets[name] = self.num_bytes
             self.num_bytes += (size + 127) // 128 * 128
+
+
+def wide_input(inputs: StackInputs) -> bool:
+    """Whether more columns go in than the features have."""
+    return inputs.x.shape[1] > width_of(inputs.hidden_channels)
+
+
+def scratch_bytes(inputs: StackInputs) -> int:
+    """Of what large molecules need."""
+    width = width_of(inputs.hidden_channels)
+    return inputs.x.shape[0] * width * (2 * _number_bytes(inputs) + 4)
+
+
+def _number_bytes(inputs: StackInputs) -> int:
+    return 2 if inputs.precision == "bf16" else 4
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,8 @@ class Plan:
         max_threads: of a block; more would leave each too few registers.
         shared_bytes: of a block.
         gradient_size: numbers in a block's sums of gradients.
-        shared_gradients: the sums lie in shared memory.
+        reduced_size: of them, with the sums over columns of all warps and lanes added up.
+        shared: the weights (forward) or sums of gradients (backward) lie in shared memory.
     """
 
     grid: int
@@ -86,7 +102,8 @@ class Plan:
     max_threads: int
     shared_bytes: int
     gradient_size: int = 0
-    shared_gradients: bool = False
+    reduced_size: int = 0
+    shared: bool = False
 
     @property
     def threads(self) -> int:
@@ -100,46 +117,59 @@ class Plan:
             "WARPS": self.warps,
             "ROW_TILES": self.row_tiles,
             "MAX_THREADS": self.max_threads,
-            "SHARED_GRADIENTS": int(self.shared_gradients),
+            "SHARED_GRADIENTS" if self.gradient_size else "SHARED_WEIGHTS": int(self.shared),
         }
 
 
 def forward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
-    """For the forward of a batch with `tile_ptr`."""
-    return _plan(inputs, gpu)
+    """For the forward of a batch with `tile_ptr`: all weights lie in shared memory if they leave enough of it."""
+    width = width_of(inputs.hidden_channels)
+    weights = _number_bytes(inputs) * width * width * inputs.num_layers
+    shared = weights <= _limit(gpu) * 6 // 10
+    return replace(_plan(inputs, gpu, _warps(inputs, gpu), weights if shared else 0, 1), shared=shared)
 
 
 def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
-    """For the backward of a batch with `tile_ptr`: the sums of gradients lie in shared memory if enough of it is left."""
-    layers, chunks, warps = inputs.num_layers, width_of(inputs.hidden_channels) // 16, _warps(inputs, gpu)
-    rows = (inputs.x.shape[1] + 15) // 16 + (layers - 1) * chunks
+    """For the backward of a batch with `tile_ptr`: the sums of gradients lie in shared memory if they leave enough of it."""
+    layers, width, warps = inputs.num_layers, width_of(inputs.hidden_channels), _warps(inputs, gpu)
+    first = (inputs.x.shape[1] + 31) // 32 * 32 if wide_input(inputs) else width
     kinds = 1 if inputs.norm is None else 3
-    size = rows * chunks * _BLOCK_FLOATS + layers * warps * kinds * 16 * chunks
-    turns = 4 * (rows + layers * warps)
+    weights = (first + (layers - 1) * width) * width
+    size = weights + layers * warps * kinds * 4 * width
+    turns = 4 * (max(first // 16, warps) + (layers - 1) * max(width // 16, warps))
     shared = 4 * size <= _limit(gpu) * 6 // 10
-    plan = _plan(inputs, gpu, turns + (4 * size if shared else 0))
-    return replace(plan, gradient_size=size, shared_gradients=shared)
+    plan = _plan(inputs, gpu, warps, turns + (4 * size if shared else 0), 2 if inputs.precision == "bf16" else 1)
+    return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width, shared=shared)
 
 
-def _plan(inputs: StackInputs, gpu: Gpu, reserved: int = 0) -> Plan:
+def _plan(inputs: StackInputs, gpu: Gpu, warps: int, reserved: int, buffers: int) -> Plan:
     """As few groups as finish a block's tiles in the fewest rounds."""
     assert inputs.tile_ptr is not None
-    num_tiles, width, warps = inputs.tile_ptr.shape[0] - 1, width_of(inputs.hidden_channels), _warps(inputs, gpu)
-    max_threads = 384 if width <= 128 else 256
-    buffer = 4 * PLACES * max(width, 32)
+    num_tiles, places = inputs.tile_ptr.shape[0] - 1, places_of(inputs)
+    row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
+    max_threads = 384 if width_of(inputs.hidden_channels) <= 128 else 256
+    buffer = (buffers * places + 1) * row_bytes
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (_limit(gpu) - reserved) // buffer))
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))
     groups = -(-tiles // -(-tiles // most))
-    return Plan(grid, groups, warps, PLACES // (16 * warps), max_threads, reserved + groups * buffer)
+    return Plan(grid, groups, warps, places // (16 * warps), max_threads, reserved + groups * buffer)
+
+
+def places_of(inputs: StackInputs) -> int:
+    """Of a tile: twice as many where tiles hold more than PLACES atoms on average, as in batches planned for large molecules."""
+    assert inputs.tile_ptr is not None
+    larger = inputs.x.shape[0] > PLACES * (inputs.tile_ptr.shape[0] - 1) and width_of(inputs.hidden_channels) <= 128
+    return 2 * PLACES if larger else PLACES
 
 
 def _warps(inputs: StackInputs, gpu: Gpu) -> int:
-    """Of a group: more finish a tile sooner, fewer read the weights less often."""
+    """Of a group: more finish a tile sooner, fewer read the weights less often; 64 rows x 32 columns fill a warp's registers."""
     assert inputs.tile_ptr is not None
-    few_tiles = inputs.tile_ptr.shape[0] - 1 <= 3 * gpu.num_multiprocessors
-    width = width_of(inputs.hidden_channels)
-    return 1 if width == 16 else 4 if width > 32 or few_tiles else 2
+    places, width = places_of(inputs), width_of(inputs.hidden_channels)
+    tiles = (inputs.tile_ptr.shape[0] - 1) / gpu.num_multiprocessors
+    least = places * width // 2048 * (2 if width == 32 and (inputs.norm or inputs.residual) else 1)
+    return min(max(1, least, 4 if tiles <= 3 else 2 if tiles <= 6 else 1), places // 16, 8 if places > PLACES else 4)
 
 
 def _limit(gpu: Gpu) -> int:

@@ -29,6 +29,7 @@
 
 using uint32 = std::uint32_t;
 using uint64 = unsigned long long;
+using std::max;
 using std::min;
 using std::size_t;
 struct float2 { float x, y; };
@@ -140,6 +141,8 @@ inline uint32 bits(float x) { uint32 u; std::memcpy(&u, &x, 4); return u; }
 inline float number(uint32 u) { float x; std::memcpy(&x, &u, 4); return x; }
 inline float relu(float x) { return x < 0.0f ? 0.0f : x; }
 inline uint32 bf16(float x) { const uint32 u = bits(x); return (u + 0x7fffu + (u >> 16 & 1)) >> 16; }
+inline uint32 anew(uint32 x) { return x; }
+inline uint32 push_sign(uint32 mask, float x) { return mask << 1 | bits(x) >> 31; }
 inline uint32 pack_bf16(float low, float high) { return bf16(low) | bf16(high) << 16; }
 
 // Lane 4 g + t: a = rows g, g + 8 of a step's columns; b = its rows of column g; d = rows g, g + 8 of columns 2 t, 2 t + 1
@@ -172,6 +175,34 @@ inline void multiply_collective(int kind, float (&d)[4], const uint32 (&a)[4], c
 inline void mma_tf32(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(2, d, a, b); }
 inline void mma_bf16(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(3, d, a, b); }
 
+inline uint32 add_bf16(uint32 x, uint32 y) {
+    return pack_bf16(number(x << 16) + number(y << 16), number(x & 0xffff0000u) + number(y & 0xffff0000u));
+}
+inline void load_transposed(uint32 (&v)[4], const void* row) {
+    const auto address = reinterpret_cast<std::uintptr_t>(row);
+    const uint32 in[2] = {uint32(address), uint32(std::uint64_t(address) >> 32)};
+    const uint32* out = emulator::collective(7, in, 2, [](emulator::Warp& warp) {
+        for (int lane = 0; lane < 32; lane++)
+            for (int i = 0; i < 4; i++) {
+                std::uint16_t half[2];
+                for (int e = 0; e < 2; e++) {
+                    const uint32* from = warp.in[8 * i + 2 * (lane % 4) + e];
+                    half[e] = reinterpret_cast<const std::uint16_t*>(std::uint64_t(from[1]) << 32 | from[0])[lane / 4];
+                }
+                warp.out[lane][i] = half[0] | uint32(half[1]) << 16;
+            }
+    });
+    for (int i = 0; i < 4; i++) v[i] = out[i];
+}
+inline void copy16(void* to, const void* from, bool there) {
+    if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16) emulator::fail("misaligned copy");
+    if (there)
+        std::memcpy(to, from, 16);
+    else
+        std::memset(to, 0, 16);
+}
+inline void wait_for_copies() {}
+
 inline void __syncwarp() {
     const uint32 none = 0;
     emulator::collective(4, &none, 1, [](emulator::Warp&) {});
@@ -182,13 +213,13 @@ inline float shuffle_xor(float x, int mask) {
         for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = warp.in[lane ^ warp.in[lane][1]][0];
     })[0]);
 }
-inline bool any_lane(bool x) {
-    const uint32 in = x;
-    return emulator::collective(6, &in, 1, [](emulator::Warp& warp) {
-        uint32 any = 0;
-        for (int lane = 0; lane < 32; lane++) any |= warp.in[lane][0];
-        for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = any;
-    })[0];
+inline int largest(int x) {
+    const uint32 in = uint32(x);
+    return int(emulator::collective(6, &in, 1, [](emulator::Warp& warp) {
+        int most = int(warp.in[0][0]);
+        for (int lane = 1; lane < 32; lane++) most = std::max(most, int(warp.in[lane][0]));
+        for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = uint32(most);
+    })[0]);
 }
 inline void barrier(int name, int threads) {
     if (name > 15) emulator::fail("there are 16 barriers");

@@ -67,11 +67,15 @@ def emulate(monkeypatch):
         monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, 227 * 1024))
 
 
-def run_emulated(inputs: StackInputs, grad_pooled: Tensor | None = None) -> Result:
-    """As `stack_cases.run`, past torch's dispatch, which would take the CPU's operator; what kernels do not write is NaN."""
+def run_emulated(inputs: StackInputs, grad_pooled: Tensor | None = None, saved: Tensor | None = None) -> Result:
+    """As `stack_cases.run`, past torch's dispatch, which would take the CPU's operator; what kernels do not write is NaN.
+
+    `saved`, of `gcn_stack_cuda.saved_bytes`, takes what forward keeps.
+    """
     needs_grad_x, names = inputs.x.requires_grad, list(leaves(inputs))
     inputs = converted(inputs, torch.float32)
-    saved = torch.full((gcn_stack_cuda.saved_bytes(inputs),), 0xFF, dtype=torch.uint8)
+    saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8) if saved is None else saved
+    saved.fill_(0xFF)
     statistics = inputs.num_norms if inputs.batch_statistics else 0
     shapes = [(inputs.num_graphs, inputs.hidden_channels), *2 * [(statistics, inputs.hidden_channels)]]
     outputs = [torch.full(shape, torch.nan) for shape in shapes]

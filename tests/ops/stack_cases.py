@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.ops import StackInputs
+from molgcn.ops.gcn_stack_plan import Plan, Saved, width_of
 
 
 def random_batch(sizes: list[int], channels: int, seed: int = 0, bonds_per_atom: float = 1.0, kinds: int | None = None) -> GraphBatch:
@@ -113,3 +116,56 @@ def errors(actual: dict[str, Tensor], expected: dict[str, Tensor], floor: float 
 
 def worst(actual: dict[str, Tensor], expected: dict[str, Tensor], floor: float = 1e-9) -> float:
     return max(errors(actual, expected, floor).values())
+
+
+def kept_activations(inputs: StackInputs, saved: Tensor, plan: Plan) -> Tensor:
+    """Which activations the CUDA operator's forward kept: bool [L - 1, N, H]. Layout: `mask_at` of cuda/gcn_stack.cuh."""
+    assert inputs.tile_ptr is not None
+    width, num_nodes, device = width_of(inputs.hidden_channels), inputs.x.shape[0], inputs.x.device
+    span, own = (32, 8) if inputs.precision == "bf16" and width >= 32 else (16, 4)
+    tiles, places = inputs.tile_ptr.shape[0] - 1, 16 * plan.warps * plan.row_tiles
+    words, lanes = (plan.row_tiles * 2 * width // 4 + 31) // 32, 32 * plan.warps
+    strips = 2 * tiles + num_nodes // places + 1
+    begin, size = Saved(inputs).offsets["masks"], 4 * (inputs.num_layers - 1) * strips * words * lanes
+    masks = saved[begin : begin + size].view(torch.int32).view(-1, strips, words, lanes)
+    firsts = inputs.ptr[inputs.tile_ptr.long()].long()
+    tile = torch.repeat_interleave(torch.arange(tiles, device=device), firsts.diff())
+    first = firsts[tile]
+    row = torch.arange(num_nodes, device=device) - first
+    strip = torch.where(firsts.diff()[tile] > places, tiles + first // places + tile + row // places, tile)[:, None]
+    warp, rest = row % places // (16 * plan.row_tiles), row % (16 * plan.row_tiles)
+    column = torch.arange(inputs.hidden_channels, device=device)
+    bit = (rest // 8 * (width // span))[:, None] * own + column // span * own + column % own
+    lane = (32 * warp + 4 * (rest % 8))[:, None] + column % span // own
+    return masks[:, strip, bit // 32, lane] >> (31 - bit % 32) & 1 == 1
+
+
+def with_masks(masks: Tensor) -> Callable[[StackInputs], tuple[Tensor, Tensor, Tensor]]:
+    """The operator's formula, for norm=None and layer and mean pooling, with relu replaced by a product with `masks`.
+
+    An activation within rounding of zero may fall on its other side, which costs up to 1e-3 of a gradient in any float32 implementation
+    (more in lower precisions) and is no error of a backward pass: that is compared with one that makes forward's choices.
+    """
+
+    def operator(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
+        num_nodes, device = inputs.x.shape[0], inputs.x.device
+        nodes = torch.arange(num_nodes, device=device)
+        target, source = torch.repeat_interleave(nodes, inputs.rowptr.diff()), inputs.col.long()
+        bonds = target != source
+        index = torch.stack([torch.cat([target[bonds], nodes]), torch.cat([source[bonds], nodes])])
+        scale = torch.bincount(index[0], minlength=num_nodes).to(inputs.x.dtype).rsqrt()
+        adjacency = torch.sparse_coo_tensor(index, scale[index[0]] * scale[index[1]], (num_nodes, num_nodes))
+        h = inputs.x
+        for layer, (weight, bias) in enumerate(zip(inputs.weights, inputs.biases, strict=True)):
+            z = torch.sparse.mm(adjacency, h) @ weight.T + bias
+            if layer < inputs.num_layers - 1:
+                if inputs.norm == "layer":
+                    z = F.layer_norm(z, z.shape[1:], inputs.norm_weights[layer], inputs.norm_biases[layer], inputs.eps)
+                z = z * masks[layer]
+            h = z + h if inputs.residual and z.shape == h.shape else z
+        sizes = inputs.ptr.diff().long()
+        graph = torch.repeat_interleave(torch.arange(inputs.num_graphs, device=device), sizes)
+        pooled = torch.zeros(inputs.num_graphs, h.shape[1], dtype=h.dtype, device=device).index_add(0, graph, h)
+        return pooled / sizes.clamp(min=1)[:, None], torch.empty(0), torch.empty(0)
+
+    return operator

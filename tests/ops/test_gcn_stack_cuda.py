@@ -8,11 +8,11 @@ import itertools
 import emulated
 import pytest
 import torch
-from stack_cases import converted, random_batch, random_inputs, run, worst
+from stack_cases import converted, kept_activations, random_batch, random_inputs, run, with_masks, worst
 
 from molgcn.errors import UserError
 from molgcn.ops import gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
-from molgcn.ops.gcn_stack_plan import PLACES, backward_plan, forward_plan, limit_shared_memory, next_fit, width_of
+from molgcn.ops.gcn_stack_plan import PLACES, backward_plan, forward_plan, limit_shared_memory, next_fit, places_of, width_of
 from molgcn.ops.launch import Gpu
 from molgcn.ops.nvrtc import compile_source
 
@@ -78,12 +78,19 @@ def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors):
     check(inputs._replace(tile_ptr=torch.cat([tiles, tiles[-1:].expand(9)])))
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
-def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
-    inputs = random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision)
-    check(inputs, bound, 3 * bound)
-    with pytest.raises(AssertionError):
-        check(inputs)
+@pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("tf32", 3e-3), ("bf16", 3e-2)])
+@pytest.mark.parametrize("hidden", [16, 32])
+def test_precision_is_what_was_asked_for(emulate, hidden, precision, bound):
+    """Backward beside one in float64 that makes forward's choices of relu."""
+    inputs = random_inputs(random_batch([*SIZES, 70], 11), hidden, 3, precision=precision)
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8)
+    result = emulated.run_emulated(inputs, saved=saved)
+    masks = kept_activations(inputs, saved, forward_plan(inputs, SMALL))
+    exact = converted(inputs, torch.float64)
+    error = worst({"pooled": result.outputs["pooled"]}, {"pooled": run(gcn_stack_reference, exact).outputs["pooled"]})
+    assert (0 if precision == "float32" else 1e-5) < error < bound
+    assert worst(result.gradients, run(with_masks(masks), exact).gradients) < 3 * bound
 
 
 def test_a_molecule_does_not_depend_on_its_neighbours(emulate):
@@ -115,7 +122,7 @@ def test_sums_of_gradients_beyond_shared_memory(emulate):
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3)
     with limit_shared_memory(16 * 1024):
         plan = backward_plan(inputs._replace(tile_ptr=next_fit(inputs.ptr)), SMALL)
-        assert not plan.shared_gradients
+        assert not plan.shared
         check(inputs)
 
 
@@ -136,8 +143,8 @@ def test_padded_batches(emulate, with_tiles):
     )
     pooled, gradients = run_emulated(padded, grad)
     assert torch.equal(pooled, torch.cat([expected[0], torch.zeros(2, 32)]))
-    assert torch.equal(gradients.pop("x"), torch.cat([expected[1].pop("x"), torch.zeros(7, 11)]))
-    assert all(torch.equal(gradients[name], expected[1][name]) for name in gradients)
+    torch.testing.assert_close(gradients.pop("x"), torch.cat([expected[1].pop("x"), torch.zeros(7, 11)]), rtol=1e-6, atol=1e-6)
+    assert worst(gradients, expected[1]) < 5e-6  # more room for tiles may take more warps a tile, which add up in another order
 
 
 def test_next_fit_keeps_molecules_whole():
@@ -154,7 +161,7 @@ def test_plans_fit_the_shared_memory(hidden):
         for plan in (forward_plan(inputs, Gpu(num_multiprocessors, limit)), backward_plan(inputs, Gpu(num_multiprocessors, limit))):
             assert plan.shared_bytes <= limit
             assert plan.threads <= plan.max_threads
-            assert 16 * plan.warps * plan.row_tiles == PLACES
+            assert 16 * plan.warps * plan.row_tiles == places_of(inputs)
             assert plan.shared_bytes >= 4 * PLACES * width_of(hidden) * plan.groups
 
 

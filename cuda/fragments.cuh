@@ -1,0 +1,147 @@
+// How a warp holds features and multiplies them, for the stack operator.
+//
+// Of every 16 rows lane 4 g + t (g < 8, t < 4) holds rows g and g + 8, and of each `span` of columns the `own` adjacent ones from own t on:
+// 16 bytes, a segment.
+// The order of a product's contracted index is free as long as both operands agree: with this one results of a product are operands of the
+// next one as they stand, and all accesses to memory are 16 bytes wide.
+//
+// float32 accuracy: x = high + low, both TF32, and x y = high high + high low + low high, with float32's range and no scaling. Left operands
+// are split to nearest, weights by truncation: the product left out, low low, then has no sign of its own. bf16: two numbers a word throughout.
+#pragma once
+#include "matrix.cuh"
+
+constexpr bool packed = PRECISION == PRECISION_BF16;
+constexpr int width = HIDDEN <= 16 ? 16 : (HIDDEN + 31) / 32 * 32;  // of the features with padding
+constexpr bool padded = width != HIDDEN;
+constexpr int span = packed && width >= 32 ? 32 : 16, spans = width / span, own = span / 4;
+constexpr int number_bytes = packed ? 2 : 4;
+constexpr int words = own * number_bytes / 4;   // of a segment
+constexpr int products = packed ? own / 4 : 2;  // instructions that contract a span
+constexpr int parts = PRECISION == PRECISION_FLOAT32 ? 2 : 1;
+constexpr int column_tiles = width / 8;      // of results, 8 columns each
+constexpr int side = column_tiles < 4 ? column_tiles : 4;  // of them side by side
+
+struct alignas(4 * words) Segment {
+    uint32 word[words];
+};
+
+__device__ __forceinline__ int first_column(int b, int t) { return span * b + own * t; }
+// Column n of a column tile
+__device__ __forceinline__ int tile_column(int tile, int n) {
+    constexpr int a_span = own / 2;
+    return span * (tile / a_span) + own * (n >> 1) + 2 * (tile % a_span) + (n & 1);
+}
+
+__device__ __forceinline__ Segment segment(const float* v) {
+    Segment s;
+#pragma unroll
+    for (int i = 0; i < words; i++) s.word[i] = packed ? pack_bf16(v[2 * i], v[2 * i + 1]) : bits(v[i]);
+    return s;
+}
+__device__ __forceinline__ float value(const Segment& s, int i) {
+    if (!packed) return number(s.word[i]);
+    return number(i & 1 ? s.word[i >> 1] & 0xffff0000u : s.word[i >> 1] << 16);
+}
+__device__ __forceinline__ void add(Segment& sum, const Segment& s) {
+#pragma unroll
+    for (int i = 0; i < words; i++) sum.word[i] = packed ? add_bf16(sum.word[i], s.word[i]) : bits(number(sum.word[i]) + number(s.word[i]));
+}
+__device__ __forceinline__ Segment zeros() {
+    Segment s;
+#pragma unroll
+    for (int i = 0; i < words; i++) s.word[i] = 0;
+    return s;
+}
+__device__ __forceinline__ Segment load(const void* at) { return *static_cast<const Segment*>(at); }
+__device__ __forceinline__ void store(void* at, const Segment& s) { *static_cast<Segment*>(at) = s; }
+
+struct Left {
+    uint32 part[parts][products][4];
+};
+struct Right {
+    uint32 part[parts][products][2];
+};
+
+__device__ __forceinline__ Left left(const Segment (&rows)[2]) {
+    Left a;
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int i = 0; i < words; i++) {
+            uint32& high = a.part[0][i >> 1][half + 2 * (i & 1)];
+            if constexpr (packed)
+                high = rows[half].word[i];
+            else if constexpr (parts == 1)
+                high = rows[half].word[i] + 0x1000u;  // to nearest; the product ignores what is below
+            else
+                matrix::split(number(rows[half].word[i]), high, a.part[parts - 1][i >> 1][half + 2 * (i & 1)]);
+        }
+    return a;
+}
+__device__ __forceinline__ Right right(const Segment& column) {
+    Right b;
+#pragma unroll
+    for (int i = 0; i < words; i++) {
+        const uint32 x = column.word[i];
+        b.part[0][i >> 1][i & 1] = !packed && parts == 1 ? x + 0x1000u : x;
+        if constexpr (parts == 2) b.part[parts - 1][i >> 1][i & 1] = bits(number(x) - number(x & 0xffffe000u));
+    }
+    return b;
+}
+
+// d(j) += a b[j], blocks of 16 x 8; small products first, independent ones next to each other
+template <int N, class Sums>
+__device__ __forceinline__ void multiply_add(Sums d, const Left& a, const Right (&b)[N]) {
+#pragma unroll
+    for (int pass = parts == 2 ? 0 : 2; pass < 3; pass++)
+#pragma unroll
+        for (int k = 0; k < products; k++)
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                matrix::multiply(d(j), a.part[pass == 0 ? parts - 1 : 0][k], b[j].part[pass == 1 ? parts - 1 : 0][k]);
+}
+
+// Two numbers as bf16, and what that leaves of them
+__device__ __forceinline__ void split_pair(float x, float y, uint32& high, uint32& low) {
+    high = pack_bf16(x, y);
+    low = pack_bf16(x - number(high << 16), y - number(high & 0xffff0000u));
+}
+
+// The features of a warp's rows as products leave them
+struct Features {
+    float v[ROW_TILES][column_tiles][4];
+
+    __device__ __forceinline__ float& at(int m, int half, int b, int i) { return v[m][b * (own / 2) + (i >> 1)][2 * half + (i & 1)]; }
+    // A lane's segment of a row, times a factor
+    __device__ __forceinline__ Segment get(int m, int half, int b, float factor) {
+        float x[own];
+#pragma unroll
+        for (int i = 0; i < own; i++) x[i] = factor * at(m, half, b, i);
+        return segment(x);
+    }
+    __device__ __forceinline__ void zero() {
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+            for (int j = 0; j < column_tiles; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) v[m][j][i] = 0.0f;
+    }
+};
+
+// Runs body(m, half) for each of a lane's rows.
+template <class Body>
+__device__ __forceinline__ void each_row(Body body) {
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) body(m, half);
+}
+// Runs body(m, half, b) for each of a lane's segments.
+template <class Body>
+__device__ __forceinline__ void each_segment(Body body) {
+    each_row([&](int m, int half) {
+#pragma unroll
+        for (int b = 0; b < spans; b++) body(m, half, b);
+    });
+}

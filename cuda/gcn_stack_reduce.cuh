@@ -1,0 +1,81 @@
+// The end of backward: all blocks wait for each other and add up their sums of gradients in the order of blocks.
+#pragma once
+#include "gcn_stack_gradients.cuh"
+
+// All blocks wait for each other; the last to leave makes it ready for another backward of the same forward.
+__device__ __forceinline__ void grid_barrier(uint32* arrivals) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        atomicAdd(arrivals, 1u);
+        while (load_acquire_grid(arrivals) < gridDim.x) pause();
+        if (atomicAdd(arrivals + 1, 1u) == gridDim.x - 1) {
+            arrivals[0] = 0;
+            arrivals[1] = 0;
+        }
+    }
+    __syncthreads();
+}
+
+// A weight's row and column of number i of a lane's share of a block [in tile q][column tile j]
+struct Entry {
+    int in, out;
+
+    __device__ __forceinline__ Entry(int q, int j, int lane, int i) {
+        const int g = lane / 4, n = 2 * (lane % 4) + (i & 1), half = i >> 1;
+        if (packed) {
+            in = 16 * q + g + 8 * half, out = 8 * j + n;
+        } else {
+            in = q / in_tiles * in_tiles * 16 + in_columns * g + 2 * (q % in_tiles) + half;
+            out = j / side * side * 8 + side * n + j % side;
+        }
+    }
+};
+
+// A block's sums, and of columns the sum over its warps and the four lanes that share them, to global memory
+__device__ __forceinline__ void hand_in(const Parameters& p, const Sums& at, const float* total) {
+    float* to = p.partial + size_t(blockIdx.x) * at.reduced_size();
+    for (int i = 4 * threadIdx.x; i < at.weights(); i += 4 * blockDim.x)
+        *reinterpret_cast<float4*>(to + i) = *reinterpret_cast<const float4*>(total + i);
+    for (int i = threadIdx.x; i < p.num_layers * sums * width; i += blockDim.x) {
+        const int row = i / width, column = i % width, holder = 16 * (column % own / (own / 2)) + column % span / own;
+        const float* from = total + at.columns(row / sums, 0, row % sums) + (32 * (column / span) + holder) * (own / 2) + column % (own / 2);
+        float sum = 0.0f;
+        for (int part = 0; part < 4 * WARPS; part++) sum += from[part / 4 * sums * column_floats + part % 4 * 2 * own];
+        to[at.weights() + i] = sum;
+    }
+}
+
+__device__ __forceinline__ void write_gradient(const Parameters& p, const Sums& at, int index, float sum) {
+    if (index < at.weights()) {
+        const int block = index / block_floats, tile = block / column_tiles;
+        const int layer = tile < at.first_tiles ? 0 : (tile - at.first_tiles) / (width / 16) + 1, columns = layer == 0 ? p.num_features : HIDDEN;
+        const Entry entry(tile - at.tile(layer, 0), block % column_tiles, index % block_floats / 4, index % 4);
+        if (entry.in < columns && entry.out < HIDDEN) p.layers[layer].grad_weight[size_t(entry.out) * columns + entry.in] = sum;
+    } else {
+        const int row = (index - at.weights()) / width, column = (index - at.weights()) % width;
+        const Layer& it = p.layers[row / sums];
+        float* to = row % sums == 0 ? it.grad_bias : row % sums == 1 ? it.grad_norm_bias : it.grad_norm_weight;
+        if (to != nullptr && column < HIDDEN) to[column] = sum;
+    }
+}
+
+// Adds up the blocks' sums in their order and writes the gradients. Four lanes share four adjacent numbers: each adds every fourth block.
+__device__ __forceinline__ void reduce(const Parameters& p, const Sums& at) {
+    const int lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32), size = at.reduced_size();
+    for (int first = 32 * (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32); first < size; first += 32 * warps) {
+        const int index = first + lane % 8 * 4;
+        float sum[4] = {};
+#pragma unroll 11
+        for (int block = lane / 8; index < size && block < gridDim.x; block += 4) {
+            const float4 part = load4_past_l1(p.partial + size_t(block) * size + index);
+            sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            sum[i] += shuffle_xor(sum[i], 8);
+            sum[i] += shuffle_xor(sum[i], 16);
+            if (lane < 8 && index < size) write_gradient(p, at, index + i, sum[i]);
+        }
+    }
+}
