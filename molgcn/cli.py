@@ -146,7 +146,7 @@ def _search(config: DictConfig, overrides: list[str], presets: list[Path], folde
     from molgcn.training.search import SearchConfig, search
 
     settings: Any = OmegaConf.to_container(config.sweep, resolve=True)
-    base = [override for override in overrides if override.lstrip("+~").split("=")[0].split(".")[0] != "sweep"]
+    base = [override for override in overrides if not override.lstrip("+~").startswith("sweep.")]
 
     def compose(extra: list[str]) -> Config:
         check_overrides(extra, resource("conf"), "train", presets)
