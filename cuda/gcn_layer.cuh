@@ -27,6 +27,7 @@ constexpr int threads = 32 * warps;
 constexpr int rows = 16 * ROW_TILES * WARP_ROWS;
 constexpr int kinds = NORM == NORM_NONE ? 1 : NORM == NORM_STATISTICS ? 2 : 3;  // column sums of backward, see gcn_layer_backward.cu
 constexpr bool statistics = NORM == NORM_STATISTICS;
+constexpr int shares = threads < width ? 1 : threads / width;  // threads that share a column's sums
 
 struct Activation {  // norm, relu and dropout of one layer
     const float *weight, *bias;     // of the norm
@@ -86,25 +87,33 @@ struct Moments {
     float mean, squares;  // sum of squared distances from the mean
 };
 
-// Of one column over all atoms, from `count` atoms in parts of `each`; part i's mean lies at i * 2 * width, its squares `width` behind.
-__device__ __forceinline__ Moments combine(const float* begin, int count, int each) {
-    const int number = (count + each - 1) / each;
-    float sum = 0.0f, squares = 0.0f;
-#pragma unroll 8
-    for (int i = 0; i < number; i++) sum += load_past_l1(begin + i * 2 * width) * static_cast<float>(min(each, count - i * each));
-    const float mean = sum / static_cast<float>(count > 0 ? count : 1);
-#pragma unroll 8
-    for (int i = 0; i < number; i++) {
-        const float distance = load_past_l1(begin + i * 2 * width) - mean;
-        squares += load_past_l1(begin + (i * 2 + 1) * width) + static_cast<float>(min(each, count - i * each)) * distance * distance;
+// Sums of a column's distances from some value near its mean, and of their squares: one pass, without cancellation
+struct Distances {
+    float origin, sum = 0.0f, squares = 0.0f;
+
+    __device__ __forceinline__ void add(float x) { sum += x - origin, squares = fmaf(x - origin, x - origin, squares); }
+    __device__ __forceinline__ void add(float mean, float more, float count) {
+        const float distance = mean - origin;
+        sum = fmaf(count, distance, sum), squares += fmaf(count * distance, distance, more);
     }
-    return {mean, squares};
+    __device__ __forceinline__ Moments moments(int count) const {
+        const float mean = sum / static_cast<float>(count > 0 ? count : 1), rest = squares - sum * mean;
+        return {origin + mean, rest > 0.0f || rest != rest ? rest : 0.0f};
+    }
+};
+
+// Adds every `step`-th part of `count` atoms in parts of `each`; part i's mean lies at i * 2 * width, its squares `width` behind.
+__device__ __forceinline__ void add_parts(Distances& all, const float* begin, int count, int each, int first, int step) {
+    const int number = (count + each - 1) / each;
+#pragma unroll 8
+    for (int i = first; i < number; i += step)
+        all.add(load_past_l1(begin + i * 2 * width), load_past_l1(begin + (i * 2 + 1) * width), static_cast<float>(min(each, count - i * each)));
 }
 
-__device__ __forceinline__ float total(const float* begin, int number, int distance) {
+__device__ __forceinline__ float total(const float* begin, int number, int distance, int first = 0, int step = 1) {
     float sum = 0.0f;
 #pragma unroll 8
-    for (int i = 0; i < number; i++) sum += load_past_l1(begin + i * distance);
+    for (int i = first; i < number; i += step) sum += load_past_l1(begin + i * distance);
     return sum;
 }
 

@@ -8,13 +8,25 @@ struct Columns {  // of four columns whose norm has statistics
 
 // Statistics of the layer before, from its groups' sums, as 0: mean, 1: weight / deviation, 2: bias in shared memory. Block 0 keeps them and
 // moves the running ones, as torch: biased variance to normalise, unbiased to run.
-__device__ __forceinline__ void find_statistics(const Parameters& p, const Activation& it, float* columns, int num_nodes) {
+__device__ __forceinline__ void find_statistics(const Parameters& p, const Activation& it, const Shared& shared, int num_nodes) {
+    const int each = p.tiles_per_group * rows;
+    for (int item = threadIdx.x; item < shares * width; item += threads) {
+        const int column = item % width, share = item / width;
+        Distances all = {num_nodes > 0 ? load_past_l1(it.groups + column) : 0.0f};
+        add_parts(all, it.groups + column, num_nodes, each, share, shares);
+        shared.work[item] = all.sum, shared.work[shares * width + item] = all.squares;
+        if (share == 0) shared.columns[column] = all.origin;
+    }
+    __syncthreads();
     for (int column = threadIdx.x; column < width; column += threads) {
-        const Moments moments = combine(it.groups + column, num_nodes, p.tiles_per_group * rows);
+        Distances all = {shared.columns[column]};
+        for (int share = 0; share < shares; share++)
+            all.sum += shared.work[share * width + column], all.squares += shared.work[(shares + share) * width + column];
+        const Moments moments = all.moments(num_nodes);
         const float variance = moments.squares / static_cast<float>(num_nodes > 0 ? num_nodes : 1), deviation = 1.0f / sqrtf(variance + p.eps);
-        columns[column] = moments.mean;
-        columns[width + column] = deviation * parameter(it.weight, column);
-        columns[2 * width + column] = parameter(it.bias, column);
+        shared.columns[column] = moments.mean;
+        shared.columns[width + column] = deviation * parameter(it.weight, column);
+        shared.columns[2 * width + column] = parameter(it.bias, column);
         if (blockIdx.x != 0) continue;
         it.moments[column] = deviation;
         it.moments[width + column] = moments.mean;

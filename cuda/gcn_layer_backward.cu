@@ -25,18 +25,25 @@ __device__ __forceinline__ void read_columns(const Activation& it, const Paramet
 }
 
 // Totals of the layer's column sums: gradients, by block 0, and with batch statistics their means for everyone
-__device__ __forceinline__ void read_sums(const Parameters& p, float* columns, int num_nodes) {
+__device__ __forceinline__ void read_sums(const Parameters& p, const Shared& shared, int num_nodes) {
     const Activation& it = p.in;
     const bool waits = statistics && it.on;
     if (!waits && blockIdx.x != 0) return;
     const int each = p.tiles_per_group * rows, groups = (num_nodes + each - 1) / each;
-    for (int column = threadIdx.x; column < width; column += threads) {
-        float sum[kinds];
+    for (int item = threadIdx.x; item < shares * width; item += threads)
 #pragma unroll
-        for (int kind = 0; kind < kinds; kind++) sum[kind] = total(it.groups + kind * width + column, groups, kinds * width);
+        for (int kind = 0; kind < kinds; kind++)
+            shared.work[kind * shares * width + item] =
+                total(it.groups + kind * width + item % width, groups, kinds * width, item / width, shares);
+    __syncthreads();
+    for (int column = threadIdx.x; column < width; column += threads) {
+        float sum[kinds] = {};
+#pragma unroll
+        for (int kind = 0; kind < kinds; kind++)
+            for (int share = 0; share < shares; share++) sum[kind] += shared.work[(kind * shares + share) * width + column];
         if (waits) {
-            columns[4 * width + column] = sum[0] / static_cast<float>(num_nodes);
-            columns[5 * width + column] = sum[kinds > 1] / static_cast<float>(num_nodes);
+            shared.columns[4 * width + column] = sum[0] / static_cast<float>(num_nodes);
+            shared.columns[5 * width + column] = sum[kinds > 1] / static_cast<float>(num_nodes);
         }
         if (blockIdx.x != 0 || column >= HIDDEN) continue;
         it.grad_layer_bias[column] = waits ? 0.0f : sum[0];
@@ -169,6 +176,7 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
             if (!waits) add(sums[0][i], d[i]);
         }
     }
+    float* tiles = p.tiles_per_group == 1 ? p.out.groups : p.partial;
     const int tile = blockIdx.x, group = tile / p.tiles_per_group, begin = group * p.tiles_per_group;
 #pragma unroll
     for (int kind = 0; kind < kinds; kind++) {
@@ -182,11 +190,11 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
         for (int column = threadIdx.x; column < width; column += threads) {
             float sum = 0.0f;
             for (int i = 0; i < warps; i++) sum += shared.tile[i * width + column];
-            p.partial[(size_t(tile) * kinds + kind) * width + column] = sum;
+            tiles[(size_t(tile) * kinds + kind) * width + column] = sum;
         }
     }
     const int num_tiles = (num_nodes + rows - 1) / rows;
-    if (!last_of_group(p, num_tiles, shared.flag)) return;
+    if (p.tiles_per_group == 1 || !last_of_group(p, num_tiles, shared.flag)) return;
     for (int column = threadIdx.x; column < kinds * width; column += threads)
         p.out.groups[size_t(group) * kinds * width + column] =
             total(p.partial + size_t(begin) * kinds * width + column, min(p.tiles_per_group, num_tiles - begin), kinds * width);
@@ -198,8 +206,9 @@ __device__ __forceinline__ void input_gradient(const Parameters& p, const Shared
     for (int begin = 0; begin < across; begin += WARP_COLUMNS * COLUMN_TILES) {
         Product product;
         product.zero();
-        product.multiply(shared.tile, p.fragments, chunks, across, begin);
-        product.each(across, begin, [&](int row, int column, const float4& d) {
+        product.start(p.fragments, chunks, across, begin);
+        product.multiply(shared.tile);
+        product.each(begin, [&](int row, int column, const float4& d) {
             if (row >= count) return;
 #pragma unroll
             for (int e = 0; e < 4; e++)
@@ -220,12 +229,17 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_backward(const _
         for (size_t i = from + threadIdx.x; i < to; i += threads) p.grad_x[i] = 0.0f;
     }
     if (blockIdx.x > 0 && count <= 0) return;
-    const bool start = p.grad_pooled != nullptr;
-    if (!start) {
-        if (statistics && p.in.on) read_columns(p.in, p, shared.columns);
-        read_sums(p, shared.columns, num_nodes);
-        if (count <= 0) return;
+    const bool is_start = p.grad_pooled != nullptr;
+    Product product;
+    if (!is_start) {
+        if (p.in.layer > 0) product.start(p.fragments, chunks, chunks);
         read_bonds(p, shared, first, count);
+        if (statistics && p.in.on) read_columns(p.in, p, shared.columns);
+    }
+    wait_for_previous();
+    if (!is_start) {
+        read_sums(p, shared, num_nodes);
+        if (count <= 0) return;
         __syncthreads();
         pull(p, shared, first, count);
         if (p.in.layer == 0) {
@@ -234,11 +248,10 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_backward(const _
             return;
         }
         __syncthreads();
-        Product product;
         product.zero();
-        product.multiply(shared.tile, p.fragments, chunks, chunks);
+        product.multiply(shared.tile);
         __syncthreads();
-        product.each(chunks, 0, [&](int row, int column, const float4& x) { four(shared.tile + row * stride + column) = x; });
+        product.each(0, [&](int row, int column, const float4& x) { four(shared.tile + row * stride + column) = x; });
     }
     if (count <= 0) return;
     if (NORM != NORM_NONE && p.out.on) read_columns(p.out, p, shared.columns);

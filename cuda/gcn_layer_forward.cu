@@ -55,24 +55,31 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
 
 // Mean and squared distances of the tile's columns, then of its group's if all others of the group are there
 __device__ __forceinline__ void add_statistics(const Parameters& p, const Shared& shared, int count, int num_nodes) {
-    for (int column = threadIdx.x; column < width; column += threads) {
-        float sum = 0.0f, squares = 0.0f;
+    for (int item = threadIdx.x; item < shares * width; item += threads) {
+        const int column = item % width;
+        Distances all = {shared.tile[column]};
 #pragma unroll 8
-        for (int row = 0; row < count; row++) sum += shared.tile[row * stride + column];
-        const float mean = sum / static_cast<float>(count);
-#pragma unroll 8
-        for (int row = 0; row < count; row++) {
-            const float x = shared.tile[row * stride + column] - mean;
-            squares += x * x;
-        }
-        float* to = p.partial + size_t(blockIdx.x) * 2 * width + column;
-        to[0] = mean, to[width] = squares;
+        for (int row = item / width; row < count; row += shares) all.add(shared.tile[row * stride + column]);
+        shared.work[item] = all.sum, shared.work[shares * width + item] = all.squares;
     }
-    if (!last_of_group(p, (num_nodes + rows - 1) / rows, shared.flag)) return;
+    __syncthreads();
+    float* tiles = p.tiles_per_group == 1 ? p.out.groups : p.partial;
+    for (int column = threadIdx.x; column < width; column += threads) {
+        Distances all = {shared.tile[column]};
+        for (int share = 0; share < shares; share++)
+            all.sum += shared.work[share * width + column], all.squares += shared.work[(shares + share) * width + column];
+        const Moments moments = all.moments(count);
+        float* to = tiles + size_t(blockIdx.x) * 2 * width + column;
+        to[0] = moments.mean, to[width] = moments.squares;
+    }
+    if (p.tiles_per_group == 1 || !last_of_group(p, (num_nodes + rows - 1) / rows, shared.flag)) return;
     const int group = blockIdx.x / p.tiles_per_group, begin = group * p.tiles_per_group;
     for (int column = threadIdx.x; column < width; column += threads) {
         const int atoms = min(num_nodes, (begin + p.tiles_per_group) * rows) - begin * rows;
-        const Moments moments = combine(p.partial + size_t(begin) * 2 * width + column, atoms, rows);
+        const float* from = p.partial + size_t(begin) * 2 * width + column;
+        Distances all = {load_past_l1(from)};
+        add_parts(all, from, atoms, rows, 0, 1);
+        const Moments moments = all.moments(atoms);
         float* to = p.out.groups + size_t(group) * 2 * width + column;
         to[0] = moments.mean, to[width] = moments.squares;
     }
@@ -83,21 +90,24 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_forward(const __
     const Shared shared(memory);
     const int num_nodes = num_atoms(p), first = blockIdx.x * rows, count = min(rows, num_nodes - first);
     if (blockIdx.x > 0 && count <= 0) return;
-    read_bonds(p, shared, first, count);
-    if (statistics && p.in.on) find_statistics(p, p.in, shared.columns, num_nodes);
-    if (count <= 0) return;
-
     Product product;
     product.zero();
+    product.start(p.fragments, min(depth, p.in_width) / 16, chunks);
+    read_bonds(p, shared, first, count);
+    wait_for_previous();
+    if (statistics && p.in.on) find_statistics(p, p.in, shared, num_nodes);
+    if (count <= 0) return;
+
     for (int begin = 0; begin < p.in_width; begin += depth) {
         const int columns = min(depth, p.in_width - begin);
         __syncthreads();
+        if (begin > 0) product.start(p.fragments + size_t(begin) * width, columns / 16, chunks);
         pull(p, shared, first, count, begin / 4, columns / 4);
         __syncthreads();
-        product.multiply(shared.tile, p.fragments + size_t(begin) * width, columns / 16, chunks);
+        product.multiply(shared.tile);
     }
     __syncthreads();
-    product.each(chunks, 0, [&](int row, int column, const float4& x) { four(shared.tile + row * stride + column) = x; });
+    product.each(0, [&](int row, int column, const float4& x) { four(shared.tile + row * stride + column) = x; });
     for (int column = threadIdx.x; column < width; column += threads) {
         shared.columns[column] = parameter(p.bias, column);
         if ((NORM == NORM_LAYER || NORM == NORM_BATCH) && p.out.on) {

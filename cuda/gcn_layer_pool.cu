@@ -1,45 +1,66 @@
 // Mean, sum or max over each molecule's atoms. After batch statistics it is the last layer's norm, relu and dropout too.
 #include "gcn_layer_activation.cuh"
 
+constexpr int bands = threads < quads ? 1 : threads / quads;  // threads that share a molecule's quad, each every `bands`-th atom
+
+struct Pooled {
+    float4 value, ties;
+
+    __device__ __forceinline__ void add(const float4& x, const float4& count) {
+        if (POOL != POOL_MAX) {
+            ::add(value, x);
+            return;
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float y = at(x, e);
+            float& most = at(value, e);
+            at(ties, e) = y > most ? at(count, e) : at(ties, e) + (y == most ? at(count, e) : 0.0f);
+            if (y > most || y != y) most = y;
+        }
+    }
+};
+
 extern "C" __global__ void __launch_bounds__(threads) gcn_layer_pool(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const Shared shared(memory);
     const bool waiting = statistics && p.in.on;
-    if (waiting) {
-        find_statistics(p, p.in, shared.columns, num_atoms(p));
+    const float4 one = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+    float4* work = reinterpret_cast<float4*>(shared.tile);  // [2, bands, quads]
+    wait_for_previous();
+    if (waiting) find_statistics(p, p.in, shared, num_atoms(p));
+    for (int graph = blockIdx.x; graph < p.num_graphs; graph += gridDim.x) {
         __syncthreads();
-    }
-    for (size_t item = size_t(blockIdx.x) * threads + threadIdx.x; item < size_t(p.num_graphs) * quads; item += size_t(gridDim.x) * threads) {
-        const int graph = static_cast<int>(item / quads), quad = static_cast<int>(item % quads);
         const int begin = __ldg(p.ptr + graph), end = __ldg(p.ptr + graph + 1);
-        Columns column;
-        if (waiting) column = {shared.column4(0, quad), shared.column4(1, quad), shared.column4(2, quad)};
         const float lowest = POOL == POOL_MAX && end > begin ? number(0xff800000u) : 0.0f;
-        float4 total = make_float4(lowest, lowest, lowest, lowest), ties = nothing();
-#pragma unroll 8
-        for (int node = begin; node < end; node++) {
-            const float4 x = waiting ? pending(p, column, node, quad) : load4(p.input + at_row(node) + 4 * quad);
-            if (POOL != POOL_MAX) {
-                add(total, x);
-                continue;
+        const Pooled none = {make_float4(lowest, lowest, lowest, lowest), nothing()};
+        for (int item = threadIdx.x; item < bands * quads; item += threads) {
+            const int quad = item % quads;
+            Columns column;
+            if (waiting) column = {shared.column4(0, quad), shared.column4(1, quad), shared.column4(2, quad)};
+            Pooled all = none;
+#pragma unroll 4
+            for (int node = begin + item / quads; node < end; node += bands) {
+                const float4 x = waiting ? pending(p, column, node, quad) : load4(p.input + at_row(node) + 4 * quad);
+                if (waiting && POOL == POOL_MAX) four(p.kept + at_row(node) + 4 * quad) = x;
+                all.add(x, one);
             }
-            if (waiting) four(p.kept + at_row(node) + 4 * quad) = x;
+            work[item] = all.value;
+            if (POOL == POOL_MAX) work[bands * quads + item] = all.ties;
+        }
+        __syncthreads();
+        for (int quad = threadIdx.x; quad < quads; quad += threads) {
+            Pooled all = none;
+            for (int band = 0; band < bands; band++) all.add(work[band * quads + quad], POOL == POOL_MAX ? work[(bands + band) * quads + quad] : one);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const float y = at(x, e);
-                float& most = at(total, e);
-                at(ties, e) = y > most ? 1.0f : at(ties, e) + (y == most ? 1.0f : 0.0f);
-                if (y > most || y != y) most = y;
+                if (POOL == POOL_MEAN && end > begin) at(all.value, e) /= static_cast<float>(end - begin);
+                if (4 * quad + e < HIDDEN) p.pooled[size_t(graph) * HIDDEN + 4 * quad + e] = at(all.value, e);
             }
-        }
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            if (POOL == POOL_MEAN && end > begin) at(total, e) /= static_cast<float>(end - begin);
-            if (4 * quad + e < HIDDEN) p.pooled[size_t(graph) * HIDDEN + 4 * quad + e] = at(total, e);
-        }
-        if (POOL == POOL_MAX && p.largest != nullptr) {
-            four(p.largest + at_row(graph) + 4 * quad) = total;
-            four(p.ties + at_row(graph) + 4 * quad) = ties;
+            if (POOL == POOL_MAX && p.largest != nullptr) {
+                four(p.largest + at_row(graph) + 4 * quad) = all.value;
+                four(p.ties + at_row(graph) + 4 * quad) = all.ties;
+            }
         }
     }
 }

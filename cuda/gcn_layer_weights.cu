@@ -53,7 +53,7 @@ __device__ __forceinline__ void across_atoms(float (&v)[2][4], const float* tile
     }
 }
 
-extern "C" __global__ void __launch_bounds__(threads) gcn_layer_weights(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(threads, 3) gcn_layer_weights(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* left = reinterpret_cast<float*>(memory);  // [atoms, stride]: G
     float* right = left + atoms * stride;            // H
@@ -74,6 +74,7 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_weights(const __
     float sum[blocks][blocks][2][4] = {};
     float4 g_next[quads], h_next[quads];
     int first = split * p.atoms_per_split;
+    wait_for_previous();
     g_rows.load(g_next, first, end), h_rows.load(h_next, first, end);
 #pragma unroll 1
     for (; first < end; first += atoms) {

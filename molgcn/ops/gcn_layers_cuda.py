@@ -179,9 +179,9 @@ class _Pass:
         }
         return kernel(f"{name}.cu", name, defines, inputs.x.device)
 
-    def launch(self, function: Kernel, grid: int) -> None:
-        """One launch with the arguments as they stand."""
-        function.launch(grid, self.blocks.threads, self.blocks.shared_bytes, self.arguments)
+    def launch(self, function: Kernel, grid: int, *, overlap: bool = True) -> None:
+        """One launch with the arguments as they stand; the first one after :meth:`prepare` reads what that wrote and can not overlap it."""
+        function.launch(grid, self.blocks.threads, self.blocks.shared_bytes, self.arguments, overlap=overlap)
 
     def counters(self, launch: int) -> int:
         """Those of one launch's groups."""
@@ -243,15 +243,14 @@ def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor])
         it.residual = run.feature(layer) if run.residual(layer) else 0
         it.output = run.feature(layer + 1)
         it.arrivals = run.counters(layer)
-        run.launch(function, run.blocks.num_tiles)
+        run.launch(function, run.blocks.num_tiles, overlap=layer > 0)
     if run.statistics and inputs.last_activation:
         wait_for(inputs.num_layers - 1)
     else:
         it.before.on = 0
         it.input = run.feature(inputs.num_layers)
     it.pooled = pooled.data_ptr()
-    items = -(-inputs.num_graphs * run.width // (4 * run.blocks.threads))
-    run.launch(run.kernel("gcn_layer_pool"), max(1, min(items, 8 * run.gpu.num_multiprocessors)))
+    run.launch(run.kernel("gcn_layer_pool"), max(1, min(inputs.num_graphs, 8 * run.gpu.num_multiprocessors)))
 
 
 def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients: tuple[Tensor, list, list, list, list]) -> None:
@@ -282,7 +281,7 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
     it.grad_pooled, it.input = grad_pooled.data_ptr(), run.feature(num_layers)
     it.arrivals = run.counters(num_layers)
     go_through(num_layers - 1)
-    run.launch(function, run.blocks.num_tiles)
+    run.launch(function, run.blocks.num_tiles, overlap=False)
     it.grad_pooled = it.input = 0
     first_counter = run.counters(num_layers + 1)
     for (first, end), division in zip(chunks, weights, strict=True):
@@ -318,5 +317,5 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
             "MAX_LAYERS": size,
         }
         product = kernel("gcn_layer_weights.cu", "gcn_layer_weights", defines, inputs.x.device)
-        product.launch(division.num_tiles * division.splits, _WEIGHTS_THREADS, division.shared_bytes, tables)
+        product.launch(division.num_tiles * division.splits, _WEIGHTS_THREADS, division.shared_bytes, tables, overlap=True)
         first_counter += 4 * division.num_tiles

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from molgcn.ops.launch import Gpu
 
 MAX_HIDDEN = 512  # of the product in the kernel; wider ones are torch's
 MAX_TABLE = 256  # layers that one launch has the addresses of
+_MAX_GROUPS = 128  # whose sums over all atoms a kernel reads
 _ATOMS = 32  # that a weight gradient takes at a time
 _GRADIENT_BYTES = 2**29  # of G kept until the weight gradients of their layers are formed together
 
@@ -67,8 +67,8 @@ class Blocks:
 
     @property
     def tiles_per_group(self) -> int:
-        """Sums over all atoms are formed of tiles, then of groups of tiles: about as many groups as tiles in each."""
-        return math.isqrt(self.num_tiles - 1) + 1
+        """Sums over all atoms are formed of groups of tiles, which every block of the next kernel reads."""
+        return -(-self.num_tiles // _MAX_GROUPS)
 
     @property
     def num_groups(self) -> int:
@@ -80,7 +80,8 @@ class Blocks:
         """Of a block: `struct Shared` in cuda/gcn_layer_tile.cuh."""
         depth = max(self.width, 64)
         stride = depth + 16 if depth % 32 == 0 else depth
-        return 4 * self.rows * stride + 48 * self.rows + 6 * 4 * self.width + 16
+        shares = max(1, self.threads // self.width)
+        return 4 * self.rows * stride + 48 * self.rows + 4 * (6 + 3 * shares) * self.width + 16
 
     @property
     def defines(self) -> dict[str, int]:

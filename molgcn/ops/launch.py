@@ -27,6 +27,7 @@ class Kernel:
             self._kernel = self._code.get_kernel(name)
             self._handle = int(self._kernel.handle)
         self._shared = 0
+        self._overlaps = properties.major >= 9
         self._name = name
 
     @cached_property
@@ -42,6 +43,7 @@ class Kernel:
         parameters: ctypes.Structure,
         *,
         cooperative: bool = False,
+        overlap: bool = False,
         stream: torch.cuda.Stream | None = None,
     ) -> None:
         """Launches on a stream of the device.
@@ -52,6 +54,8 @@ class Kernel:
             shared: bytes of dynamic shared memory in each.
             parameters: the kernel's one argument, passed by value.
             cooperative: all blocks run at once, so that a barrier over the grid may be used.
+            overlap: may start while the kernel before it is running, whose writes it waits for itself (`wait_for_previous` in
+                cuda/device.cuh); GPUs before Hopper do not overlap.
             stream: default the current one.
 
         Raises:
@@ -68,7 +72,17 @@ class Kernel:
             arguments = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))
             shape = (grid, 1, 1, block, 1, 1, shared, driver.CUstream(handle), ctypes.addressof(arguments))
             function = driver.CUfunction(self._handle)
-            if cooperative:
+            if overlap and self._overlaps:
+                config = driver.CUlaunchConfig()
+                config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+                config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+                config.sharedMemBytes, config.hStream = shared, driver.CUstream(handle)
+                attribute = driver.CUlaunchAttribute()
+                attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+                attribute.value.programmaticStreamSerializationAllowed = 1
+                config.attrs, config.numAttrs = [attribute], 1
+                self._check(driver.cuLaunchKernelEx(config, function, ctypes.addressof(arguments), 0))
+            elif cooperative:
                 self._check(driver.cuLaunchCooperativeKernel(function, *shape))
             else:
                 self._check(driver.cuLaunchKernel(function, *shape, 0))

@@ -241,6 +241,7 @@ inline float load_past_l1(const float* at) { return *at; }
 inline float4 load4_past_l1(const float* at) { return *reinterpret_cast<const float4*>(at); }
 inline void prefetch(const void*) {}
 inline void __threadfence() {}
+inline void wait_for_previous() {}
 inline uint32 atomicAdd(uint32* at, uint32 x) { const uint32 old = *at; *at += x; return old; }
 template <class T>
 T __ldg(const T* at) {

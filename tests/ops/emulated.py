@@ -45,7 +45,7 @@ class EmulatedKernel:
             subprocess.run(command, input=program, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
         self._run = ctypes.CDLL(str(library)).run
 
-    def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, *, cooperative: bool = False) -> None:
+    def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, **options: bool) -> None:
         self._run(ctypes.byref(parameters), grid, block, shared)
 
 
