@@ -27,6 +27,9 @@ constexpr int threads = 32 * warps;
 constexpr int rows = 16 * ROW_TILES * WARP_ROWS;
 constexpr int kinds = NORM == NORM_NONE ? 1 : NORM == NORM_STATISTICS ? 2 : 3;  // column sums of backward, see gcn_layer_backward.cu
 constexpr bool statistics = NORM == NORM_STATISTICS;
+constexpr int lanes = quads <= 4 ? 4 : quads <= 8 ? 8 : quads <= 16 ? 16 : 32;  // that finish a row
+constexpr int turns = (quads + lanes - 1) / lanes;                              // float4 of a row in each of them
+constexpr int teams = threads / lanes;
 constexpr int shares = threads < width ? 1 : threads / width;  // threads that share a column's sums
 
 struct Activation {  // norm, relu and dropout of one layer
@@ -36,7 +39,7 @@ struct Activation {  // norm, relu and dropout of one layer
     float* raw;            // [N, width]: the norm's input
     float* moments;        // 1 / deviation and mean: of an atom [N, 2] (layer), of a column [2, width] (batch statistics)
     unsigned char* masks;  // [N, quads]: bit e, column 4 q + e is kept and, except with batch statistics, > 0
-    float* groups;         // [groups, 2 or kinds, width]: sums over the atoms of `tiles_per_group` tiles
+    float* sums;           // [parts, 2 or kinds, width]: over `atoms_per_part` atoms each
     float *grad_weight, *grad_bias, *grad_layer_bias;
     int layer, on;         // on: the layer has them
 };
@@ -57,11 +60,12 @@ struct Parameters {
     float* output;           // [N, width], or null
     float* next_gradient;    // backward: [N, width], the output's through `out`, or null
     float* partial;          // [tiles, 2 or kinds, width]: sums over the atoms of a tile
-    uint32* arrivals;        // [groups]
+    float* group_sums;       // [groups, 2 or kinds, width]
+    uint32* arrivals;        // [groups + 1]
     float *pooled, *largest, *ties;  // [B, HIDDEN]; the last two [B, width], pool=max only
     const float* grad_pooled;
     float* grad_x;
-    int num_graphs, num_nodes, num_features, in_width, tiles_per_group;
+    int num_graphs, num_nodes, num_features, in_width, tiles_per_group, atoms_per_part;
     uint32 dropout_threshold;
     float dropout_scale, eps, momentum;
     Activation in, out;  // what is pulled goes through `in`, the result through `out`
@@ -105,29 +109,38 @@ struct Distances {
 // Adds every `step`-th part of `count` atoms in parts of `each`; part i's mean lies at i * 2 * width, its squares `width` behind.
 __device__ __forceinline__ void add_parts(Distances& all, const float* begin, int count, int each, int first, int step) {
     const int number = (count + each - 1) / each;
-#pragma unroll 8
+#pragma unroll 16
     for (int i = first; i < number; i += step)
         all.add(load_past_l1(begin + i * 2 * width), load_past_l1(begin + (i * 2 + 1) * width), static_cast<float>(min(each, count - i * each)));
 }
 
 __device__ __forceinline__ float total(const float* begin, int number, int distance, int first = 0, int step = 1) {
     float sum = 0.0f;
-#pragma unroll 8
+#pragma unroll 16
     for (int i = first; i < number; i += step) sum += load_past_l1(begin + i * distance);
     return sum;
 }
 
-// Whether this block is the last of its group of tiles whose sums are in `partial`; the tiles' order then decides, not the blocks'.
-__device__ __forceinline__ bool last_of_group(const Parameters& p, int num_tiles, int* flag) {
-    const int group = blockIdx.x / p.tiles_per_group;
+// Whether this block is the last of `size` to arrive; the order of the sums then decides, not that of the blocks.
+__device__ __forceinline__ bool last_to_arrive(uint32* arrivals, int size, int* flag) {
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) {
-        const int size = min(p.tiles_per_group, num_tiles - group * p.tiles_per_group);
-        *flag = atomicAdd(p.arrivals + group, 1u) == static_cast<uint32>(size - 1);
-    }
+    if (threadIdx.x == 0) *flag = atomicAdd(arrivals, 1u) == static_cast<uint32>(size - 1);
     __syncthreads();
     const bool last = *flag;
     if (last) __threadfence();
     return last;
+}
+
+// Tiles' sums to sums of groups of tiles, and where those are many, to one: combine(from, to, first atom, atoms of each part, parts).
+template <class Combine>
+__device__ __forceinline__ void add_up(const Parameters& p, int num_nodes, int size, int* flag, Combine combine) {
+    const int num_tiles = (num_nodes + rows - 1) / rows, group = blockIdx.x / p.tiles_per_group, begin = group * p.tiles_per_group;
+    const int tiles = min(p.tiles_per_group, num_tiles - begin), groups = (num_tiles + p.tiles_per_group - 1) / p.tiles_per_group;
+    const bool two_levels = p.atoms_per_part > p.tiles_per_group * rows;
+    if (!last_to_arrive(p.arrivals + group, tiles, flag)) return;
+    float* to = two_levels ? p.group_sums : p.out.sums;
+    combine(p.partial + size_t(begin) * size, to + size_t(group) * size, begin * rows, rows, tiles);
+    if (!two_levels || !last_to_arrive(p.arrivals + groups, groups, flag)) return;
+    combine(p.group_sums, p.out.sums, 0, p.tiles_per_group * rows, groups);
 }

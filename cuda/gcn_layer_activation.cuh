@@ -6,14 +6,13 @@ struct Columns {  // of four columns whose norm has statistics
     float4 mean, factor, bias;
 };
 
-// Statistics of the layer before, from its groups' sums, as 0: mean, 1: weight / deviation, 2: bias in shared memory. Block 0 keeps them and
+// Statistics of the layer before, from the parts' sums, as 0: mean, 1: weight / deviation, 2: bias in shared memory. Block 0 keeps them and
 // moves the running ones, as torch: biased variance to normalise, unbiased to run.
 __device__ __forceinline__ void find_statistics(const Parameters& p, const Activation& it, const Shared& shared, int num_nodes) {
-    const int each = p.tiles_per_group * rows;
     for (int item = threadIdx.x; item < shares * width; item += threads) {
         const int column = item % width, share = item / width;
-        Distances all = {num_nodes > 0 ? load_past_l1(it.groups + column) : 0.0f};
-        add_parts(all, it.groups + column, num_nodes, each, share, shares);
+        Distances all = {num_nodes > 0 ? load_past_l1(it.sums + column) : 0.0f};
+        add_parts(all, it.sums + column, num_nodes, p.atoms_per_part, share, shares);
         shared.work[item] = all.sum, shared.work[shares * width + item] = all.squares;
         if (share == 0) shared.columns[column] = all.origin;
     }
@@ -55,10 +54,10 @@ __device__ __forceinline__ float4 pending(const Parameters& p, const Columns& co
     return y;
 }
 
-// Sum over a warp's lanes
-__device__ __forceinline__ float warp_sum(float x) {
+// Sum over the lanes of a row
+__device__ __forceinline__ float row_sum(float x) {
 #pragma unroll
-    for (int mask = 16; mask > 0; mask >>= 1) x += shuffle_xor(x, mask);
+    for (int mask = lanes / 2; mask > 0; mask >>= 1) x += shuffle_xor(x, mask);
     return x;
 }
 
@@ -70,10 +69,8 @@ __device__ __forceinline__ uint32 kept(const Parameters& p, int node, int quad, 
     return mask;
 }
 
-constexpr int turns = (quads + 31) / 32;  // float4 of a row in each lane
-
-// Through norm, relu and dropout; v is the row's output of the product and bias, lane l has quads l, l + 32, ...
-__device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p, int node, int lane, const float* columns) {
+// Through norm, relu and dropout; v is the row's output of the product and bias, lane l has quads l, l + lanes, ...
+__device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p, int node, bool there, int lane, const float* columns) {
     const Activation& it = p.out;
     float mean = 0.0f, deviation = 0.0f;
     if constexpr (NORM == NORM_LAYER) {
@@ -84,22 +81,22 @@ __device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p
             for (int i = 0; i < turns; i++)
 #pragma unroll
                 for (int e = 0; e < 4; e++)
-                    if (4 * (lane + 32 * i) + e < HIDDEN) {
+                    if (4 * (lane + lanes * i) + e < HIDDEN) {
                         const float x = at(v[i], e) - mean;
                         sum += moment == 1 ? x : x * x;
                     }
-            sum = warp_sum(sum) * (1.0f / HIDDEN);
+            sum = row_sum(sum) * (1.0f / HIDDEN);
             if (moment == 1)
                 mean = sum;
             else
                 deviation = 1.0f / sqrtf(sum + p.eps);
         }
-        if (lane == 0 && it.moments != nullptr) it.moments[2 * node] = deviation, it.moments[2 * node + 1] = mean;
+        if (there && lane == 0 && it.moments != nullptr) it.moments[2 * node] = deviation, it.moments[2 * node + 1] = mean;
     }
 #pragma unroll
     for (int i = 0; i < turns; i++) {
-        const int quad = lane + 32 * i;
-        if (quad >= quads) break;
+        const int quad = lane + lanes * i;
+        if (quad >= quads || !there) break;
         uint32 mask = DROPOUT ? kept(p, node, quad, it.layer) : 15u;
         if (NORM != NORM_NONE && it.raw != nullptr) four(it.raw + at_row(node) + 4 * quad) = v[i];
         if constexpr (!statistics) {

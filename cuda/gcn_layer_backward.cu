@@ -29,12 +29,12 @@ __device__ __forceinline__ void read_sums(const Parameters& p, const Shared& sha
     const Activation& it = p.in;
     const bool waits = statistics && it.on;
     if (!waits && blockIdx.x != 0) return;
-    const int each = p.tiles_per_group * rows, groups = (num_nodes + each - 1) / each;
+    const int parts = (num_nodes + p.atoms_per_part - 1) / p.atoms_per_part;
     for (int item = threadIdx.x; item < shares * width; item += threads)
 #pragma unroll
         for (int kind = 0; kind < kinds; kind++)
             shared.work[kind * shares * width + item] =
-                total(it.groups + kind * width + item % width, groups, kinds * width, item / width, shares);
+                total(it.sums + kind * width + item % width, parts, kinds * width, item / width, shares);
     __syncthreads();
     for (int column = threadIdx.x; column < width; column += threads) {
         float sum[kinds] = {};
@@ -55,7 +55,8 @@ __device__ __forceinline__ void read_sums(const Parameters& p, const Shared& sha
 }
 
 __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, int first, int count) {
-    const auto keep = [&p](int node, int quad, const float4&, const float4& sum) { four(p.kept + at_row(node) + 4 * quad) = sum; };
+    const auto nobody = [](int, int, const float4&) {};
+    const auto keep = [&p](int node, int quad, const float4& sum) { four(p.kept + at_row(node) + 4 * quad) = sum; };
     if constexpr (statistics) {
         if (p.in.on) {
             const auto waiting = [&](int quad) {
@@ -75,7 +76,7 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
                     return z;
                 };
             };
-            gather(p, shared, first, count, 0, quads, false, waiting, keep);
+            gather(p, shared, first, count, 0, quads, waiting, nobody, keep);
             return;
         }
     }
@@ -83,7 +84,7 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
         const float* column = p.gradient + 4 * quad;
         return [column](int node) { return load4(column + at_row(node)); };
     };
-    gather(p, shared, first, count, 0, quads, false, complete, keep);
+    gather(p, shared, first, count, 0, quads, complete, nobody, keep);
 }
 
 // Gradient of the pooled molecules in four columns of an atom of the last layer
@@ -107,15 +108,15 @@ __device__ __forceinline__ float4 unpool(const Parameters& p, int node, int quad
 using Sums = float4[kinds][turns];
 
 // Through dropout, relu and norm of `out`; adds to the column sums
-__device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Parameters& p, int node, int lane, const Shared& shared) {
+__device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Parameters& p, int node, bool there, int lane, const Shared& shared) {
     const Activation& it = p.out;
-    float4 x[turns];
+    float4 x[turns] = {};
     float deviation = 1.0f, mean = 0.0f, level = 0.0f, slope = 0.0f;
-    if (NORM == NORM_LAYER) deviation = __ldg(it.moments + 2 * node), mean = __ldg(it.moments + 2 * node + 1);
+    if (NORM == NORM_LAYER && there) deviation = __ldg(it.moments + 2 * node), mean = __ldg(it.moments + 2 * node + 1);
 #pragma unroll
     for (int i = 0; i < turns; i++) {
-        const int quad = lane + 32 * i;
-        if (quad >= quads) break;
+        const int quad = lane + lanes * i;
+        if (quad >= quads || !there) break;
         const uint32 mask = !statistics || DROPOUT ? __ldg(it.masks + size_t(node) * quads + quad) : 15u;
         float4 factor;
         if (NORM != NORM_NONE) x[i] = load4(it.raw + at_row(node) + 4 * quad), factor = shared.column4(1, quad);
@@ -142,62 +143,61 @@ __device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Pa
         }
     }
     if constexpr (NORM == NORM_LAYER) {
-        level = warp_sum(level) * (1.0f / HIDDEN), slope = warp_sum(slope) * (1.0f / HIDDEN);
+        level = row_sum(level) * (1.0f / HIDDEN), slope = row_sum(slope) * (1.0f / HIDDEN);
 #pragma unroll
         for (int i = 0; i < turns; i++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (4 * (lane + 32 * i) + e < HIDDEN) at(d[i], e) = deviation * (at(d[i], e) - level - at(x[i], e) * slope);
+                if (4 * (lane + lanes * i) + e < HIDDEN) at(d[i], e) = deviation * (at(d[i], e) - level - at(x[i], e) * slope);
     }
 }
 
 __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count, int num_nodes) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
     const bool waits = statistics && p.out.on;
     Sums sums = {};
-    for (int row = warp; row < count; row += warps) {
-        const int node = first + row;
+#pragma unroll 2
+    for (int begin = 0; begin < count; begin += teams) {
+        const int row = begin + team, node = first + row;
+        const bool there = row < count;  // all lanes of a warp go on together
         float4 d[turns];
 #pragma unroll
         for (int i = 0; i < turns; i++) {
-            const int quad = lane + 32 * i;
+            const int quad = lane + lanes * i;
             d[i] = nothing();
-            if (quad >= quads) break;
-            d[i] = p.grad_pooled != nullptr ? unpool(p, node, quad) : four(shared.tile + row * stride + 4 * quad);
+            if (quad >= quads || !there) break;
+            d[i] = p.grad_pooled != nullptr ? unpool(p, node, quad) : four(shared.own_rows + row * stride + 4 * quad);
             if (p.residual != nullptr) add(d[i], load4(p.residual + at_row(node) + 4 * quad));
             if (p.output != nullptr) four(p.output + at_row(node) + 4 * quad) = d[i];
         }
-        if (p.out.on) through(d, sums, p, node, lane, shared);
+        if (p.out.on) through(d, sums, p, node, there, lane, shared);
 #pragma unroll
         for (int i = 0; i < turns; i++) {
-            const int quad = lane + 32 * i;
-            if (quad >= quads) break;
+            const int quad = lane + lanes * i;
+            if (quad >= quads || !there) break;
             if (p.next_gradient != nullptr) four(p.next_gradient + at_row(node) + 4 * quad) = d[i];
             if (!waits) add(sums[0][i], d[i]);
         }
     }
-    float* tiles = p.tiles_per_group == 1 ? p.out.groups : p.partial;
-    const int tile = blockIdx.x, group = tile / p.tiles_per_group, begin = group * p.tiles_per_group;
 #pragma unroll
     for (int kind = 0; kind < kinds; kind++) {
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < turns; i++) {
-            const int quad = lane + 32 * i;
-            if (quad < quads) four(shared.tile + warp * width + 4 * quad) = sums[kind][i];
+            const int quad = lane + lanes * i;
+            if (quad < quads) four(shared.tile + team * width + 4 * quad) = sums[kind][i];
         }
         __syncthreads();
         for (int column = threadIdx.x; column < width; column += threads) {
             float sum = 0.0f;
-            for (int i = 0; i < warps; i++) sum += shared.tile[i * width + column];
-            tiles[(size_t(tile) * kinds + kind) * width + column] = sum;
+#pragma unroll 8
+            for (int i = 0; i < teams; i++) sum += shared.tile[i * width + column];
+            p.partial[(size_t(blockIdx.x) * kinds + kind) * width + column] = sum;
         }
     }
-    const int num_tiles = (num_nodes + rows - 1) / rows;
-    if (p.tiles_per_group == 1 || !last_of_group(p, num_tiles, shared.flag)) return;
-    for (int column = threadIdx.x; column < kinds * width; column += threads)
-        p.out.groups[size_t(group) * kinds * width + column] =
-            total(p.partial + size_t(begin) * kinds * width + column, min(p.tiles_per_group, num_tiles - begin), kinds * width);
+    add_up(p, num_nodes, kinds * width, shared.flag, [&](const float* from, float* to, int, int, int parts) {
+        for (int column = threadIdx.x; column < kinds * width; column += threads) to[column] = total(from + column, parts, kinds * width);
+    });
 }
 
 // The first layer's: rows of num_features, written from where the product leaves them
@@ -250,8 +250,7 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_backward(const _
         __syncthreads();
         product.zero();
         product.multiply(shared.tile);
-        __syncthreads();
-        product.each(0, [&](int row, int column, const float4& x) { four(shared.tile + row * stride + column) = x; });
+        product.each(0, [&](int row, int column, const float4& x) { four(shared.own_rows + row * stride + column) = x; });
     }
     if (count <= 0) return;
     if (NORM != NORM_NONE && p.out.on) read_columns(p.out, p, shared.columns);

@@ -5,46 +5,48 @@
 #include "gcn_layer_activation.cuh"
 
 __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads) {
-    const auto nobody = [](int, int, const float4&, const float4&) {};
-    const auto complete = [&p](int quad) {
-        const float* column = p.input + 4 * quad;
-        return [&p, column](int node) { return load4(column + size_t(node) * p.in_width); };
-    };
+    const auto nobody = [](int, int, const float4&) {};
     if constexpr (statistics) {
         if (p.in.on) {
             const auto waiting = [&](int quad) {
                 const Columns column = {shared.column4(0, quad), shared.column4(1, quad), shared.column4(2, quad)};
                 return [&p, column, quad](int node) { return pending(p, column, node, quad); };
             };
-            const auto keep = [&p](int node, int quad, const float4& x, const float4&) { four(p.kept + at_row(node) + 4 * quad) = x; };
-            gather(p, shared, first, count, first_quad, count_quads, true, waiting, keep);
+            const auto keep = [&p](int node, int quad, const float4& x) { four(p.kept + at_row(node) + 4 * quad) = x; };
+            gather(p, shared, first, count, first_quad, count_quads, waiting, keep, nobody);
             return;
         }
     }
-    gather(p, shared, first, count, first_quad, count_quads, false, complete, nobody);
+    const auto complete = [&p](int quad) {
+        const float* column = p.input + 4 * quad;
+        return [&p, column](int node) { return load4(column + size_t(node) * p.in_width); };
+    };
+    gather(p, shared, first, count, first_quad, count_quads, complete, nobody, nobody);
 }
 
-// Norm, relu, dropout and residual of the rows of the tile, a warp a row
+// Norm, relu, dropout and residual of the product's rows, a few lanes a row
 __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count) {
-    const int lane = threadIdx.x % 32;
-    for (int row = threadIdx.x / 32; row < count; row += warps) {
-        const int node = first + row;
+    const int lane = threadIdx.x % lanes;
+#pragma unroll 2
+    for (int begin = 0; begin < count; begin += teams) {
+        const int row = begin + threadIdx.x / lanes, node = first + row;
+        const bool there = row < count;  // all lanes of a warp go on together
         float4 v[turns];
 #pragma unroll
         for (int i = 0; i < turns; i++) {
-            const int quad = lane + 32 * i;
+            const int quad = lane + lanes * i;
             v[i] = nothing();
-            if (quad >= quads) break;
-            v[i] = four(shared.tile + row * stride + 4 * quad);
+            if (quad >= quads || !there) break;
+            v[i] = four(shared.own_rows + row * stride + 4 * quad);
             add(v[i], shared.column4(0, quad));
         }
-        if (p.out.on) activate(v, p, node, lane, shared.columns);
+        if (p.out.on) activate(v, p, node, there, lane, shared.columns);
 #pragma unroll
         for (int i = 0; i < turns; i++) {
-            const int quad = lane + 32 * i;
-            if (quad >= quads) break;
+            const int quad = lane + lanes * i;
+            if (quad >= quads || !there) break;
             if (statistics && p.out.on) {
-                four(shared.tile + row * stride + 4 * quad) = v[i];
+                four(shared.own_rows + row * stride + 4 * quad) = v[i];
             } else {
                 if (p.residual != nullptr) add(v[i], *reinterpret_cast<const float4*>(p.residual + at_row(node) + 4 * quad));
                 four(p.output + at_row(node) + 4 * quad) = v[i];
@@ -53,36 +55,31 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
     }
 }
 
-// Mean and squared distances of the tile's columns, then of its group's if all others of the group are there
+// Mean and squared distances of the product's columns, for all atoms together
 __device__ __forceinline__ void add_statistics(const Parameters& p, const Shared& shared, int count, int num_nodes) {
     for (int item = threadIdx.x; item < shares * width; item += threads) {
         const int column = item % width;
-        Distances all = {shared.tile[column]};
+        Distances all = {shared.own_rows[column]};
 #pragma unroll 8
-        for (int row = item / width; row < count; row += shares) all.add(shared.tile[row * stride + column]);
+        for (int row = item / width; row < count; row += shares) all.add(shared.own_rows[row * stride + column]);
         shared.work[item] = all.sum, shared.work[shares * width + item] = all.squares;
     }
     __syncthreads();
-    float* tiles = p.tiles_per_group == 1 ? p.out.groups : p.partial;
+    const auto keep = [](const Moments& moments, float* to, int column) { to[column] = moments.mean, to[width + column] = moments.squares; };
     for (int column = threadIdx.x; column < width; column += threads) {
-        Distances all = {shared.tile[column]};
+        Distances all = {shared.own_rows[column]};
         for (int share = 0; share < shares; share++)
             all.sum += shared.work[share * width + column], all.squares += shared.work[(shares + share) * width + column];
-        const Moments moments = all.moments(count);
-        float* to = tiles + size_t(blockIdx.x) * 2 * width + column;
-        to[0] = moments.mean, to[width] = moments.squares;
+        keep(all.moments(count), p.partial + size_t(blockIdx.x) * 2 * width, column);
     }
-    if (p.tiles_per_group == 1 || !last_of_group(p, (num_nodes + rows - 1) / rows, shared.flag)) return;
-    const int group = blockIdx.x / p.tiles_per_group, begin = group * p.tiles_per_group;
-    for (int column = threadIdx.x; column < width; column += threads) {
-        const int atoms = min(num_nodes, (begin + p.tiles_per_group) * rows) - begin * rows;
-        const float* from = p.partial + size_t(begin) * 2 * width + column;
-        Distances all = {load_past_l1(from)};
-        add_parts(all, from, atoms, rows, 0, 1);
-        const Moments moments = all.moments(atoms);
-        float* to = p.out.groups + size_t(group) * 2 * width + column;
-        to[0] = moments.mean, to[width] = moments.squares;
-    }
+    add_up(p, num_nodes, 2 * width, shared.flag, [&](const float* from, float* to, int first, int each, int parts) {
+        const int atoms = min(num_nodes - first, parts * each);
+        for (int column = threadIdx.x; column < width; column += threads) {
+            Distances all = {load_past_l1(from + column)};
+            add_parts(all, from + column, atoms, each, 0, 1);
+            keep(all.moments(atoms), to, column);
+        }
+    });
 }
 
 extern "C" __global__ void __launch_bounds__(threads) gcn_layer_forward(const __grid_constant__ Parameters p) {
@@ -106,8 +103,7 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_forward(const __
         __syncthreads();
         product.multiply(shared.tile);
     }
-    __syncthreads();
-    product.each(0, [&](int row, int column, const float4& x) { four(shared.tile + row * stride + column) = x; });
+    product.each(0, [&](int row, int column, const float4& x) { four(shared.own_rows + row * stride + column) = x; });
     for (int column = threadIdx.x; column < width; column += threads) {
         shared.columns[column] = parameter(p.bias, column);
         if ((NORM == NORM_LAYER || NORM == NORM_BATCH) && p.out.on) {

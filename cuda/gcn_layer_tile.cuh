@@ -3,7 +3,8 @@
 #include "gcn_layer.cuh"
 
 struct Shared {
-    float* tile;      // [rows, stride]
+    float* tile;      // [rows, stride]: Â times the input
+    float* own_rows;  // [rows, stride]: the atoms' own input; then the product
     int4* sources;    // [rows]
     float4* factors;  // [rows]
     float4* own;      // [rows]: the atom's own factor; then, as integers, its bonds beyond the fourth: first, end
@@ -13,7 +14,8 @@ struct Shared {
 
     __device__ explicit Shared(unsigned char* memory) {
         tile = reinterpret_cast<float*>(memory);
-        sources = reinterpret_cast<int4*>(tile + rows * stride);
+        own_rows = tile + rows * stride;
+        sources = reinterpret_cast<int4*>(own_rows + rows * stride);
         factors = reinterpret_cast<float4*>(sources + rows);
         own = factors + rows;
         columns = reinterpret_cast<float*>(own + rows);
@@ -35,53 +37,56 @@ __device__ __forceinline__ void read_bonds(const Parameters& p, const Shared& sh
     }
 }
 
-// tile[row] = columns 4 first_quad .. + 4 count_quads of Â times read(quad)(node); own(node, quad, value, sum) is told of each. Loads of
-// `together` items are under way at the same time.
-template <class Read, class Own>
+// tile[row] = columns 4 first_quad .. + 4 count_quads of Â times read(quad)(node), which is asked for the block's own atoms once and for
+// others where a bond leaves the block. own(node, quad, value) is told of the former, done(node, quad, sum) of the result.
+template <class Read, class Own, class Done>
 __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
-                                       bool need_own, Read make_read, Own own) {
-    constexpr int together = 2;
+                                       Read make_read, Own own, Done done) {
+    constexpr int together = 4;  // whose loads are under way at the same time
     const float inverse = 1.0f / static_cast<float>(count_quads);
     const int items = rows * count_quads;
+    const auto row_of = [&](int item) { return static_cast<int>((static_cast<float>(item) + 0.5f) * inverse); };
     for (int begin = threadIdx.x; begin < items; begin += together * threads) {
-        float4 x[together], sum[together];
-        int row[together], quad[together];
+        float4 x[together];
 #pragma unroll
         for (int i = 0; i < together; i++) {
-            const int item = begin + i * threads;
-            row[i] = static_cast<int>((static_cast<float>(item) + 0.5f) * inverse), quad[i] = item - row[i] * count_quads;
-            sum[i] = x[i] = nothing();
-            if (item < items && row[i] < count) {
-                const auto read = make_read(first_quad + quad[i]);
-                const int4 source = shared.sources[row[i]];
-                const float4 factor = shared.factors[row[i]], zero = nothing();
-                const float self = shared.own[row[i]].x;
-                if (need_own || SELF_LOOPS) x[i] = read(first + row[i]);
-                const float4 x0 = factor.x != 0.0f ? read(source.x) : zero, x1 = factor.y != 0.0f ? read(source.y) : zero;
-                const float4 x2 = factor.z != 0.0f ? read(source.z) : zero, x3 = factor.w != 0.0f ? read(source.w) : zero;
-                if (SELF_LOOPS) add(sum[i], self, x[i]);
-                add(sum[i], factor.x, x0), add(sum[i], factor.y, x1), add(sum[i], factor.z, x2), add(sum[i], factor.w, x3);
-            }
+            const int item = begin + i * threads, row = row_of(item), quad = item - row * count_quads;
+            x[i] = item < items && row < count ? make_read(first_quad + quad)(first + row) : nothing();
         }
 #pragma unroll
         for (int i = 0; i < together; i++) {
-            if (begin + i * threads >= items) break;
-            if (row[i] < count) {
-                const int node = first + row[i];
-                const float4 self = shared.own[row[i]];
-                const int end = static_cast<int>(bits(self.w));
-                if (static_cast<int>(bits(self.z)) < end) {
-                    const auto read = make_read(first_quad + quad[i]);
+            const int item = begin + i * threads, row = row_of(item), quad = item - row * count_quads;
+            if (item >= items) break;
+            four(shared.own_rows + row * stride + 4 * quad) = x[i];
+            if (row < count) own(first + row, first_quad + quad, x[i]);
+        }
+    }
+    __syncthreads();
+    for (int item = threadIdx.x; item < items; item += threads) {
+        const int row = row_of(item), quad = item - row * count_quads;
+        float4 sum = nothing();
+        if (row < count) {
+            const auto read = make_read(first_quad + quad);
+            const auto value = [&](int node) {
+                const int other = node - first;
+                return other >= 0 && other < count ? four(shared.own_rows + other * stride + 4 * quad) : read(node);
+            };
+            const int4 source = shared.sources[row];
+            const float4 factor = shared.factors[row], self = shared.own[row];
+            if (SELF_LOOPS) add(sum, self.x, four(shared.own_rows + row * stride + 4 * quad));
+            if (factor.x != 0.0f) add(sum, factor.x, value(source.x));
+            if (factor.y != 0.0f) add(sum, factor.y, value(source.y));
+            if (factor.z != 0.0f) add(sum, factor.z, value(source.z));
+            if (factor.w != 0.0f) add(sum, factor.w, value(source.w));
+            const int end = static_cast<int>(bits(self.w));
 #pragma unroll 1
-                    for (int bond = static_cast<int>(bits(self.z)); bond < end; bond++) {
-                        const int neighbour = __ldg(p.col + bond);
-                        if (!(SELF_LOOPS && neighbour == node)) add(sum[i], self.y * p.scale[neighbour], read(neighbour));
-                    }
-                }
-                own(node, first_quad + quad[i], x[i], sum[i]);
+            for (int bond = static_cast<int>(bits(self.z)); bond < end; bond++) {
+                const int neighbour = __ldg(p.col + bond);
+                if (!(SELF_LOOPS && neighbour == first + row)) add(sum, self.y * p.scale[neighbour], value(neighbour));
             }
-            four(shared.tile + row[i] * stride + 4 * quad[i]) = sum[i];
+            done(first + row, first_quad + quad, sum);
         }
+        four(shared.tile + row * stride + 4 * quad) = sum;
     }
 }
 
@@ -123,30 +128,43 @@ struct Product {
     // Adds the tile's first 16 * in_chunks columns times the operands.
     __device__ __forceinline__ void multiply(const float* tile) {
         const float* corner = tile + (row + g) * stride + 4 * t;
+        float4 v[ROW_TILES][2];
+        read(v, corner);
+        if (in_chunks == chunks) {
+#pragma unroll
+            for (int k = 0; k < chunks; k++) step(k % ahead, k + ahead < chunks, v, k + 1 < chunks ? corner + 16 * (k + 1) : corner);
+        } else {
 #pragma unroll 1
-        for (int first = 0; first < in_chunks; first += ahead)
+            for (int first = 0; first < in_chunks; first += ahead)
 #pragma unroll
-            for (int step = 0; step < ahead; step++) {
-                if (first + step >= in_chunks) break;
-                matrix::Left a[ROW_TILES];
+                for (int i = 0; i < ahead; i++)
+                    if (first + i < in_chunks) step(i, first + i + ahead < in_chunks, v, first + i + 1 < in_chunks ? corner + 16 * (first + i + 1) : corner);
+        }
+    }
+    __device__ __forceinline__ void read(float4 (&v)[ROW_TILES][2], const float* corner) const {
 #pragma unroll
-                for (int m = 0; m < ROW_TILES; m++) {
-                    const float* at = corner + 16 * m * stride + 16 * (first + step);
-                    const float4 v[2] = {*reinterpret_cast<const float4*>(at), *reinterpret_cast<const float4*>(at + 8 * stride)};
-                    a[m] = matrix::left(v);
-                }
-                matrix::Right b[COLUMN_TILES][2];
+        for (int m = 0; m < ROW_TILES; m++) {
+            v[m][0] = *reinterpret_cast<const float4*>(corner + 16 * m * stride);
+            v[m][1] = *reinterpret_cast<const float4*>(corner + (16 * m + 8) * stride);
+        }
+    }
+    // Adds v times operand i; meanwhile reads the next v, and the operand `ahead` steps on
+    __device__ __forceinline__ void step(int i, bool more, float4 (&v)[ROW_TILES][2], const float* next) {
+        matrix::Left a[ROW_TILES];
 #pragma unroll
-                for (int i = 0; i < COLUMN_TILES; i++)
+        for (int m = 0; m < ROW_TILES; m++) a[m] = matrix::left(v[m]);
+        matrix::Right b[COLUMN_TILES][2];
 #pragma unroll
-                    for (int j = 0; j < 2; j++) {
-                        const float4& x = w[step][i][j];
-                        const float v[4] = {x.x, x.y, x.z, x.w};
-                        b[i][j] = matrix::right(v);
-                    }
-                if (first + step + ahead < in_chunks) load(step);
-                matrix::multiply_add<ROW_TILES, COLUMN_TILES>([&](int m, int i) -> float(&)[2][4] { return sum[m][i]; }, a, b);
+        for (int c = 0; c < COLUMN_TILES; c++)
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const float4& x = w[i][c][j];
+                const float values[4] = {x.x, x.y, x.z, x.w};
+                b[c][j] = matrix::right(values);
             }
+        read(v, next);
+        if (more) load(i);
+        matrix::multiply_add<ROW_TILES, COLUMN_TILES>([&](int m, int c) -> float(&)[2][4] { return sum[m][c]; }, a, b);
     }
     __device__ __forceinline__ float4 get(int m, int half, int i) const {
         return make_float4(sum[m][i][0][2 * half], sum[m][i][1][2 * half], sum[m][i][0][2 * half + 1], sum[m][i][1][2 * half + 1]);

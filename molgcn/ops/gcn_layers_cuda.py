@@ -37,7 +37,7 @@ class _Activation(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("weight", "bias", "mean", "variance", "new_mean", "new_variance", "raw", "moments")),
-        *((name, ctypes.c_uint64) for name in ("masks", "groups", "grad_weight", "grad_bias", "grad_layer_bias")),
+        *((name, ctypes.c_uint64) for name in ("masks", "sums", "grad_weight", "grad_bias", "grad_layer_bias")),
         ("layer", ctypes.c_int32),
         ("on", ctypes.c_int32),
     )
@@ -49,8 +49,8 @@ class _Parameters(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "seed", "input")),
         *((name, ctypes.c_uint64) for name in ("gradient", "kept", "fragments", "bias", "residual", "output", "next_gradient")),
-        *((name, ctypes.c_uint64) for name in ("partial", "arrivals", "pooled", "largest", "ties", "grad_pooled", "grad_x")),
-        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "in_width", "tiles_per_group")),
+        *((name, ctypes.c_uint64) for name in ("partial", "group_sums", "arrivals", "pooled", "largest", "ties", "grad_pooled", "grad_x")),
+        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "in_width", "tiles_per_group", "atoms_per_part")),
         ("dropout_threshold", ctypes.c_uint32),
         *((name, ctypes.c_float) for name in ("dropout_scale", "eps", "momentum")),
         ("before", _Activation),
@@ -102,9 +102,10 @@ class _Pass:
             {
                 "fragments": fragments,
                 "partial": row * self.blocks.num_tiles,
-                "groups": 2 * self.group_bytes,
+                "groups": self.group_bytes,
+                "sums": 2 * self.group_bytes,
                 **scratch,
-                "counters": 4 * (launches * self.blocks.num_groups + counters),
+                "counters": 4 * (launches * (self.blocks.num_groups + 1) + counters),
             }
         )
         self._memory = inputs.x.new_empty(layout.num_bytes, dtype=torch.uint8)
@@ -133,7 +134,7 @@ class _Pass:
     def activation(self, layer: int) -> _Activation:
         """What follows a layer's product."""
         inputs, it = self.inputs, _Activation(layer=layer, on=int(self.activated(layer)))
-        it.groups = self.scratch["groups"] + layer % 2 * self.group_bytes
+        it.sums = self.scratch["sums"] + layer % 2 * self.group_bytes
         if not it.on:
             return it
         keep = inputs.save_for_backward or self.statistics
@@ -156,10 +157,10 @@ class _Pass:
             setattr(it, name, self.saved[name])
         if inputs.pool == "max" and (inputs.save_for_backward or self.statistics):
             it.largest, it.ties = self.saved["largest"], self.saved["ties"]
-        it.partial = self.scratch["partial"]
+        it.partial, it.group_sums = self.scratch["partial"], self.scratch["groups"]
         it.num_graphs = inputs.num_graphs
         it.num_nodes, it.num_features = inputs.x.shape
-        it.tiles_per_group = self.blocks.tiles_per_group
+        it.tiles_per_group, it.atoms_per_part = self.blocks.tiles_per_group, self.blocks.atoms_per_part
         it.dropout_threshold = int(inputs.dropout_rate * 2**32)
         it.dropout_scale = 1.0 / (1.0 - inputs.dropout_rate)
         it.eps, it.momentum = inputs.eps, inputs.momentum
@@ -185,7 +186,7 @@ class _Pass:
 
     def counters(self, launch: int) -> int:
         """Those of one launch's groups."""
-        return self.scratch["counters"] + 4 * launch * self.blocks.num_groups
+        return self.scratch["counters"] + 4 * launch * (self.blocks.num_groups + 1)
 
     def prepare(self) -> None:
         """Bonds and padded features (forward), the products' operands, counters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from molgcn.ops.launch import Gpu
 
 MAX_HIDDEN = 512  # of the product in the kernel; wider ones are torch's
 MAX_TABLE = 256  # layers that one launch has the addresses of
-_MAX_GROUPS = 128  # whose sums over all atoms a kernel reads
+_MAX_PARTS = 16  # of sums over all atoms that a kernel reads
 _ATOMS = 32  # that a weight gradient takes at a time
 _GRADIENT_BYTES = 2**29  # of G kept until the weight gradients of their layers are formed together
 
@@ -67,8 +68,8 @@ class Blocks:
 
     @property
     def tiles_per_group(self) -> int:
-        """Sums over all atoms are formed of groups of tiles, which every block of the next kernel reads."""
-        return -(-self.num_tiles // _MAX_GROUPS)
+        """Sums over all atoms are formed of tiles, then of groups of tiles: about as many groups as tiles in each."""
+        return math.isqrt(self.num_tiles - 1) + 1
 
     @property
     def num_groups(self) -> int:
@@ -76,12 +77,17 @@ class Blocks:
         return -(-self.num_tiles // self.tiles_per_group)
 
     @property
+    def atoms_per_part(self) -> int:
+        """Atoms of the sums that every block of the next kernel reads: a group's, or where groups are many all atoms'."""
+        return self.rows * self.tiles_per_group * (1 if self.num_groups <= _MAX_PARTS else self.num_groups)
+
+    @property
     def shared_bytes(self) -> int:
         """Of a block: `struct Shared` in cuda/gcn_layer_tile.cuh."""
         depth = max(self.width, 64)
         stride = depth + 16 if depth % 32 == 0 else depth
         shares = max(1, self.threads // self.width)
-        return 4 * self.rows * stride + 48 * self.rows + 4 * (6 + 3 * shares) * self.width + 16
+        return 2 * 4 * self.rows * stride + 48 * self.rows + 4 * (6 + 3 * shares) * self.width + 16
 
     @property
     def defines(self) -> dict[str, int]:
