@@ -30,7 +30,7 @@ constexpr bool statistics = NORM == NORM_STATISTICS;
 constexpr int lanes = quads <= 4 ? 4 : quads <= 8 ? 8 : quads <= 16 ? 16 : 32;  // that finish a row
 constexpr int turns = (quads + lanes - 1) / lanes;                              // float4 of a row in each of them
 constexpr int teams = threads / lanes;
-constexpr int shares = threads < width ? 1 : threads / width;  // threads that share a column's sums
+constexpr int shares = threads < quads ? 1 : threads / quads;                   // threads that share a quad's sums
 
 struct Activation {  // norm, relu and dropout of one layer
     const float *weight, *bias;     // of the norm
@@ -106,20 +106,8 @@ struct Distances {
     }
 };
 
-// Adds every `step`-th part of `count` atoms in parts of `each`; part i's mean lies at i * 2 * width, its squares `width` behind.
-__device__ __forceinline__ void add_parts(Distances& all, const float* begin, int count, int each, int first, int step) {
-    const int number = (count + each - 1) / each;
-#pragma unroll 16
-    for (int i = first; i < number; i += step)
-        all.add(load_past_l1(begin + i * 2 * width), load_past_l1(begin + (i * 2 + 1) * width), static_cast<float>(min(each, count - i * each)));
-}
-
-__device__ __forceinline__ float total(const float* begin, int number, int distance, int first = 0, int step = 1) {
-    float sum = 0.0f;
-#pragma unroll 16
-    for (int i = first; i < number; i += step) sum += load_past_l1(begin + i * distance);
-    return sum;
-}
+__device__ __forceinline__ int parts_of(int count, int each) { return (count + each - 1) / each; }
+__device__ __forceinline__ int part_size(int count, int each, int i) { return min(each, count - i * each); }
 
 // Whether this block is the last of `size` to arrive; the order of the sums then decides, not that of the blocks.
 __device__ __forceinline__ bool last_to_arrive(uint32* arrivals, int size, int* flag) {
@@ -132,15 +120,18 @@ __device__ __forceinline__ bool last_to_arrive(uint32* arrivals, int size, int* 
     return last;
 }
 
-// Tiles' sums to sums of groups of tiles, and where those are many, to one: combine(from, to, first atom, atoms of each part, parts).
+// Where the next kernel does not read the tiles' sums themselves: sums of groups of tiles, and of the groups, by those blocks that arrive
+// last. combine(from, to, atoms, atoms of each part).
 template <class Combine>
 __device__ __forceinline__ void add_up(const Parameters& p, int num_nodes, int size, int* flag, Combine combine) {
-    const int num_tiles = (num_nodes + rows - 1) / rows, group = blockIdx.x / p.tiles_per_group, begin = group * p.tiles_per_group;
-    const int tiles = min(p.tiles_per_group, num_tiles - begin), groups = (num_tiles + p.tiles_per_group - 1) / p.tiles_per_group;
-    const bool two_levels = p.atoms_per_part > p.tiles_per_group * rows;
-    if (!last_to_arrive(p.arrivals + group, tiles, flag)) return;
-    float* to = two_levels ? p.group_sums : p.out.sums;
-    combine(p.partial + size_t(begin) * size, to + size_t(group) * size, begin * rows, rows, tiles);
-    if (!two_levels || !last_to_arrive(p.arrivals + groups, groups, flag)) return;
-    combine(p.group_sums, p.out.sums, 0, p.tiles_per_group * rows, groups);
+    if (p.tiles_per_group == 1) return;
+    const int num_tiles = parts_of(num_nodes, rows), group = blockIdx.x / p.tiles_per_group, begin = group * p.tiles_per_group;
+    const int each = p.tiles_per_group * rows, groups = parts_of(num_nodes, each);
+    if (!last_to_arrive(p.arrivals + group, min(p.tiles_per_group, num_tiles - begin), flag)) return;
+    combine(p.partial + size_t(begin) * size, p.group_sums + size_t(group) * size, part_size(num_nodes, each, group), rows);
+    if (!last_to_arrive(p.arrivals + groups, groups, flag)) return;
+    combine(p.group_sums, p.out.sums, num_nodes, each);
+}
+__device__ __forceinline__ float* tile_sums(const Parameters& p, int size) {
+    return (p.tiles_per_group == 1 ? p.out.sums : p.partial) + size_t(blockIdx.x) * size;
 }

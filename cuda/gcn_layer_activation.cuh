@@ -9,18 +9,29 @@ struct Columns {  // of four columns whose norm has statistics
 // Statistics of the layer before, from the parts' sums, as 0: mean, 1: weight / deviation, 2: bias in shared memory. Block 0 keeps them and
 // moves the running ones, as torch: biased variance to normalise, unbiased to run.
 __device__ __forceinline__ void find_statistics(const Parameters& p, const Activation& it, const Shared& shared, int num_nodes) {
-    for (int item = threadIdx.x; item < shares * width; item += threads) {
-        const int column = item % width, share = item / width;
-        Distances all = {num_nodes > 0 ? load_past_l1(it.sums + column) : 0.0f};
-        add_parts(all, it.sums + column, num_nodes, p.atoms_per_part, share, shares);
-        shared.work[item] = all.sum, shared.work[shares * width + item] = all.squares;
-        if (share == 0) shared.columns[column] = all.origin;
+    const int parts = parts_of(num_nodes, p.atoms_per_part);
+    for (int item = threadIdx.x; item < shares * quads; item += threads) {
+        const int quad = item % quads, share = item / quads;
+        const float* begin = it.sums + 4 * quad;
+        const float4 origin = num_nodes > 0 ? load4_past_l1(begin) : nothing();
+        Distances all[4] = {{origin.x}, {origin.y}, {origin.z}, {origin.w}};
+#pragma unroll 6
+        for (int i = share; i < parts; i += shares) {
+            const float4 mean = load4_past_l1(begin + i * 2 * width), squares = load4_past_l1(begin + (i * 2 + 1) * width);
+            const float atoms = static_cast<float>(part_size(num_nodes, p.atoms_per_part, i));
+#pragma unroll
+            for (int e = 0; e < 4; e++) all[e].add(at(mean, e), at(squares, e), atoms);
+        }
+        four(shared.tile + share * width + 4 * quad) = make_float4(all[0].sum, all[1].sum, all[2].sum, all[3].sum);
+        four(shared.tile + (shares + share) * width + 4 * quad) = make_float4(all[0].squares, all[1].squares, all[2].squares, all[3].squares);
+        if (share == 0) four(shared.columns + 4 * quad) = origin;
     }
     __syncthreads();
     for (int column = threadIdx.x; column < width; column += threads) {
         Distances all = {shared.columns[column]};
+#pragma unroll
         for (int share = 0; share < shares; share++)
-            all.sum += shared.work[share * width + column], all.squares += shared.work[(shares + share) * width + column];
+            all.sum += shared.tile[share * width + column], all.squares += shared.tile[(shares + share) * width + column];
         const Moments moments = all.moments(num_nodes);
         const float variance = moments.squares / static_cast<float>(num_nodes > 0 ? num_nodes : 1), deviation = 1.0f / sqrtf(variance + p.eps);
         shared.columns[column] = moments.mean;

@@ -29,18 +29,25 @@ __device__ __forceinline__ void read_sums(const Parameters& p, const Shared& sha
     const Activation& it = p.in;
     const bool waits = statistics && it.on;
     if (!waits && blockIdx.x != 0) return;
-    const int parts = (num_nodes + p.atoms_per_part - 1) / p.atoms_per_part;
-    for (int item = threadIdx.x; item < shares * width; item += threads)
+    const int parts = parts_of(num_nodes, p.atoms_per_part);
+    for (int item = threadIdx.x; item < shares * quads; item += threads) {
+        const int quad = item % quads, share = item / quads;
+        float4 sum[kinds];
 #pragma unroll
-        for (int kind = 0; kind < kinds; kind++)
-            shared.work[kind * shares * width + item] =
-                total(it.sums + kind * width + item % width, parts, kinds * width, item / width, shares);
+        for (int kind = 0; kind < kinds; kind++) sum[kind] = nothing();
+#pragma unroll 6
+        for (int i = share; i < parts; i += shares)
+#pragma unroll
+            for (int kind = 0; kind < kinds; kind++) add(sum[kind], load4_past_l1(it.sums + (i * kinds + kind) * width + 4 * quad));
+#pragma unroll
+        for (int kind = 0; kind < kinds; kind++) four(shared.tile + (kind * shares + share) * width + 4 * quad) = sum[kind];
+    }
     __syncthreads();
     for (int column = threadIdx.x; column < width; column += threads) {
         float sum[kinds] = {};
 #pragma unroll
         for (int kind = 0; kind < kinds; kind++)
-            for (int share = 0; share < shares; share++) sum[kind] += shared.work[(kind * shares + share) * width + column];
+            for (int share = 0; share < shares; share++) sum[kind] += shared.tile[(kind * shares + share) * width + column];
         if (waits) {
             shared.columns[4 * width + column] = sum[0] / static_cast<float>(num_nodes);
             shared.columns[5 * width + column] = sum[kinds > 1] / static_cast<float>(num_nodes);
@@ -107,10 +114,34 @@ __device__ __forceinline__ float4 unpool(const Parameters& p, int node, int quad
 
 using Sums = float4[kinds][turns];
 
+// What finish needs of a row: the norm's input and the residual's gradient. Loads are under way during the product.
+struct Row {
+    float4 raw[turns], residual[turns];
+
+    __device__ __forceinline__ void load(const Parameters& p, int node, bool there, int lane) {
+#pragma unroll
+        for (int i = 0; i < turns; i++) {
+            const int quad = lane + lanes * i;
+            const bool inside = there && quad < quads;
+            raw[i] = NORM != NORM_NONE && p.out.on && inside ? load4(p.out.raw + at_row(node) + 4 * quad) : nothing();
+            residual[i] = p.residual != nullptr && inside ? load4(p.residual + at_row(node) + 4 * quad) : nothing();
+        }
+    }
+};
+constexpr int passes = (rows + teams - 1) / teams;                    // rows of a team
+constexpr int early = passes * turns <= 8 ? passes : 8 / turns;  // whose loads begin before the product
+
+__device__ __forceinline__ void load_rows(Row (&given)[early], const Parameters& p, int first, int count) {
+#pragma unroll
+    for (int i = 0; i < early; i++) {
+        const int row = threadIdx.x / lanes + i * teams;
+        given[i].load(p, first + row, row < count, threadIdx.x % lanes);
+    }
+}
+
 // Through dropout, relu and norm of `out`; adds to the column sums
-__device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Parameters& p, int node, bool there, int lane, const Shared& shared) {
+__device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Parameters& p, int node, bool there, int lane, const Shared& shared, float4 (&x)[turns]) {
     const Activation& it = p.out;
-    float4 x[turns] = {};
     float deviation = 1.0f, mean = 0.0f, level = 0.0f, slope = 0.0f;
     if (NORM == NORM_LAYER && there) deviation = __ldg(it.moments + 2 * node), mean = __ldg(it.moments + 2 * node + 1);
 #pragma unroll
@@ -119,7 +150,7 @@ __device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Pa
         if (quad >= quads || !there) break;
         const uint32 mask = !statistics || DROPOUT ? __ldg(it.masks + size_t(node) * quads + quad) : 15u;
         float4 factor;
-        if (NORM != NORM_NONE) x[i] = load4(it.raw + at_row(node) + 4 * quad), factor = shared.column4(1, quad);
+        if (NORM != NORM_NONE) factor = shared.column4(1, quad);
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int column = 4 * quad + e;
@@ -152,51 +183,63 @@ __device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Pa
     }
 }
 
-__device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count, int num_nodes) {
-    const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
-    const bool waits = statistics && p.out.on;
-    Sums sums = {};
-#pragma unroll 2
-    for (int begin = 0; begin < count; begin += teams) {
-        const int row = begin + team, node = first + row;
-        const bool there = row < count;  // all lanes of a warp go on together
-        float4 d[turns];
+__device__ __forceinline__ void finish_row(const Parameters& p, const Shared& shared, int first, int count, int row, Row& given, Sums& sums) {
+    const int lane = threadIdx.x % lanes, node = first + row;
+    const bool there = row < count;  // all lanes of a warp go on together
+    float4 d[turns];
 #pragma unroll
-        for (int i = 0; i < turns; i++) {
-            const int quad = lane + lanes * i;
-            d[i] = nothing();
-            if (quad >= quads || !there) break;
-            d[i] = p.grad_pooled != nullptr ? unpool(p, node, quad) : four(shared.own_rows + row * stride + 4 * quad);
-            if (p.residual != nullptr) add(d[i], load4(p.residual + at_row(node) + 4 * quad));
-            if (p.output != nullptr) four(p.output + at_row(node) + 4 * quad) = d[i];
-        }
-        if (p.out.on) through(d, sums, p, node, there, lane, shared);
-#pragma unroll
-        for (int i = 0; i < turns; i++) {
-            const int quad = lane + lanes * i;
-            if (quad >= quads || !there) break;
-            if (p.next_gradient != nullptr) four(p.next_gradient + at_row(node) + 4 * quad) = d[i];
-            if (!waits) add(sums[0][i], d[i]);
-        }
+    for (int i = 0; i < turns; i++) {
+        const int quad = lane + lanes * i;
+        d[i] = nothing();
+        if (quad >= quads || !there) break;
+        d[i] = p.grad_pooled != nullptr ? unpool(p, node, quad) : four(shared.own_rows + row * stride + 4 * quad);
+        add(d[i], given.residual[i]);
+        if (p.output != nullptr) four(p.output + at_row(node) + 4 * quad) = d[i];
     }
+    if (p.out.on) through(d, sums, p, node, there, lane, shared, given.raw);
 #pragma unroll
-    for (int kind = 0; kind < kinds; kind++) {
-        __syncthreads();
+    for (int i = 0; i < turns; i++) {
+        const int quad = lane + lanes * i;
+        if (quad >= quads || !there) break;
+        if (p.next_gradient != nullptr) four(p.next_gradient + at_row(node) + 4 * quad) = d[i];
+        if (!(statistics && p.out.on)) add(sums[0][i], d[i]);
+    }
+}
+
+__device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count, int num_nodes, Row (&given)[early]) {
+    const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
+    Sums sums = {};
+#pragma unroll
+    for (int i = 0; i < early; i++) finish_row(p, shared, first, count, team + i * teams, given[i], sums);
+#pragma unroll 1
+    for (int begin = early * teams; begin < count; begin += teams) {
+        Row more;
+        more.load(p, first + begin + team, begin + team < count, lane);
+        finish_row(p, shared, first, count, begin + team, more, sums);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int kind = 0; kind < kinds; kind++)
 #pragma unroll
         for (int i = 0; i < turns; i++) {
             const int quad = lane + lanes * i;
-            if (quad < quads) four(shared.tile + team * width + 4 * quad) = sums[kind][i];
+            if (quad < quads) four(shared.tile + (kind * teams + team) * width + 4 * quad) = sums[kind][i];
         }
-        __syncthreads();
-        for (int column = threadIdx.x; column < width; column += threads) {
+    __syncthreads();
+    float* to = tile_sums(p, kinds * width);
+    for (int item = threadIdx.x; item < kinds * width; item += threads) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < teams; i++) sum += shared.tile[(item / width * teams + i) * width + item % width];
+        to[item] = sum;
+    }
+    add_up(p, num_nodes, kinds * width, shared.flag, [&](const float* from, float* to, int atoms, int each) {
+        for (int column = threadIdx.x; column < kinds * width; column += threads) {
             float sum = 0.0f;
 #pragma unroll 8
-            for (int i = 0; i < teams; i++) sum += shared.tile[i * width + column];
-            p.partial[(size_t(blockIdx.x) * kinds + kind) * width + column] = sum;
+            for (int i = 0; i < parts_of(atoms, each); i++) sum += load_past_l1(from + i * kinds * width + column);
+            to[column] = sum;
         }
-    }
-    add_up(p, num_nodes, kinds * width, shared.flag, [&](const float* from, float* to, int, int, int parts) {
-        for (int column = threadIdx.x; column < kinds * width; column += threads) to[column] = total(from + column, parts, kinds * width);
     });
 }
 
@@ -237,6 +280,7 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_backward(const _
         if (statistics && p.in.on) read_columns(p.in, p, shared.columns);
     }
     wait_for_previous();
+    Row given[early];
     if (!is_start) {
         read_sums(p, shared, num_nodes);
         if (count <= 0) return;
@@ -248,12 +292,14 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_backward(const _
             return;
         }
         __syncthreads();
+        load_rows(given, p, first, count);
         product.zero();
         product.multiply(shared.tile);
         product.each(0, [&](int row, int column, const float4& x) { four(shared.own_rows + row * stride + column) = x; });
     }
     if (count <= 0) return;
+    if (is_start) load_rows(given, p, first, count);
     if (NORM != NORM_NONE && p.out.on) read_columns(p.out, p, shared.columns);
     __syncthreads();
-    finish(p, shared, first, count, num_nodes);
+    finish(p, shared, first, count, num_nodes, given);
 }

@@ -57,26 +57,35 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
 
 // Mean and squared distances of the product's columns, for all atoms together
 __device__ __forceinline__ void add_statistics(const Parameters& p, const Shared& shared, int count, int num_nodes) {
-    for (int item = threadIdx.x; item < shares * width; item += threads) {
-        const int column = item % width;
-        Distances all = {shared.own_rows[column]};
-#pragma unroll 8
-        for (int row = item / width; row < count; row += shares) all.add(shared.own_rows[row * stride + column]);
-        shared.work[item] = all.sum, shared.work[shares * width + item] = all.squares;
+    for (int item = threadIdx.x; item < shares * quads; item += threads) {
+        const int quad = item % quads, share = item / quads;
+        const float* begin = shared.own_rows + 4 * quad;
+        Distances all[4] = {{begin[0]}, {begin[1]}, {begin[2]}, {begin[3]}};
+#pragma unroll 4
+        for (int row = share; row < count; row += shares) {
+            const float4 x = *reinterpret_cast<const float4*>(begin + row * stride);
+#pragma unroll
+            for (int e = 0; e < 4; e++) all[e].add(at(x, e));
+        }
+        four(shared.tile + share * width + 4 * quad) = make_float4(all[0].sum, all[1].sum, all[2].sum, all[3].sum);
+        four(shared.tile + (shares + share) * width + 4 * quad) = make_float4(all[0].squares, all[1].squares, all[2].squares, all[3].squares);
     }
     __syncthreads();
     const auto keep = [](const Moments& moments, float* to, int column) { to[column] = moments.mean, to[width + column] = moments.squares; };
     for (int column = threadIdx.x; column < width; column += threads) {
         Distances all = {shared.own_rows[column]};
+#pragma unroll
         for (int share = 0; share < shares; share++)
-            all.sum += shared.work[share * width + column], all.squares += shared.work[(shares + share) * width + column];
-        keep(all.moments(count), p.partial + size_t(blockIdx.x) * 2 * width, column);
+            all.sum += shared.tile[share * width + column], all.squares += shared.tile[(shares + share) * width + column];
+        keep(all.moments(count), tile_sums(p, 2 * width), column);
     }
-    add_up(p, num_nodes, 2 * width, shared.flag, [&](const float* from, float* to, int first, int each, int parts) {
-        const int atoms = min(num_nodes - first, parts * each);
+    add_up(p, num_nodes, 2 * width, shared.flag, [&](const float* from, float* to, int atoms, int each) {
         for (int column = threadIdx.x; column < width; column += threads) {
             Distances all = {load_past_l1(from + column)};
-            add_parts(all, from + column, atoms, each, 0, 1);
+#pragma unroll 8
+            for (int i = 0; i < parts_of(atoms, each); i++)
+                all.add(load_past_l1(from + i * 2 * width + column), load_past_l1(from + (i * 2 + 1) * width + column),
+                        static_cast<float>(part_size(atoms, each, i)));
             keep(all.moments(atoms), to, column);
         }
     });

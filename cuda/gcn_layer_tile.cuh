@@ -3,13 +3,12 @@
 #include "gcn_layer.cuh"
 
 struct Shared {
-    float* tile;      // [rows, stride]: Â times the input
+    float* tile;      // [rows, stride]: Â times the input; before and after, sums on their way
     float* own_rows;  // [rows, stride]: the atoms' own input; then the product
     int4* sources;    // [rows]
     float4* factors;  // [rows]
     float4* own;      // [rows]: the atom's own factor; then, as integers, its bonds beyond the fourth: first, end
     float* columns;   // [6, width]: numbers of each column
-    float* work;      // [3, shares, width]: sums on their way
     int* flag;
 
     __device__ explicit Shared(unsigned char* memory) {
@@ -19,8 +18,7 @@ struct Shared {
         factors = reinterpret_cast<float4*>(sources + rows);
         own = factors + rows;
         columns = reinterpret_cast<float*>(own + rows);
-        work = columns + 6 * width;
-        flag = reinterpret_cast<int*>(work + 3 * shares * width);
+        flag = reinterpret_cast<int*>(columns + 6 * width);
     }
     __device__ __forceinline__ float4 column4(int which, int quad) const { return four(columns + which * width + 4 * quad); }
 };
@@ -42,37 +40,43 @@ __device__ __forceinline__ void read_bonds(const Parameters& p, const Shared& sh
 template <class Read, class Own, class Done>
 __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
                                        Read make_read, Own own, Done done) {
-    constexpr int together = 4;  // whose loads are under way at the same time
-    const float inverse = 1.0f / static_cast<float>(count_quads);
-    const int items = rows * count_quads;
-    const auto row_of = [&](int item) { return static_cast<int>((static_cast<float>(item) + 0.5f) * inverse); };
-    for (int begin = threadIdx.x; begin < items; begin += together * threads) {
-        float4 x[together];
+    constexpr int side = turns > 1 ? 2 : 1, needed = (rows + teams - 1) / teams, deep = needed < 4 ? needed : 4;  // loads under way together
+    const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
+    for (int begin = lane; begin < count_quads; begin += side * lanes)
+        for (int top = team; top < rows; top += deep * teams) {
+            float4 x[side][deep];
 #pragma unroll
-        for (int i = 0; i < together; i++) {
-            const int item = begin + i * threads, row = row_of(item), quad = item - row * count_quads;
-            x[i] = item < items && row < count ? make_read(first_quad + quad)(first + row) : nothing();
-        }
+            for (int j = 0; j < side; j++) {
+                const int quad = begin + j * lanes;
+                const auto read = make_read(first_quad + (quad < count_quads ? quad : 0));
 #pragma unroll
-        for (int i = 0; i < together; i++) {
-            const int item = begin + i * threads, row = row_of(item), quad = item - row * count_quads;
-            if (item >= items) break;
-            four(shared.own_rows + row * stride + 4 * quad) = x[i];
-            if (row < count) own(first + row, first_quad + quad, x[i]);
+                for (int i = 0; i < deep; i++) {
+                    const int row = top + i * teams;
+                    x[j][i] = quad < count_quads && row < count ? read(first + row) : nothing();
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < side; j++)
+#pragma unroll
+                for (int i = 0; i < deep; i++) {
+                    const int row = top + i * teams, quad = begin + j * lanes;
+                    if (row >= rows || quad >= count_quads) continue;
+                    four(shared.own_rows + row * stride + 4 * quad) = x[j][i];
+                    if (row < count) own(first + row, first_quad + quad, x[j][i]);
+                }
         }
-    }
     __syncthreads();
-    for (int item = threadIdx.x; item < items; item += threads) {
-        const int row = row_of(item), quad = item - row * count_quads;
-        float4 sum = nothing();
-        if (row < count) {
-            const auto read = make_read(first_quad + quad);
+    for (int row = team; row < rows; row += teams) {
+        const bool there = row < count;
+        const float4 factor = there ? shared.factors[row] : nothing(), self = there ? shared.own[row] : nothing();
+        const int4 source = there ? shared.sources[row] : make_int4(0, 0, 0, 0);
+        for (int quad = lane; quad < count_quads; quad += lanes) {
             const auto value = [&](int node) {
                 const int other = node - first;
-                return other >= 0 && other < count ? four(shared.own_rows + other * stride + 4 * quad) : read(node);
+                if (other >= 0 && other < count) return four(shared.own_rows + other * stride + 4 * quad);
+                return make_read(first_quad + quad)(node);
             };
-            const int4 source = shared.sources[row];
-            const float4 factor = shared.factors[row], self = shared.own[row];
+            float4 sum = nothing();
             if (SELF_LOOPS) add(sum, self.x, four(shared.own_rows + row * stride + 4 * quad));
             if (factor.x != 0.0f) add(sum, factor.x, value(source.x));
             if (factor.y != 0.0f) add(sum, factor.y, value(source.y));
@@ -84,9 +88,9 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
                 const int neighbour = __ldg(p.col + bond);
                 if (!(SELF_LOOPS && neighbour == first + row)) add(sum, self.y * p.scale[neighbour], value(neighbour));
             }
-            done(first + row, first_quad + quad, sum);
+            if (there) done(first + row, first_quad + quad, sum);
+            four(shared.tile + row * stride + 4 * quad) = sum;
         }
-        four(shared.tile + row * stride + 4 * quad) = sum;
     }
 }
 

@@ -95,15 +95,15 @@ class _Pass:
         self.saved = {name: saved.data_ptr() + offset for name, offset in layout.offsets.items()}
         kinds = 2 if self.statistics or not backward else 1 if inputs.norm is None else 3
         row = 4 * kinds * self.width
-        self.group_bytes = row * self.blocks.num_groups
+        self.sums_bytes = row * self.blocks.num_parts
         fragments = self.fragment(inputs.num_layers)
         launches, counters = inputs.num_layers + 1, scratch.pop("counters", 0)
         layout = Layout(
             {
                 "fragments": fragments,
                 "partial": row * self.blocks.num_tiles,
-                "groups": self.group_bytes,
-                "sums": 2 * self.group_bytes,
+                "groups": row * self.blocks.num_groups,
+                "sums": 2 * self.sums_bytes,
                 **scratch,
                 "counters": 4 * (launches * (self.blocks.num_groups + 1) + counters),
             }
@@ -134,7 +134,7 @@ class _Pass:
     def activation(self, layer: int) -> _Activation:
         """What follows a layer's product."""
         inputs, it = self.inputs, _Activation(layer=layer, on=int(self.activated(layer)))
-        it.sums = self.scratch["sums"] + layer % 2 * self.group_bytes
+        it.sums = self.scratch["sums"] + layer % 2 * self.sums_bytes
         if not it.on:
             return it
         keep = inputs.save_for_backward or self.statistics

@@ -11,7 +11,7 @@ from molgcn.ops.launch import Gpu
 
 MAX_HIDDEN = 512  # of the product in the kernel; wider ones are torch's
 MAX_TABLE = 256  # layers that one launch has the addresses of
-_MAX_PARTS = 16  # of sums over all atoms that a kernel reads
+_MAX_PARTS = 128  # of sums over all atoms that a kernel reads
 _ATOMS = 32  # that a weight gradient takes at a time
 _GRADIENT_BYTES = 2**29  # of G kept until the weight gradients of their layers are formed together
 
@@ -67,9 +67,19 @@ class Blocks:
         return 32 * self.warp_rows * self.warp_columns
 
     @property
+    def num_parts(self) -> int:
+        """Sums over some atoms each that every block of the next kernel reads: the tiles', or where those are many one of all atoms."""
+        return self.num_tiles if self.num_tiles <= _MAX_PARTS else 1
+
+    @property
+    def atoms_per_part(self) -> int:
+        """Atoms of each."""
+        return self.rows * self.num_tiles // self.num_parts
+
+    @property
     def tiles_per_group(self) -> int:
-        """Sums over all atoms are formed of tiles, then of groups of tiles: about as many groups as tiles in each."""
-        return math.isqrt(self.num_tiles - 1) + 1
+        """Where tiles are many their sums are formed in groups, about as many as tiles in each."""
+        return 1 if self.num_parts == self.num_tiles else math.isqrt(self.num_tiles - 1) + 1
 
     @property
     def num_groups(self) -> int:
@@ -77,17 +87,11 @@ class Blocks:
         return -(-self.num_tiles // self.tiles_per_group)
 
     @property
-    def atoms_per_part(self) -> int:
-        """Atoms of the sums that every block of the next kernel reads: a group's, or where groups are many all atoms'."""
-        return self.rows * self.tiles_per_group * (1 if self.num_groups <= _MAX_PARTS else self.num_groups)
-
-    @property
     def shared_bytes(self) -> int:
         """Of a block: `struct Shared` in cuda/gcn_layer_tile.cuh."""
         depth = max(self.width, 64)
         stride = depth + 16 if depth % 32 == 0 else depth
-        shares = max(1, self.threads // self.width)
-        return 2 * 4 * self.rows * stride + 48 * self.rows + 4 * (6 + 3 * shares) * self.width + 16
+        return 2 * 4 * self.rows * stride + 48 * self.rows + 4 * 6 * self.width + 16
 
     @property
     def defines(self) -> dict[str, int]:
