@@ -85,7 +85,7 @@ class _Pass:
         self.inputs = inputs
         self.backward = backward
         self.gpu = gpu(inputs.x.device)
-        self.blocks: Blocks = blocks(inputs)
+        self.blocks: Blocks = blocks(inputs, self.gpu)
         self.width = self.blocks.width
         self.in_width = padded_width(inputs.x.shape[1])
         self.plane = 4 * inputs.x.shape[0] * self.width

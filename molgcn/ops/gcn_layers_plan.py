@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from molgcn.ops.gcn_stack import StackInputs
+from molgcn.ops.gcn_stack_plan import shared_limit
 from molgcn.ops.launch import Gpu
 
 MAX_HIDDEN = 512  # of the product in the kernel; wider ones are torch's
@@ -104,7 +105,7 @@ class Blocks:
         }
 
 
-def blocks(inputs: StackInputs) -> Blocks:
+def blocks(inputs: StackInputs, gpu: Gpu) -> Blocks:
     """The division for a batch: small blocks, so that small batches too reach all multiprocessors."""
     width = padded_width(inputs.hidden_channels)
     chunks = width // 16
@@ -114,9 +115,13 @@ def blocks(inputs: StackInputs) -> Blocks:
         warp_rows, row_tiles, column_tiles = 2, 2, 2
     else:
         warp_rows, row_tiles, column_tiles = 1, 2, 1 if chunks <= 16 else 2
-    rows = 16 * row_tiles * warp_rows
-    num_tiles = max(1, -(-inputs.x.shape[0] // rows))
-    return Blocks(warp_rows, -(-chunks // column_tiles), row_tiles, column_tiles, num_tiles, width)
+    while True:
+        rows = 16 * row_tiles * warp_rows
+        num_tiles = max(1, -(-inputs.x.shape[0] // rows))
+        plan = Blocks(warp_rows, -(-chunks // column_tiles), row_tiles, column_tiles, num_tiles, width)
+        if row_tiles == 1 or plan.shared_bytes <= shared_limit(gpu):
+            return plan
+        row_tiles -= 1
 
 
 @dataclass(frozen=True)

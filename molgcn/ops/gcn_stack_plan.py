@@ -125,7 +125,7 @@ def forward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     """For the forward of a batch with `tile_ptr`: all weights lie in shared memory if they leave enough of it."""
     width = width_of(inputs.hidden_channels)
     weights = _number_bytes(inputs) * width * width * inputs.num_layers
-    shared = weights <= _limit(gpu) * 6 // 10
+    shared = weights <= shared_limit(gpu) * 6 // 10
     return replace(_plan(inputs, gpu, _warps(inputs, gpu), weights if shared else 0, 1), shared=shared)
 
 
@@ -137,7 +137,7 @@ def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     weights = (first + (layers - 1) * width) * width
     size = weights + layers * warps * kinds * 4 * width
     turns = 4 * (max(first // 16, warps) + (layers - 1) * max(width // 16, warps))
-    shared = 4 * size <= _limit(gpu) * 6 // 10
+    shared = 4 * size <= shared_limit(gpu) * 6 // 10
     plan = _plan(inputs, gpu, warps, turns + (4 * size if shared else 0), 2 if inputs.precision == "bf16" else 1)
     return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width, shared=shared)
 
@@ -149,7 +149,7 @@ def _plan(inputs: StackInputs, gpu: Gpu, warps: int, reserved: int, buffers: int
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
     max_threads = 384 if width_of(inputs.hidden_channels) <= 128 else 256
     buffer = (buffers * places + 1) * row_bytes
-    most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (_limit(gpu) - reserved) // buffer))
+    most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))
     groups = -(-tiles // -(-tiles // most))
@@ -172,7 +172,8 @@ def _warps(inputs: StackInputs, gpu: Gpu) -> int:
     return min(max(1, least, 4 if tiles <= 3 else 2 if tiles <= 6 else 1), places // 16, 8 if places > PLACES else 4)
 
 
-def _limit(gpu: Gpu) -> int:
+def shared_limit(gpu: Gpu) -> int:
+    """Bytes of shared memory that a block may have, or fewer within :func:`limit_shared_memory`."""
     return gpu.shared_limit if _shared_limit is None else min(gpu.shared_limit, _shared_limit)
 
 

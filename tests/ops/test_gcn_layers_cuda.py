@@ -103,7 +103,7 @@ def test_statistics_far_from_zero(emulate):
 def test_plans(hidden):
     """Blocks cover all columns and atoms, and fit the smallest shared memory."""
     inputs = random_inputs(random_batch([20] * 200, 300), hidden, 28)
-    plan = blocks(inputs)
+    plan = blocks(inputs, Gpu(132, RTX))
     assert plan.shared_bytes <= RTX
     assert plan.threads <= 512
     assert 16 * plan.warp_columns * plan.column_tiles >= hidden
