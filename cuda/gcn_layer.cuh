@@ -4,7 +4,7 @@
 // padded batch has beyond its last atom (ptr[num_graphs], read on the device) is neither read nor counted.
 //
 // Macros: HIDDEN (H), PRECISION, NORM, DROPOUT, SELF_LOOPS, POOL, and of the product WARP_ROWS, WARP_COLUMNS (a block's warps), ROW_TILES,
-// COLUMN_TILES (16 x 16 blocks of a warp).
+// COLUMN_TILES (16 x 16 blocks of a warp), MIN_BLOCKS (of a multiprocessor).
 #pragma once
 #include "matrix.cuh"
 #include "philox.cuh"

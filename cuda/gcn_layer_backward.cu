@@ -263,7 +263,7 @@ __device__ __forceinline__ void input_gradient(const Parameters& p, const Shared
     }
 }
 
-extern "C" __global__ void __launch_bounds__(threads) gcn_layer_backward(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_backward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const Shared shared(memory);
     const int num_nodes = num_atoms(p), first = blockIdx.x * rows, count = min(rows, num_nodes - first);

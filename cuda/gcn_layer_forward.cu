@@ -91,7 +91,7 @@ __device__ __forceinline__ void add_statistics(const Parameters& p, const Shared
     });
 }
 
-extern "C" __global__ void __launch_bounds__(threads) gcn_layer_forward(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     const Shared shared(memory);
     const int num_nodes = num_atoms(p), first = blockIdx.x * rows, count = min(rows, num_nodes - first);

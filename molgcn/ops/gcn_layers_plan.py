@@ -48,6 +48,8 @@ class Blocks:
         warp_columns: warps side by side; each has
         column_tiles: times 16 columns.
         num_tiles: blocks of atoms, with the room of padded batches.
+        width: columns of the features in memory.
+        min_blocks: that a multiprocessor has registers for.
     """
 
     warp_rows: int
@@ -56,6 +58,7 @@ class Blocks:
     column_tiles: int
     num_tiles: int
     width: int
+    min_blocks: int = 1
 
     @property
     def rows(self) -> int:
@@ -102,6 +105,7 @@ class Blocks:
             "WARP_COLUMNS": self.warp_columns,
             "ROW_TILES": self.row_tiles,
             "COLUMN_TILES": self.column_tiles,
+            "MIN_BLOCKS": self.min_blocks,
         }
 
 

@@ -6,18 +6,19 @@ Imported for its registrations.
 from __future__ import annotations
 
 import ctypes
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from molgcn.errors import UserError
-from molgcn.ops import gcn_layers_cuda, gcn_layers_plan
+from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan
+from molgcn.ops.aggregate_cuda import ATOMICS
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
 from molgcn.ops.gcn_stack_plan import MAX_HIDDEN, Plan, Saved, backward_plan, forward_plan, next_fit, scratch_bytes, wide_input
 from molgcn.ops.launch import Kernel, gpu, kernel
 
-STRATEGIES = ("auto", "stack", "vertex")
 MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
 _NORMS = (None, "layer", "batch")
 _POINTERS = 10  # of `struct Layer`
@@ -28,12 +29,18 @@ def strategy_of(inputs: StackInputs) -> str:
     if inputs.strategy != "auto":
         return inputs.strategy
     fits = inputs.hidden_channels <= MAX_HIDDEN and inputs.num_layers <= MAX_LAYERS and not inputs.batch_statistics
-    return "stack" if fits else "vertex"
+    return "stack" if fits and inputs.x.dtype == torch.float32 else "vertex"
+
+
+def _by_layers(inputs: StackInputs) -> ModuleType:
+    """What runs a strategy other than `stack`: kernels of whole layers where they can, else kernels that only aggregate."""
+    whole = inputs.hidden_channels <= gcn_layers_plan.MAX_HIDDEN and inputs.x.dtype == torch.float32
+    return gcn_layers_cuda if whole and inputs.strategy not in ATOMICS else gcn_aggregated_cuda
 
 
 def saved_bytes(inputs: StackInputs) -> int:
     """Bytes that forward leaves for backward."""
-    return Saved(inputs).num_bytes if strategy_of(inputs) == "stack" else gcn_layers_cuda.saved_bytes(inputs)
+    return Saved(inputs).num_bytes if strategy_of(inputs) == "stack" else _by_layers(inputs).saved_bytes(inputs)
 
 
 def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -42,7 +49,7 @@ def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     outputs = empty_outputs(inputs)
     pooled, _, _, saved = outputs
     if strategy_of(inputs) != "stack":
-        gcn_layers_cuda.forward(inputs, outputs)
+        _by_layers(inputs).forward(inputs, outputs)
     elif inputs.num_graphs > 0:
         inputs = _with_tiles(inputs)
         plan = forward_plan(inputs, gpu(inputs.x.device))
@@ -64,7 +71,7 @@ def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any)
             tensor.zero_()
         return gradients
     if strategy_of(inputs) != "stack":
-        gcn_layers_cuda.backward(inputs, grad_pooled, saved, gradients)
+        _by_layers(inputs).backward(inputs, grad_pooled, saved, gradients)
         return gradients
     inputs = _with_tiles(inputs)
     plan = backward_plan(inputs, gpu(inputs.x.device))
@@ -81,11 +88,13 @@ def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any)
 
 
 def _supported(inputs: StackInputs) -> StackInputs:
-    if inputs.x.dtype != torch.float32:
-        raise UserError(f"backend=fused on CUDA computes in float32, not {inputs.x.dtype}. Convert model and batch, or use backend=pyg.")
-    if inputs.strategy not in STRATEGIES:
-        raise UserError(f"backend.strategy={inputs.strategy} is not in this version. Use {' or '.join(STRATEGIES)}.")
+    if inputs.x.dtype not in (torch.float32, torch.float64):
+        raise UserError(
+            f"backend=fused on CUDA computes in float32 or float64, not {inputs.x.dtype}. Convert model and batch, or use backend=pyg."
+        )
     if strategy_of(inputs) == "stack":
+        if inputs.x.dtype != torch.float32:
+            raise UserError(f"backend.strategy=stack computes in float32, not {inputs.x.dtype}. Convert model and batch, or use auto.")
         if inputs.hidden_channels > MAX_HIDDEN:
             raise UserError(
                 f"model.hidden_channels={inputs.hidden_channels} is more than backend.strategy=stack holds, {MAX_HIDDEN}. Use auto."
@@ -94,11 +103,6 @@ def _supported(inputs: StackInputs) -> StackInputs:
             raise UserError(f"model.num_layers={inputs.num_layers} is more than backend.strategy=stack has, {MAX_LAYERS}. Use auto.")
         if inputs.batch_statistics:
             raise UserError("backend.strategy=stack cannot train model.norm=batch, which couples all molecules. Use auto or vertex.")
-    elif inputs.hidden_channels > gcn_layers_plan.MAX_HIDDEN:
-        raise UserError(
-            f"model.hidden_channels={inputs.hidden_channels} is more than backend=fused has on CUDA in this version, "
-            f"{gcn_layers_plan.MAX_HIDDEN}. Use fewer, or backend=pyg."
-        )
     return StackInputs(*(_contiguous(value) for value in inputs))
 
 

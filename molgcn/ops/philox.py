@@ -13,7 +13,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _MASK = 0xFFFFFFFF
 
 
-def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor | int, Tensor | int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Ten rounds on four 32-bit words held in int64 tensors."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -36,6 +36,5 @@ def keep_mask(seed: Tensor, layer: int, num_nodes: int, channels: int, dropout: 
     blocks = (channels + 3) // 4
     atom = torch.arange(num_nodes, device=seed.device)[:, None].expand(num_nodes, blocks)
     block = torch.arange(blocks, device=seed.device).expand(num_nodes, blocks)
-    key = int(seed.item())
-    words = philox((atom, block, torch.full_like(atom, layer), torch.zeros_like(atom)), (key & _MASK, (key >> 32) & _MASK))
+    words = philox((atom, block, torch.full_like(atom, layer), torch.zeros_like(atom)), (seed & _MASK, (seed >> 32) & _MASK))
     return torch.stack(words, dim=-1).reshape(num_nodes, 4 * blocks)[:, :channels] >= int(dropout * 2**32)

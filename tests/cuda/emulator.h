@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #define __device__
@@ -62,10 +63,11 @@ struct Fiber {
     Index thread_index, block_index;
     ucontext_t start;
     jmp_buf state;
-    std::vector<char> stack;
+    std::unique_ptr<char[]> stack;  // as it comes: most of it is never touched
     bool started = false, done = false;
 };
 
+constexpr size_t stack_bytes = 256 << 10;
 inline Fiber* current;
 inline Index block_dim, grid_dim;
 inline jmp_buf scheduler;
@@ -114,7 +116,7 @@ void launch(int grid, int threads, int shared_bytes, Kernel kernel) {
         if (i % threads == 0) block.shared.assign(shared_bytes, 0xff), block.warps.resize(threads / 32);
         fibers[i].block = &block;
         fibers[i].thread_index = {i % threads}, fibers[i].block_index = {i / threads};
-        fibers[i].stack.resize(256 << 10);
+        fibers[i].stack.reset(new char[stack_bytes]);
     }
     for (size_t left = fibers.size(); left > 0;) {
         for (Fiber& fiber : fibers) {
@@ -124,8 +126,8 @@ void launch(int grid, int threads, int shared_bytes, Kernel kernel) {
                 if (fiber.started) _longjmp(fiber.state, 1);
                 fiber.started = true;
                 getcontext(&fiber.start);
-                fiber.start.uc_stack.ss_sp = fiber.stack.data();
-                fiber.start.uc_stack.ss_size = fiber.stack.size();
+                fiber.start.uc_stack.ss_sp = fiber.stack.get();
+                fiber.start.uc_stack.ss_size = stack_bytes;
                 fiber.start.uc_link = nullptr;
                 makecontext(&fiber.start, enter, 0);
                 setcontext(&fiber.start);
@@ -242,7 +244,8 @@ inline float4 load4_past_l1(const float* at) { return *reinterpret_cast<const fl
 inline void prefetch(const void*) {}
 inline void __threadfence() {}
 inline void wait_for_previous() {}
-inline uint32 atomicAdd(uint32* at, uint32 x) { const uint32 old = *at; *at += x; return old; }
+template <class T>
+T atomicAdd(T* at, T x) { const T old = *at; *at += x; return old; }
 template <class T>
 T __ldg(const T* at) {
     if (reinterpret_cast<std::uintptr_t>(at) % sizeof(T)) emulator::fail("misaligned load");

@@ -15,7 +15,7 @@ import torch
 from stack_cases import Result, converted, leaves
 from torch import Tensor
 
-from molgcn.ops import StackInputs, gcn_layers_cuda, gcn_stack_cuda
+from molgcn.ops import StackInputs, aggregate_cuda, gcn_layers_cuda, gcn_stack_cuda
 from molgcn.ops.launch import Gpu
 from molgcn.resources import resource
 
@@ -62,23 +62,25 @@ def emulate(monkeypatch):
     """One multiprocessor, so that a block has several tiles."""
     if not has_compiler():
         pytest.skip("no g++")
-    for module in (gcn_stack_cuda, gcn_layers_cuda):
+    for module in (gcn_stack_cuda, gcn_layers_cuda, aggregate_cuda):
         monkeypatch.setattr(module, "kernel", kernel)
         monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, 227 * 1024))
 
 
-def run_emulated(inputs: StackInputs, grad_pooled: Tensor | None = None, saved: Tensor | None = None) -> Result:
+def run_emulated(
+    inputs: StackInputs, grad_pooled: Tensor | None = None, saved: Tensor | None = None, dtype: torch.dtype = torch.float32
+) -> Result:
     """As `stack_cases.run`, past torch's dispatch, which would take the CPU's operator; what kernels do not write is NaN.
 
     `saved`, of `gcn_stack_cuda.saved_bytes`, takes what forward keeps.
     """
     needs_grad_x, names = inputs.x.requires_grad, list(leaves(inputs))
-    inputs = converted(inputs, torch.float32)
+    inputs = converted(inputs, dtype)
     saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8) if saved is None else saved
     saved.fill_(0xFF)
     statistics = inputs.num_norms if inputs.batch_statistics else 0
     shapes = [(inputs.num_graphs, inputs.hidden_channels), *2 * [(statistics, inputs.hidden_channels)]]
-    outputs = [torch.full(shape, torch.nan) for shape in shapes]
+    outputs = [torch.full(shape, torch.nan, dtype=dtype) for shape in shapes]
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(gcn_stack_cuda, "empty_outputs", lambda inputs: (*outputs, saved))
         gcn_stack_cuda.forward(*inputs)
@@ -89,9 +91,9 @@ def run_emulated(inputs: StackInputs, grad_pooled: Tensor | None = None, saved: 
         empty = gcn_stack_cuda.empty_gradients
         poisoned = [
             [tensor.fill_(torch.nan) for tensor in tensors] if isinstance(tensors, list) else tensors.fill_(torch.nan)
-            for tensors in empty(grad_pooled.float(), saved, needs_grad_x, *inputs)
+            for tensors in empty(grad_pooled.to(dtype), saved, needs_grad_x, *inputs)
         ]
         patch.setattr(gcn_stack_cuda, "empty_gradients", lambda *args: tuple(poisoned))
-        grad_x, *gradients = gcn_stack_cuda.backward(grad_pooled.float(), saved, needs_grad_x, *inputs)
+        grad_x, *gradients = gcn_stack_cuda.backward(grad_pooled.to(dtype), saved, needs_grad_x, *inputs)
     by_name = dict(zip(("pooled", "running_means", "running_vars"), outputs, strict=True))
     return Result(by_name, dict(zip(names, [grad_x, *(tensor for tensors in gradients for tensor in tensors)], strict=True)))

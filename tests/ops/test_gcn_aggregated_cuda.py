@@ -1,0 +1,79 @@
+"""Strategies whose aggregation is a kernel of its own, under emulation and with PyTorch on the CPU, against the float64 oracle."""
+
+import pytest
+import torch
+from emulated import run_emulated
+from stack_cases import converted, errors, random_batch, random_inputs, run, worst
+from test_gcn_layers_cuda import OPTIONS
+from test_gcn_stack_cuda import ARCHITECTURES, SIZES
+
+from molgcn.ops import gcn_aggregated_cuda, gcn_stack_cuda, gcn_stack_reference
+from molgcn.ops.nvrtc import compile_source
+
+STRATEGIES = ("vertex", "edge", "neighbor_group")
+
+
+def check(inputs, dtype=torch.float64, bound=1e-11):
+    """The oracle's rounding is below the bound: float64 against float64."""
+    actual, expected = run_emulated(inputs, dtype=dtype), run(gcn_stack_reference, converted(inputs, torch.float64))
+    floor = 1e-6 * max(gradient.norm().item() for gradient in expected.gradients.values())
+    assert worst(actual.outputs, expected.outputs) < bound
+    found = errors(actual.gradients, expected.gradients, floor)
+    assert max(found.values()) < bound, max(found, key=found.get)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_option_in_float64(emulate, options, strategy):
+    check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, strategy=strategy, **options))
+
+
+@pytest.mark.parametrize(("strategy", "hidden"), [("edge", 20), ("neighbor_group", 150), ("auto", 520)])
+def test_float32(emulate, strategy, hidden):
+    check(random_inputs(random_batch(SIZES[:5], 11), hidden, 2, strategy=strategy, norm="batch", training=True), torch.float32, 2e-5)
+
+
+def test_what_is_wide_or_double_takes_this_way():
+    batch = random_batch([5], 3)
+    double, wide = random_inputs(batch, 8, 2), converted(random_inputs(batch, 520, 2), torch.float32)
+    assert gcn_stack_cuda.saved_bytes(double) == gcn_aggregated_cuda.saved_bytes(double)
+    assert gcn_stack_cuda.saved_bytes(wide) == gcn_aggregated_cuda.saved_bytes(wide)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_padded_batches(emulate, strategy):
+    """Room for molecules, atoms and bonds beyond those in use: zero in outputs, no weight in statistics and gradients."""
+    inputs = random_inputs(random_batch(SIZES, 11), 16, 2, norm="batch", training=True, residual=True, strategy=strategy)
+    grad = torch.sin(torch.arange(16.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 16)
+    expected = run(gcn_stack_reference, inputs, grad[: len(SIZES)])
+    padded = inputs._replace(
+        x=torch.cat([inputs.x.detach(), torch.full((7, 11), torch.nan)]).requires_grad_(),
+        ptr=torch.cat([inputs.ptr, inputs.ptr[-1:], inputs.ptr[-1:]]),
+        rowptr=torch.cat([inputs.rowptr, inputs.rowptr[-1:].expand(7)]),
+        col=torch.cat([inputs.col, torch.full((9,), 10**6, dtype=torch.int32)]),
+    )
+    actual = run_emulated(padded, grad, dtype=torch.float64)
+    assert not actual.outputs["pooled"][len(SIZES) :].any()
+    assert not actual.gradients["x"][-7:].any()
+    actual.outputs["pooled"], actual.gradients["x"] = actual.outputs["pooled"][: len(SIZES)], actual.gradients["x"][:-7]
+    assert worst(actual.outputs, expected.outputs) < 1e-11
+    assert worst(actual.gradients, expected.gradients) < 1e-11
+
+
+@pytest.mark.parametrize("strategy", ["edge", "neighbor_group"])
+def test_atomics_are_refused_where_determinism_is_asked_for(emulate, strategy):
+    inputs = random_inputs(random_batch([5], 3), 8, 2, strategy=strategy)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match=r"vertex.*does not have a deterministic implementation"):
+            run_emulated(inputs)
+        run_emulated(inputs._replace(strategy="vertex"), dtype=torch.float64)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", ["prepare", *STRATEGIES])
+def test_compiles_for_every_architecture(name, arch):
+    number = ARCHITECTURES.index(arch)
+    assert compile_source(f"aggregate_{name}.cu", {"DOUBLE": number % 2, "SELF_LOOPS": number // 2 % 2}, arch).startswith(b"\x7fELF")
