@@ -90,7 +90,7 @@ class GCN(nn.Module):
         self.head_layers = head_layers
         self.init = init
         self.strategy = check_strategy(strategy, backend)
-        self._backend = resolve_backend(backend).name
+        self._backend = resolve_backend(backend, hidden_channels).name
 
         with torch.random.fork_rng(devices=[]):  # the layers' constructors draw numbers too, differently on each backend
             self.embed = nn.Linear(in_channels, hidden_channels, bias=False) if embed else None

@@ -25,11 +25,16 @@ _POINTERS = 10  # of `struct Layer`
 
 
 def strategy_of(inputs: StackInputs) -> str:
-    """The strategy that "auto" means: `stack` where it can, else `vertex`."""
+    """The strategy that "auto" means."""
     if inputs.strategy != "auto":
         return inputs.strategy
-    fits = inputs.hidden_channels <= MAX_HIDDEN and inputs.num_layers <= MAX_LAYERS and not inputs.batch_statistics
-    return "stack" if fits and inputs.x.dtype == torch.float32 else "vertex"
+    norm = inputs.norm if inputs.training or inputs.norm == "layer" else None
+    return automatic(norm, inputs.hidden_channels, inputs.num_layers) if inputs.x.dtype == torch.float32 else "vertex"
+
+
+def automatic(norm: str | None, hidden_channels: int, num_layers: int) -> str:
+    """`stack` where it can train a model in float32, else `vertex`."""
+    return "stack" if norm != "batch" and hidden_channels <= MAX_HIDDEN and num_layers <= MAX_LAYERS else "vertex"
 
 
 def _by_layers(inputs: StackInputs) -> ModuleType:

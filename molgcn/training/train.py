@@ -55,7 +55,7 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
     """
     quieten()
     seed_everything(config.seed, workers=True, verbose=False)
-    backend = resolve_backend(config.backend.name).name
+    backend = resolve_backend(config.backend.name, config.model.hidden_channels).name
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed)
     module = build_module(config, data)
     checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)

@@ -6,19 +6,20 @@ from molgcn.nn.backend import check_strategy, resolve_backend
 
 
 @pytest.mark.parametrize(
-    ("extension", "cuda", "expected"),
+    ("extension", "cuda", "hidden", "expected"),
     [
-        (True, False, "fused"),
-        (False, False, "pyg"),
-        (True, True, "fused"),
-        (False, True, "fused"),
+        (True, False, 64, "fused"),
+        (False, False, 64, "pyg"),
+        (True, True, 512, "fused"),
+        (True, True, 4096, "pyg"),
+        (False, True, 64, "fused"),
     ],
 )
-def test_auto_is_what_this_machine_has(extension, cuda, expected, monkeypatch):
+def test_auto_is_what_can_train_the_model(extension, cuda, hidden, expected, monkeypatch):
     monkeypatch.setattr(backend, "HAS_CPU_EXTENSION", extension)
     monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
-    assert resolve_backend("auto").name == expected
-    assert resolve_backend("pyg").name == "pyg"
+    assert resolve_backend("auto", hidden).name == expected
+    assert resolve_backend("pyg", hidden).name == "pyg"
 
 
 def test_what_is_missing_is_said(monkeypatch):

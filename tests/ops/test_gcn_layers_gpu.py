@@ -12,7 +12,7 @@ from molgcn.ops import gcn_stack, gcn_stack_reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 
-STRATEGIES = ("vertex",)
+STRATEGIES = ("vertex", "edge", "neighbor_group")
 OPTIONS = [
     dict(
         zip(("norm", "training", "residual", "add_self_loops", "last_activation", "pool", "dropout"), values, strict=True),
@@ -56,7 +56,8 @@ def test_options(number, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
-    ("channels", "hidden"), [(3, 1), (300, 16), (16, 16), (50, 24), (20, 20), (11, 33), (64, 64), (5, 128), (28, 172), (9, 256), (600, 512)]
+    ("channels", "hidden"),
+    [(3, 1), (300, 16), (16, 16), (50, 24), (20, 20), (11, 33), (64, 64), (5, 128), (28, 172), (9, 256), (600, 512), (30, 640)],
 )
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 def test_widths(channels, hidden, norm, strategy):
@@ -65,6 +66,27 @@ def test_widths(channels, hidden, norm, strategy):
         return random_inputs(random_batch(SIZES, channels, seed), hidden, 3, seed=seed, residual=True, norm=norm, training=True)
 
     check_one_of_three(make, strategy)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("options", [{}, {"norm": "batch", "training": True, "pool": "max"}, {"norm": "layer", "dropout": 0.3}], ids=str)
+def test_float64(options, strategy):
+    inputs = on_gpu(random_inputs(random_batch(SIZES, 11), 32, 4, **options), torch.float64)
+    actual = run(gcn_stack, inputs._replace(strategy=strategy), gradient_of(inputs))
+    expected = run(gcn_stack_reference, inputs, gradient_of(inputs))
+    assert worst(actual.outputs, expected.outputs) < 1e-11
+    assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-10
+
+
+@pytest.mark.parametrize("strategy", ["edge", "neighbor_group"])
+def test_atomics_are_refused_where_determinism_is_asked_for(strategy):
+    inputs = on_gpu(random_inputs(random_batch([5], 3), 8, 2), torch.float32)._replace(strategy=strategy)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match=r"vertex.*does not have a deterministic implementation"):
+            gcn_stack(inputs)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -1,0 +1,57 @@
+"""The fused operator's strategies on a GPU: `python benchmarks/strategies.py --qm9 FOLDER --zinc FOLDER`, folders of packed sets."""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+
+from molgcn.benchmark.machine import machine
+from molgcn.benchmark.strategies import Work, measure, table
+from molgcn.data import PackedMolecules
+
+ZINC12K = {"norm": "batch", "residual": True, "last_activation": True, "add_self_loops": False}
+WORK = (
+    Work("ZINC", 128, 172, 16, ZINC12K, pyg=True),
+    Work("QM9", 4096, 32, 12, {"norm": "batch"}, pyg=True),
+    Work("QM9", 128, 32, 12, {"norm": "batch"}),
+    Work("QM9", 4096, 32, 12),
+    Work("QM9", 4096, 32, 28),
+    Work("QM9", 128, 32, 28),
+    Work("ZINC", 128, 172, 16),
+    Work("ZINC", 1024, 512, 8, {"norm": "layer"}),
+    Work("ZINC", 1024, 640, 8, {"norm": "layer"}),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--qm9", type=Path, help="a packed set (default: built-in molecules)")
+    parser.add_argument("--zinc", type=Path, help="a packed set (default: built-in molecules)")
+    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/strategies.md"))
+    arguments = parser.parse_args()
+    device = torch.device("cuda")
+    rows = []
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    for work in WORK:
+        rows.append(measure(work, read(arguments.zinc if work.name == "ZINC" else arguments.qm9), device, arguments.repeats))
+        facts = json.dumps(machine(device))
+        text = f"Forward and backward, microseconds, medians of {arguments.repeats} interleaved repeats. {facts}\n\n{table(rows)}"
+        arguments.output.write_text(text)
+        torch.compiler.reset()
+    print(text)
+
+
+def read(folder: Path | None) -> PackedMolecules:
+    """A packed set, or the built-in molecules."""
+    if folder is not None:
+        return PackedMolecules.load(folder)
+    from molgcn.data.config import DatasetConfig
+    from molgcn.data.load import load_molecules
+
+    return load_molecules(DatasetConfig())[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""The fused operator's strategies on a GPU beside each other, beside PyG, and beside the published rules of choosing one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from molgcn.benchmark.candidates import build, twin
+from molgcn.benchmark.measure import interleaved, medians
+from molgcn.data import PackedMolecules
+from molgcn.nn import GCN
+from molgcn.ops.gcn_stack_cuda import automatic
+
+STRATEGIES = ("stack", "vertex", "edge", "neighbor_group")
+PYG = ("pyg", "pyg_hoisted", "pyg_compiled")
+HIGH_DEGREE = 16  # fuseGNN publishes no number: citation graphs (degree 3 to 5) are low, Reddit (492) is high
+
+
+@dataclass(frozen=True)
+class Work:
+    """One line of the table: forward and backward of a batch.
+
+    Attributes:
+        name: of the molecules.
+        batch_size: B.
+        hidden_channels: H.
+        num_layers: L.
+        options: of :class:`molgcn.nn.GCN`.
+        pyg: measure PyG's variants too.
+    """
+
+    name: str
+    batch_size: int
+    hidden_channels: int
+    num_layers: int
+    options: dict[str, Any] = field(default_factory=dict)
+    pyg: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured.
+
+    Attributes:
+        work: the line.
+        microseconds: forward and backward by strategy, as a CUDA graph's replay; PyG's variants as their users run them, and
+            "pyg_captured", the hoisted one as a replay.
+        degree: average number of neighbours.
+        edge_span: average distance of a bond's atoms in the batch (GNNAdvisor's AES).
+        auto: what "auto" takes.
+        by_degree: what fuseGNN's rule takes: gather-apply-reduce (`vertex`) for high degrees, else gather-apply-scatter (`edge`).
+        renumbers: whether GNNAdvisor's rule renumbers the atoms before its neighbour groups: sqrt(AES) > sqrt(N) / 100.
+    """
+
+    work: Work
+    microseconds: dict[str, float]
+    degree: float
+    edge_span: float
+    auto: str
+    by_degree: str
+    renumbers: bool
+
+
+def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeats: int) -> Row:
+    """Times all strategies that can do the work, interleaved."""
+    batch = molecules.batch(torch.arange(work.batch_size).numpy() % len(molecules), device)
+    targets = torch.zeros(work.batch_size, 1, device=device)
+    batch.targets = targets
+    torch.manual_seed(0)
+    model = GCN(molecules.num_features, work.hidden_channels, work.num_layers, 1, backend="pyg", **work.options).to(device)
+    calls: dict[str, Callable[[], object]] = {}
+    for strategy in STRATEGIES:
+        if strategy == "stack" and automatic(work.options.get("norm"), work.hidden_channels, work.num_layers) != "stack":
+            continue
+        calls[strategy] = captured(_step(twin(model, "fused", strategy).to(device), batch, targets))
+    if work.pyg:
+        for name in PYG:
+            module, convert, call = build(name, model)
+            step = _step(module.to(device), convert(batch), targets, call)
+            calls[name] = step
+            if name == "pyg_hoisted":
+                calls["pyg_captured"] = captured(step)
+    times = {name: 1e3 * time for name, time in medians(interleaved(calls, device, repeats, warm_up=4)).items()}
+    degree = batch.num_edges / batch.num_nodes
+    source, target = batch.edge_index
+    span = (source - target).abs().double().mean().item()
+    return Row(
+        work,
+        times,
+        degree,
+        span,
+        automatic(work.options.get("norm"), work.hidden_channels, work.num_layers),
+        "vertex" if degree > HIGH_DEGREE else "edge",
+        span**0.5 > batch.num_nodes**0.5 / 100,
+    )
+
+
+def _step(module: torch.nn.Module, given: Any, targets: Tensor, call: Callable[[Any], Tensor] | None = None) -> Callable[[], None]:
+    def step() -> None:
+        module.zero_grad(set_to_none=True)
+        F.mse_loss((call or module)(given), targets).backward()
+
+    return step
+
+
+def captured(step: Callable[[], None]) -> Callable[[], None]:
+    """The step as a CUDA graph's replay."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as Markdown, microseconds."""
+    names = [name for name in (*STRATEGIES, *PYG, "pyg_captured") if any(name in row.microseconds for row in rows)]
+    lines = [
+        "| work | " + " | ".join(names) + " | auto | fuseGNN's rule | GNNAdvisor's rule |",
+        "|---|" + "---|" * (len(names) + 3),
+    ]
+    for row in rows:
+        work = row.work
+        options = "".join(f", {name}={value}" for name, value in work.options.items())
+        times = [f"{row.microseconds[name]:,.0f}" if name in row.microseconds else "" for name in names]
+        rule = "neighbor_group" + (", renumbered" if row.renumbers else "")
+        lines.append(
+            f"| {work.name}, B={work.batch_size}, H={work.hidden_channels}, L={work.num_layers}{options} | "
+            + " | ".join(times)
+            + f" | {row.auto} | {row.by_degree} (degree {row.degree:.1f}) | {rule} (AES {row.edge_span:.1f}) |"
+        )
+    return "\n".join(lines) + "\n"

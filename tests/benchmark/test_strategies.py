@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+from molgcn.benchmark.candidates import build
+from molgcn.benchmark.strategies import Row, Work, table
+from molgcn.data import PackedMolecules
+from molgcn.nn import GCN
+from molgcn.ops.gcn_stack_cuda import automatic
+
+
+def test_table_names_what_each_rule_takes():
+    row = Row(Work("QM9", 128, 32, 12, {"norm": "batch"}), {"vertex": 230.4, "edge": 1234.6}, 2.1, 4.0, "vertex", "edge", False)
+    heading, _, line = table([row]).splitlines()
+    assert heading == "| work | vertex | edge | auto | fuseGNN's rule | GNNAdvisor's rule |"
+    expected = "| QM9, B=128, H=32, L=12, norm=batch | 230 | 1,235 | vertex | edge (degree 2.1) | neighbor_group (AES 4.0) |"
+    assert line == expected
+
+
+@pytest.mark.parametrize(
+    ("norm", "hidden", "layers", "expected"),
+    [
+        (None, 32, 28, "stack"),
+        ("layer", 256, 400, "stack"),
+        ("batch", 32, 28, "vertex"),
+        (None, 257, 4, "vertex"),
+        (None, 32, 401, "vertex"),
+    ],
+)
+def test_auto(norm, hidden, layers, expected):
+    assert automatic(norm, hidden, layers) == expected
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"norm": "batch", "residual": True, "last_activation": True, "add_self_loops": False, "pool": "max"}]
+)
+def test_hoisted_pyg_is_the_same_network(options):
+    batch = PackedMolecules.from_smiles(["CCO", "c1ccccc1N", "CC(=O)O"], features="qm9").batch(slice(None))
+    batch.targets = torch.zeros(3, 1)
+    model = GCN(batch.x.shape[1], 12, 3, 1, backend="pyg", **options)
+    module, convert, call = build("pyg_hoisted", model)
+    torch.testing.assert_close(call(convert(batch)), model(batch.to_pyg()), rtol=1e-5, atol=1e-6)
+    assert module.state_dict().keys() == model.state_dict().keys()
