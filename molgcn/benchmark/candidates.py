@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,7 +72,7 @@ class HoistedGCN(nn.Module):
         return self.model.head(self.pool(h, batch["batch"], batch["targets"].shape[0]))
 
 
-def twin(model: GCN, backend: Any) -> GCN:
+def twin(model: GCN, backend: Any, strategy: str = "auto") -> GCN:
     """A model of the same options and weights on another backend."""
     copy = GCN(
         model.in_channels,
@@ -79,9 +80,11 @@ def twin(model: GCN, backend: Any) -> GCN:
         model.num_layers,
         model.out_channels,
         backend=backend,
+        strategy=strategy,
         norm=model.norm,
         residual=model.residual,
         pool=model.pool,
+        add_self_loops=model.add_self_loops,
         last_activation=model.last_activation,
         head_layers=model.head_layers,
     )
@@ -94,11 +97,11 @@ def build(name: str, model: GCN, device: torch.device) -> Candidate:
     if name.startswith("fused") or name == "pyg":
         copy = twin(model, "pyg" if name == "pyg" else "fused").to(device)
         return Candidate(name, copy, GraphBatch.to_pyg if name == "pyg" else _same, copy)
-    module = HoistedGCN(model).to(device)
+    module, convert = HoistedGCN(model).to(device), partial(hoisted, add_self_loops=model.add_self_loops)
     if name == "pyg_hoisted":
-        return Candidate(name, module, hoisted, module)
+        return Candidate(name, module, convert, module)
     mode = "reduce-overhead" if device.type == "cuda" else "default"
-    return Candidate(name, module, hoisted, torch.compile(module, dynamic=False, mode=mode))
+    return Candidate(name, module, convert, torch.compile(module, dynamic=False, mode=mode))
 
 
 def capture(call: Callable[[], object]) -> Callable[[], object]:
@@ -115,11 +118,11 @@ def capture(call: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
-def hoisted(batch: GraphBatch) -> dict[str, Tensor]:
+def hoisted(batch: GraphBatch, add_self_loops: bool = True) -> dict[str, Tensor]:
     """The batch with its normalised edges."""
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-    edge_index, edge_weight = gcn_norm(batch.edge_index, None, batch.num_nodes, dtype=batch.x.dtype)
+    edge_index, edge_weight = gcn_norm(batch.edge_index, None, batch.num_nodes, add_self_loops=add_self_loops, dtype=batch.x.dtype)
     return {"x": batch.x, "edge_index": edge_index, "edge_weight": edge_weight, "batch": batch.batch, "targets": batch.targets}
 
 

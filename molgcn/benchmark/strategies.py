@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.benchmark.candidates import build, twin
+from molgcn.benchmark.candidates import build, capture, twin
 from molgcn.benchmark.measure import interleaved, medians
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
@@ -77,14 +77,14 @@ def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeat
     for strategy in STRATEGIES:
         if strategy == "stack" and automatic(work.options.get("norm"), work.hidden_channels, work.num_layers) != "stack":
             continue
-        calls[strategy] = captured(_step(twin(model, "fused", strategy).to(device), batch, targets))
+        calls[strategy] = capture(_step(twin(model, "fused", strategy).to(device), batch, targets))
     if work.pyg:
         for name in PYG:
-            module, convert, call = build(name, model)
-            step = _step(module.to(device), convert(batch), targets, call)
-            calls[name] = step
+            other = build(name, model, device)
+            step = _step(other.module, other.convert(batch), targets, other.model)
+            calls[name] = other.prepare(step)
             if name == "pyg_hoisted":
-                calls["pyg_captured"] = captured(step)
+                calls["pyg_captured"] = capture(step)
     times = {name: 1e3 * time for name, time in medians(interleaved(calls, device, repeats, warm_up=4)).items()}
     degree = batch.num_edges / batch.num_nodes
     source, target = batch.edge_index
@@ -106,20 +106,6 @@ def _step(module: torch.nn.Module, given: Any, targets: Tensor, call: Callable[[
         F.mse_loss((call or module)(given), targets).backward()
 
     return step
-
-
-def captured(step: Callable[[], None]) -> Callable[[], None]:
-    """The step as a CUDA graph's replay."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
 
 
 def table(rows: list[Row]) -> str:
