@@ -166,24 +166,23 @@ def test_plans_fit_the_shared_memory(hidden):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("dtype", "hidden", "num_layers", "options", "message"),
     [
-        ({"norm": "batch", "training": True, "strategy": "stack"}, "norm=batch"),
-        ({"strategy": "edge"}, "strategy=edge"),
+        (torch.float32, 8, 2, {"norm": "batch", "training": True}, "norm=batch"),
+        (torch.float32, 300, 2, {}, "hidden_channels=300"),
+        (torch.float32, 8, 401, {}, "num_layers=401"),
+        (torch.float64, 8, 2, {}, "float32"),
     ],
 )
-def test_what_this_version_does_not_have_is_an_error_in_words(options, message):
-    inputs = converted(random_inputs(random_batch([5], 3), 8, 2, **options), torch.float32)
+def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layers, options, message):
+    inputs = converted(random_inputs(random_batch([5], 3), hidden, num_layers, strategy="stack", **options), dtype)
     with pytest.raises(UserError, match=message):
         gcn_stack_cuda.forward(*inputs)
 
 
-def test_float64_and_wide_are_errors_in_words():
-    batch = random_batch([5], 3)
-    with pytest.raises(UserError, match="float32"):
-        gcn_stack_cuda.forward(*random_inputs(batch, 8, 2))
-    with pytest.raises(UserError, match="hidden_channels=300"):
-        gcn_stack_cuda.forward(*converted(random_inputs(batch, 300, 2, strategy="stack"), torch.float32))
+def test_half_precision_is_an_error_in_words():
+    with pytest.raises(UserError, match="float32 or float64"):
+        gcn_stack_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16))
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
