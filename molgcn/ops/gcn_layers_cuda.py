@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from molgcn.ops.gcn_layers_arguments import PREPARE, TABLES, WEIGHTS, Activation, Parameters
 from molgcn.ops.gcn_layers_plan import (
     MAX_TABLE,
     Blocks,
@@ -24,58 +24,11 @@ from molgcn.ops.launch import Kernel, gpu, kernel
 
 _PREPARE_THREADS = 256
 _WEIGHTS_THREADS = 128
-_TABLES = (32, MAX_TABLE)
 
 
 def saved_bytes(inputs: StackInputs) -> int:
     """Bytes that forward leaves for backward."""
     return saved_layout(inputs).num_bytes
-
-
-class _Activation(ctypes.Structure):
-    """`struct Activation` of cuda/gcn_layer.cuh."""
-
-    _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("weight", "bias", "mean", "variance", "new_mean", "new_variance", "raw", "moments")),
-        *((name, ctypes.c_uint64) for name in ("masks", "sums", "grad_weight", "grad_bias", "grad_layer_bias")),
-        ("layer", ctypes.c_int32),
-        ("on", ctypes.c_int32),
-    )
-
-
-class _Parameters(ctypes.Structure):
-    """`struct Parameters` of cuda/gcn_layer.cuh."""
-
-    _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "seed", "input")),
-        *((name, ctypes.c_uint64) for name in ("gradient", "kept", "fragments", "bias", "residual", "output", "next_gradient")),
-        *((name, ctypes.c_uint64) for name in ("partial", "group_sums", "arrivals", "pooled", "largest", "ties", "grad_pooled", "grad_x")),
-        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "in_width", "tiles_per_group", "atoms_per_part")),
-        ("dropout_threshold", ctypes.c_uint32),
-        *((name, ctypes.c_float) for name in ("dropout_scale", "eps", "momentum")),
-        ("before", _Activation),
-        ("after", _Activation),
-    )
-
-
-def _table(name: str, numbers: tuple[str, ...], pointers: tuple[str, ...], table: str) -> dict[int, type[ctypes.Structure]]:
-    """Structures that end in a table of the layers' addresses, by its length."""
-    fields = [*((field, ctypes.c_uint64) for field in pointers), *((field, ctypes.c_int32) for field in numbers)]
-    return {size: type(f"{name}{size}", (ctypes.Structure,), {"_fields_": (*fields, (table, ctypes.c_uint64 * size))}) for size in _TABLES}
-
-
-_PREPARE = _table(
-    "_Prepare",
-    ("num_graphs", "num_features", "in_width", "hidden", "num_layers", "num_counters"),
-    ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "x", "padded_x", "fragments", "counters"),
-    "weights",
-)
-_WEIGHTS = _table(
-    "_Weights",
-    ("num_graphs", "num_nodes", "num_features", "in_width", "first_layer", "num_tiles", "splits", "atoms_per_split"),
-    ("ptr", "first_input", "inputs", "gradients", "partial", "arrivals"),
-    "grad_weights",
-)
 
 
 class _Pass:
@@ -131,9 +84,9 @@ class _Pass:
         """Whether the layer's input is added to its output."""
         return self.inputs.residual and (layer > 0 or self.inputs.x.shape[1] == self.inputs.hidden_channels)
 
-    def activation(self, layer: int) -> _Activation:
+    def activation(self, layer: int) -> Activation:
         """What follows a layer's product."""
-        inputs, it = self.inputs, _Activation(layer=layer, on=int(self.activated(layer)))
+        inputs, it = self.inputs, Activation(layer=layer, on=int(self.activated(layer)))
         it.sums = self.scratch["sums"] + layer % 2 * self.sums_bytes
         if not it.on:
             return it
@@ -149,8 +102,8 @@ class _Pass:
             it.masks = self.saved["masks"] + layer * self.plane // 16
         return it
 
-    def _arguments(self) -> _Parameters:
-        inputs, it = self.inputs, _Parameters()
+    def _arguments(self) -> Parameters:
+        inputs, it = self.inputs, Parameters()
         for name in ("ptr", "rowptr", "col", "seed"):
             setattr(it, name, getattr(inputs, name).data_ptr())
         for name in ("sources", "factors", "scale", "graph"):
@@ -193,8 +146,8 @@ class _Pass:
         inputs, bytes_before = self.inputs, 0
         for first in range(0, inputs.num_layers, MAX_TABLE):
             weights = inputs.weights[first : first + MAX_TABLE]
-            size = next(size for size in _TABLES if len(weights) <= size)
-            it: Any = _PREPARE[size]()
+            size = next(size for size in TABLES if len(weights) <= size)
+            it: Any = PREPARE[size]()
             for name in ("ptr", "rowptr", "col", "x"):
                 setattr(it, name, getattr(inputs, name).data_ptr())
             num_features = inputs.x.shape[1] if first == 0 else inputs.hidden_channels
@@ -302,8 +255,8 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
             elif grad_x.numel() > 0:
                 it.grad_x = grad_x.data_ptr()
             run.launch(function, run.blocks.num_tiles)
-        size = next(size for size in _TABLES if end - first <= size)
-        tables: Any = _WEIGHTS[size]()
+        size = next(size for size in TABLES if end - first <= size)
+        tables: Any = WEIGHTS[size]()
         tables.ptr, tables.first_input = inputs.ptr.data_ptr(), run.feature(0)
         tables.inputs = run.feature(first) if first else run.feature(1) - plane
         tables.gradients, tables.partial, tables.arrivals = run.scratch["kept"], run.scratch["weights"], first_counter
