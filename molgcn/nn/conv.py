@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GCNConv, MessagePassing
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.nn.dense.linear import Linear
 
@@ -57,10 +57,16 @@ class FusedGCNConv(GCNConv):
 
     _own_messages = False
     _cached_edge_index: Any
+    # PyG takes a class's `propagate` as the general one when the class is first used; an inherited one may be GCNConv's specialised form
+    # by then, which sees no explanation's mask.
+    propagate = MessagePassing.propagate
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._own_messages = "propagate" in vars(cls) or any(getattr(cls, name) is not getattr(GCNConv, name) for name in _MESSAGE_PASSING)
+        own = "propagate" in vars(cls)
+        if not own:
+            cls.propagate = MessagePassing.propagate
+        cls._own_messages = own or any(getattr(cls, name) is not getattr(GCNConv, name) for name in _MESSAGE_PASSING)
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Node features [N, C].

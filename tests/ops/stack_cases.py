@@ -23,7 +23,7 @@ def random_batch(sizes: list[int], channels: int, seed: int = 0, bonds_per_atom:
     edges = [np.concatenate([pair, pair[::-1]], axis=1) for pair in pairs]
     x = rng.normal(size=(sum(sizes), channels)).astype(np.float32)
     if kinds is not None:
-        x = x[rng.integers(0, kinds, sum(sizes))]
+        x = x[rng.integers(0, min(kinds, sum(sizes)), sum(sizes))]
     packed = PackedMolecules.from_arrays(np.array(sizes), np.array([e.shape[1] for e in edges]), np.concatenate(edges, axis=1), x=x)
     return packed.batch(slice(None))
 

@@ -215,6 +215,7 @@ def test_without_optuna(tmp_path, compose, monkeypatch):
 
 
 # --- as it is typed ---
+@pytest.mark.slow
 def test_from_the_command_line_and_its_best_again(run_cli, tmp_path):
     command = ["sweep=optuna", "sweep.n_trials=2", "+sweep.params.scheduler=[cosine,plateau]", "~sweep.params.model.dropout", *FAST]
     done = run_cli(*command)
