@@ -305,7 +305,13 @@ def test_a_reader_that_leaves_and_an_interrupt(trained_run, tmp_path):
     left.stdout.close()
     assert left.wait(120) == 1
     assert "Error" not in left.stderr.read()
-    stopped = subprocess.Popen(command(*arguments[:2], "output=p.csv", "device=cpu"), stderr=subprocess.PIPE, cwd=tmp_path, text=True)
+    stopped = subprocess.Popen(
+        command(*arguments[:2], "output=p.csv", "device=cpu"),
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # jobs in a shell's background ignore it
+    )
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob(".p.csv.*")) and time.monotonic() < deadline:
         time.sleep(0.1)

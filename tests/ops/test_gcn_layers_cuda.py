@@ -130,7 +130,7 @@ def test_compiles_for_every_architecture(arch, emulate, monkeypatch):
             found.append(source)
             assert compile_source(source, defines, arch).startswith(b"\x7fELF")
 
-        def launch(self, *args):
+        def launch(self, *args, **options):
             pass
 
     monkeypatch.setattr(gcn_layers_cuda, "kernel", Compiled)
