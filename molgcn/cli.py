@@ -12,11 +12,12 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from molgcn.errors import UserError
-from molgcn.overrides import check_overrides, compose_config, own_presets, quote_paths, values_of
+from molgcn.overrides import check_overrides, compose_config, misfit, own_presets, quote_paths, values_of
 from molgcn.resources import resource
 
 MISTAKE = 2
@@ -87,6 +88,8 @@ def _as_mistake(error: Exception) -> UserError | None:
     """What the user can mend about an exception; None for a bug of ours."""
     if isinstance(error, UserError):
         return error
+    if isinstance(error, HydraException):
+        return misfit(error)
     if isinstance(error, OmegaConfBaseException):
         return UserError(f"The configuration cannot be read: {' '.join(str(error).split())}")
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:

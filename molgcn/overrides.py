@@ -76,16 +76,19 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
         UserError: for an override that cannot be parsed (with the way to quote it), a key or group option that does not exist (with the
             nearest one that does).
     """
-    overrides = [parse_override(argument) for argument in arguments if not argument.startswith("-") and argument]
+    typed = [argument for argument in arguments if not argument.startswith("-") and argument]
+    overrides = [parse_override(argument) for argument in typed]
     groups = {path.relative_to(conf).as_posix() for path in conf.rglob("*") if path.is_dir()}
     chosen = [override for override in overrides if override.key_or_group in groups]
     for override in chosen:
         _check_options(override, [conf, *presets])
     config = compose_config([one for override in chosen for one in _first_choice(override)], conf, config_name, presets)
     known = sorted({*_keys(config), *groups})
-    for override in overrides:
+    for argument, override in zip(typed, overrides, strict=True):
         key = override.key_or_group
-        if key in groups or key in known or re.split("[./]", key)[0] == "hydra":
+        if key in known and override.is_add() and not override.is_force_add():
+            raise UserError(f"{key} is in the configuration already. Leave the + out: {argument.lstrip('+')}")
+        if key in known or re.split("[./]", key)[0] == "hydra":
             continue
         if key.split(".")[0] in _OPEN_SECTIONS and (override.is_add() or override.is_force_add() or override.is_delete()):
             continue
@@ -154,7 +157,12 @@ def compose_config(overrides: Sequence[str], conf: Path, config_name: str, prese
         except HydraException as error:
             if "hydra/launcher" in str(error):
                 raise UserError("launcher= needs its packages: pip install molgcn[launchers]. Without it jobs run one by one.") from error
-            raise UserError(f"The configuration does not fit together: {' '.join(str(error).split())}") from error
+            raise misfit(error) from error
+
+
+def misfit(error: HydraException) -> UserError:
+    """What Hydra says about a configuration that it cannot put together, in one paragraph."""
+    return UserError(f"The configuration does not fit together: {' '.join(str(error).split())}")
 
 
 def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:

@@ -82,6 +82,8 @@ MISTAKES = {
     "bad SMILES": (["dataset=csv", "dataset.path=bad.csv", "dataset.targets=[y]"], "C1CC"),
     "unknown key": (["model.hiden_channels=3"], "Did you mean model.hidden_channels"),
     "unknown group option": (["dataset=qm"], "Did you mean qm9"),
+    "key that is there, with a +": (["+trainer.limit_train_batches=2"], "Leave the + out: trainer.limit_train_batches=2"),
+    "nothing to delete": (["~trainer.detect_anomaly"], "does not exist"),
     "bad type": (["optimizer.lr=fast"], "optimizer.lr"),
     "bad range": (["training.ema_decay=2"], "training.ema_decay"),
     "no write permission": (["hydra.run.dir=good.csv/run"], "hydra.run.dir"),
