@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def _loaders(config: BenchmarkConfig, molecules: PackedMolecules, label: str, re
 
 def _epochs(config: BenchmarkConfig, molecules: PackedMolecules, label: str, results: Results, peak: float) -> Iterator[Row]:
     options = asdict(config.epochs)
-    sizes = [(layers, size) for layers in options.pop("num_layers") for size in options.pop("batch_sizes")]
+    sizes = product(options.pop("num_layers"), options.pop("batch_sizes"))
     variants = [training_values(config, *size) for size in sizes]
     pairs = [("fused", "packed"), ("pyg", "pyg")]
     return epochs.measure(variants, pairs, label, results.table("epochs", epochs.KEY), **options)

@@ -73,7 +73,7 @@ def measure(
             for candidate in candidates:
                 check(candidate, model, molecules.batch(torch.arange(min(batch_size, 128)).numpy() % len(molecules), device))
                 sides.append(_Side(candidate, batch, device))
-            times = {name: [] for name in _CANDIDATES}  # type: dict[str, list[tuple[float, float]]]
+            times: dict[str, list[tuple[float, float]]] = {name: [] for name in _CANDIDATES}
             for _ in range(repeats):
                 for side in sides:
                     times[side.candidate.name].append(side.repeat(warm_up, iterations))

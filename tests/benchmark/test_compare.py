@@ -121,7 +121,7 @@ def test_every_option_reaches_what_it_is_for(monkeypatch, tmp_path):
         steps={"candidates": ["fused", "pyg"], "works": ["step"], "repeats": 4, "warm_up": 5},
         published={"warm_up": 1, "iterations": 2, "repeats": 3},
         loaders={"batch_sizes": [8], "workers": [0, 2], "epochs": 7},
-        epochs={"num_layers": [5], "batch_sizes": [6, 7], "epochs": 8, "warm_up": 9, "rounds": 10, "workers": 11},
+        epochs={"num_layers": [4, 5], "batch_sizes": [6, 7], "epochs": 8, "warm_up": 9, "rounds": 10, "workers": 11},
         learning={"num_layers": 12, "batch_size": 13, "epochs": 14, "seeds": [15, 16], "lr": 0.25},
     )
     grid = seen["steps"][0][2]
@@ -130,7 +130,7 @@ def test_every_option_reaches_what_it_is_for(monkeypatch, tmp_path):
     assert seen["published"][1] == {"warm_up": 1, "iterations": 2, "repeats": 3}
     assert seen["loaders"][1] == {"batch_sizes": (8,), "workers": (0, 2), "epochs": 7}
     variants = seen["epochs"][0][0]
-    assert [(one["model"]["num_layers"], one["dataset"]["batch_size"]) for one in variants] == [(5, 6), (5, 7)]
+    assert [(one["model"]["num_layers"], one["dataset"]["batch_size"]) for one in variants] == [(4, 6), (4, 7), (5, 6), (5, 7)]
     assert seen["epochs"][1] == {"epochs": 8, "warm_up": 9, "rounds": 10, "workers": 11}
     values, _, _, epochs, seeds, workers = seen["learning"][0]
     assert (values["model"]["num_layers"], values["dataset"]["batch_size"], values["optimizer"]["lr"]) == (12, 13, 0.25)
