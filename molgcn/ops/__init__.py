@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 
+from molgcn.ops import gcn_stack_autograd as gcn_stack_autograd
 from molgcn.ops import gcn_stack_cuda as gcn_stack_cuda
 from molgcn.ops.gcn_conv import ConvInputs, gcn_conv
 from molgcn.ops.gcn_conv_reference import gcn_conv_reference
