@@ -34,6 +34,17 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tiny batches on a busy machine wait for their threads; that several give the same numbers is tested by itself."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `python train.py` (or `python -m <module>`) with the given arguments in `tmp_path`, output captured as text."""
 

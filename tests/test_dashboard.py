@@ -1,13 +1,12 @@
 import sys
 
 import pytest
+import wandb_workspaces.workspaces as ws
 
 from molgcn import dashboard
 from molgcn.config import Config
 from molgcn.errors import UserError
 from molgcn.training.metrics_csv import COLUMNS
-
-ws = pytest.importorskip("wandb_workspaces.workspaces")
 
 
 def panels():

@@ -2,15 +2,14 @@
 
 import pytest
 import torch
+from compiler import needs_extension
 
 from molgcn.benchmark import convs
 from molgcn.benchmark.convs import WORKS, compare, molecule_case, random_case
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
-from molgcn.ops import HAS_CPU_EXTENSION
 
-if not HAS_CPU_EXTENSION:
-    pytest.skip("installed without the C++ extension", allow_module_level=True)
+pytestmark = needs_extension
 
 
 def test_every_kind_of_work_is_timed():

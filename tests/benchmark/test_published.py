@@ -1,11 +1,11 @@
 import pytest
+from compiler import needs_extension
 
 from molgcn.benchmark import published
 from molgcn.benchmark.candidates import Candidate
 from molgcn.benchmark.results import Table
 from molgcn.benchmark.steps import Grid
 from molgcn.data import PackedMolecules
-from molgcn.ops import HAS_CPU_EXTENSION
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_what_the_study_reports(dataset, work, size, expected):
     assert published.study_factor(dataset, work, *size) == expected
 
 
-@pytest.mark.skipif(not HAS_CPU_EXTENSION, reason="installed without the C++ extension")
+@needs_extension
 def test_the_protocol_moves_the_batch_every_iteration(tmp_path, monkeypatch):
     molecules = PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "CC(C)N"], num_workers=1)
     calls = []

@@ -2,6 +2,7 @@ import csv
 
 import pytest
 import torch
+from compiler import needs_extension
 
 from molgcn.benchmark.candidates import build
 from molgcn.benchmark.results import Table
@@ -9,11 +10,9 @@ from molgcn.benchmark.steps import KEY, WORKS, Grid, check, measure
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import GCN
-from molgcn.ops import HAS_CPU_EXTENSION
 
 CPU = torch.device("cpu")
 CANDIDATES = ("fused", "pyg", "pyg_hoisted")
-needs_extension = pytest.mark.skipif(not HAS_CPU_EXTENSION, reason="installed without the C++ extension")
 
 
 @pytest.fixture(scope="module")

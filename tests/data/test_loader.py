@@ -3,16 +3,15 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
+from compiler import needs_extension
 from graphs import assert_collated, molecule_lists, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from molgcn.data import PackedMolecules, feed
 from molgcn.data.loader import PackedLoader, PyGLoader
-from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
 
-needs_extension = pytest.mark.skipif(not HAS_EXTENSION, reason="the C++ extension is not built")
 FIELDS = ("x", "ptr", "rowptr", "col", "targets", "indices", "tile_ptr", "edge_index", "batch")
 
 

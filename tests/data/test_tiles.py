@@ -2,6 +2,7 @@ import csv
 
 import numpy as np
 import pytest
+from compiler import needs_extension
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,10 +49,10 @@ def test_best_fit_takes_the_fullest_tile(sizes):
     assert sorted(np.add.reduceat(np.array(sizes)[order], tile_ptr[:-1])) == sorted(loads)
 
 
+@needs_extension
 @given(sizes_and_tile, st.integers(0, 2**32), st.integers(1, 50))
 def test_the_extension_plans_as_python_does(case, seed, batch_size):
-    if not tiles.HAS_EXTENSION:
-        pytest.skip("the C++ extension is not built")
+    assert tiles.HAS_EXTENSION
     sizes, tile = np.array(case[0]), case[1]
     order = np.random.default_rng(seed).permutation(len(sizes))
     batch_ptr = np.minimum(np.arange(-(-len(order) // batch_size) + 1) * batch_size, len(order))

@@ -6,15 +6,14 @@ import sys
 
 import pytest
 import torch
+from compiler import needs_extension
 from torch import nn
 
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import GCN, backend
-from molgcn.ops import HAS_CPU_EXTENSION
 
-if not HAS_CPU_EXTENSION:
-    pytest.skip("installed without the C++ extension", allow_module_level=True)
+pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
 SMILES = ["CCO", "c1ccccc1O", "C", "N#Cc1ccncc1", "O=C(C)Oc1ccccc1C(=O)O", "[H][H]", "CC(C)CC(N)C(=O)O", "C1CC1"] * 4
 
@@ -28,15 +27,6 @@ def molecules() -> PackedMolecules:
 @pytest.fixture(scope="module")
 def batch(molecules) -> GraphBatch:
     return molecules.batch(slice(None))
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny batches on a busy machine wait for their threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def pair(dtype=torch.float64, seed=0, **options) -> tuple[GCN, GCN]:

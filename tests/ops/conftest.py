@@ -1,1 +1,29 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
 from emulated import emulate as emulate
+
+from molgcn.ops import HAS_CPU_EXTENSION
+
+if HAS_CPU_EXTENSION:
+    from molgcn import _cpu
+
+    INSTRUCTION_SETS = _cpu.instruction_sets()
+else:
+    INSTRUCTION_SETS = ["none: no extension"]
+
+
+@pytest.fixture(params=INSTRUCTION_SETS)
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every one that this processor has, the widest first."""
+    _cpu.use_instruction_set(request.param)
+    yield request.param
+    _cpu.use_instruction_set(INSTRUCTION_SETS[0])
+
+
+@pytest.fixture
+def poison() -> None:
+    """What the allocator hands out next holds NaN."""
+    blocks = [torch.full((size,), torch.nan, device="cuda") for size in (2**8, 2**12, 2**16, 2**18, 2**20, 2**24)]
+    del blocks

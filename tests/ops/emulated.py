@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 import torch
+from compiler import COMPILER
 from stack_cases import Result, converted, leaves
 from torch import Tensor
 
@@ -22,10 +22,6 @@ from molgcn.resources import resource
 HEADER_FOLDER = Path(__file__).parents[1] / "cuda"
 _FOLDER = tempfile.TemporaryDirectory()
 _loaded: dict[str, EmulatedKernel] = {}
-
-
-def has_compiler() -> bool:
-    return shutil.which("g++") is not None
 
 
 class EmulatedKernel:
@@ -41,7 +37,7 @@ class EmulatedKernel:
             macros = [f"-D{macro}={value}" for macro, value in {"MOLGCN_EMULATOR": 1, **defines}.items()]
             includes = [f"-I{HEADER_FOLDER}", f"-I{resource('cuda')}"]
             flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-U_FORTIFY_SOURCE"]
-            command = ["g++", *flags, *macros, *includes, "-x", "c++", "-", "-o", str(library)]
+            command = [str(COMPILER), *flags, *macros, *includes, "-x", "c++", "-", "-o", str(library)]
             subprocess.run(command, input=program, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
         self._run = ctypes.CDLL(str(library)).run
 
@@ -60,8 +56,8 @@ def kernel(source: str, name: str, defines: dict[str, int], device: object) -> E
 @pytest.fixture
 def emulate(monkeypatch):
     """One multiprocessor, so that a block has several tiles."""
-    if not has_compiler():
-        pytest.skip("no g++")
+    if COMPILER is None:
+        pytest.skip("no C++ compiler")
     for module in (gcn_stack_cuda, gcn_layers_cuda, aggregate_cuda):
         monkeypatch.setattr(module, "kernel", kernel)
         monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, 227 * 1024))

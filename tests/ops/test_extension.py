@@ -1,12 +1,8 @@
-"""The tests of the fused operator skip where the extension is missing: with a compiler present, that is a failure of the build."""
-
-import shutil
-
-import pytest
+from compiler import needs_extension
 
 from molgcn.ops import HAS_CPU_EXTENSION
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++, so the package installs without its extension")
+@needs_extension
 def test_a_machine_with_a_compiler_has_the_extension():
-    assert HAS_CPU_EXTENSION
+    assert HAS_CPU_EXTENSION, "a C++ compiler, but no extension: run `pip install -e .` again and see why its build failed"

@@ -5,26 +5,16 @@ import weakref
 
 import pytest
 import torch
+from compiler import needs_extension
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from molgcn.ops import HAS_CPU_EXTENSION, ConvInputs, gcn_conv, gcn_conv_reference
+from molgcn.ops import ConvInputs, conv_graph, gcn_conv, gcn_conv_reference
 
-if not HAS_CPU_EXTENSION:
-    pytest.skip("installed without the C++ extension", allow_module_level=True)
-
-from molgcn import _cpu
-from molgcn.ops import conv_graph
+pytestmark = needs_extension
 
 WIDTHS = [(1, 1), (3, 5), (11, 32), (32, 32), (40, 7), (33, 70), (150, 130)]
 DIFFERENTIABLE = ("x", "weight", "bias", "edge_weight")
-
-
-@pytest.fixture(params=_cpu.instruction_sets())
-def instruction_set(request):
-    _cpu.use_instruction_set(request.param)
-    yield request.param
-    _cpu.use_instruction_set(_cpu.instruction_sets()[0])
 
 
 def random_inputs(num_nodes, num_edges, in_channels, out_channels, *, seed=0, weighted=True, bias=True, dtype=torch.float64, **options):

@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 import torch
+from gpu_cases import SIZES, check_nothing, gradient_of, on_gpu
 from stack_cases import errors, random_batch, random_inputs, run, worst
-from test_gcn_stack_gpu import SIZES, gradient_of, on_gpu, poison  # noqa: F401
 
 from molgcn.nn import GCN
 from molgcn.ops import gcn_stack, gcn_stack_reference
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 
 STRATEGIES = ("vertex", "edge", "neighbor_group")
 OPTIONS = [
@@ -229,13 +229,7 @@ def test_captured_step(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_batches_without_atoms_or_molecules(strategy):
     inputs = on_gpu(random_inputs(random_batch([5], 11), 32, 2, norm="layer"), torch.float32)._replace(strategy=strategy)
-    none = torch.zeros(1, dtype=torch.int32, device="cuda")
-    empty = inputs._replace(x=inputs.x.detach()[:0].requires_grad_(), ptr=none, rowptr=none, col=none[:0])
-    assert run(gcn_stack, empty, gradient_of(empty)).outputs["pooled"].shape == (0, 32)
-    atomless = empty._replace(ptr=torch.zeros(3, dtype=torch.int32, device="cuda"))
-    result = run(gcn_stack, atomless, gradient_of(atomless))
-    assert torch.equal(result.outputs["pooled"], torch.zeros(2, 32, device="cuda"))
-    assert not any(gradient.any() for gradient in result.gradients.values())
+    check_nothing(inputs)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -5,16 +5,16 @@ import itertools
 
 import pytest
 import torch
-from stack_cases import converted, kept_activations, random_batch, random_inputs, run, with_masks, worst
+from gpu_cases import SIZES, check_nothing, gradient_of, on_gpu
+from stack_cases import kept_activations, random_batch, random_inputs, run, with_masks, worst
 
 from molgcn.nn import GCN
-from molgcn.ops import StackInputs, gcn_stack, gcn_stack_reference
+from molgcn.ops import gcn_stack, gcn_stack_reference
 from molgcn.ops.gcn_stack_plan import forward_plan, limit_shared_memory, next_fit, places_of
 from molgcn.ops.launch import gpu
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 
-SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3, 200, 70]
 OPTIONS = [
     dict(
         zip(("norm", "residual", "add_self_loops", "last_activation", "pool", "dropout"), values, strict=True),
@@ -24,15 +24,6 @@ OPTIONS = [
         (None, "batch", "layer"), (False, True), (False, True), (False, True), ("mean", "sum", "max"), (0.0, 0.3)
     )
 ]
-
-
-def on_gpu(inputs: StackInputs, dtype: torch.dtype) -> StackInputs:
-    def move(value: object) -> object:
-        if isinstance(value, list):
-            return [move(item) for item in value]
-        return value.detach().cuda().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
-
-    return StackInputs(*(move(value) for value in converted(inputs, dtype)))  # type: ignore[arg-type]
 
 
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled=None, floor=1e-9):
@@ -55,18 +46,6 @@ def check_with_masks(inputs, output_bound=1e-5, gradient_bound=5e-5):
     expected = run(with_masks(masks), exact, grad_pooled)
     assert worst({"pooled": actual.outputs["pooled"]}, {"pooled": gcn_stack_reference(exact)[0]}) < output_bound
     assert worst(actual.gradients, expected.gradients) < gradient_bound
-
-
-def gradient_of(inputs):
-    shape = (inputs.num_graphs, inputs.hidden_channels)
-    return torch.sin(torch.arange(shape[0] * shape[1], dtype=torch.float64, device="cuda")).view(shape)
-
-
-@pytest.fixture(autouse=True)
-def poison():
-    """What the allocator hands out next holds NaN."""
-    blocks = [torch.full((size,), torch.nan, device="cuda") for size in (2**8, 2**12, 2**16, 2**18, 2**20, 2**24)]
-    del blocks
 
 
 @pytest.mark.parametrize("number", range(0, len(OPTIONS), 5))
@@ -202,11 +181,4 @@ def test_opcheck():
 
 
 def test_batches_without_atoms_or_molecules():
-    inputs = on_gpu(random_inputs(random_batch([5], 11), 32, 2), torch.float32)
-    none = torch.zeros(1, dtype=torch.int32, device="cuda")
-    empty = inputs._replace(x=inputs.x.detach()[:0].requires_grad_(), ptr=none, rowptr=none, col=none[:0])
-    assert run(gcn_stack, empty, gradient_of(empty)).outputs["pooled"].shape == (0, 32)
-    atomless = empty._replace(ptr=torch.zeros(3, dtype=torch.int32, device="cuda"))
-    result = run(gcn_stack, atomless, gradient_of(atomless))
-    assert torch.equal(result.outputs["pooled"], torch.zeros(2, 32, device="cuda"))
-    assert not any(gradient.any() for gradient in result.gradients.values())
+    check_nothing(on_gpu(random_inputs(random_batch([5], 11), 32, 2), torch.float32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import emulated
 import pytest
 import torch
+from compiler import needs_compiler
 
 from molgcn.ops import masked_loss as module
 from molgcn.ops.masked_loss import LOSSES, masked_loss, masked_loss_reference
@@ -27,7 +28,7 @@ def example(device: str, count: int = 1500, num_targets: int = 2) -> tuple[torch
     return tuple(tensor.to(device) for tensor in (prediction, target, mean, std))
 
 
-@pytest.mark.skipif(not emulated.has_compiler(), reason="needs g++")
+@needs_compiler
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("count", [1, 37, 1500])
 def test_logic_under_emulation(loss, count, monkeypatch):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import runs
 import torch
+from runs import log_of, train_and_copy
 
 from molgcn.training import captured, regressor
 from molgcn.training.captured import CapturedForward, CapturedStep
-from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
+from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.train import train
 
 DEEP: dict[str, Any] = {"hidden_channels": 32, "num_layers": 6, "norm": None, "residual": False}
@@ -35,19 +36,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def log_of(folder: Path) -> list[dict[str, str]]:
-    with open(folder / "metrics.csv", newline="") as file:
-        return [{key: value for key, value in row.items() if not key.startswith("throughput/")} for row in csv.DictReader(file)]
-
-
 def assert_same_run(one: Path, other: Path) -> None:
+    runs.assert_same_run(one, other)
     for name in ("last.ckpt", "best.ckpt"):
         mine, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (one, other))
-        assert mine["global_step"] == theirs["global_step"] > 0
-        assert mine["epoch"] == theirs["epoch"]
         assert mine["loops"] == theirs["loops"]
-        assert [key for key in mine["state_dict"] if not torch.equal(mine["state_dict"][key], theirs["state_dict"][key])] == []
-    assert log_of(one) == log_of(other)
 
 
 def count_replays(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
@@ -94,27 +87,14 @@ def test_losses_agree_without_deterministic_mode(tmp_path, small_config):
 
 
 @pytest.mark.gpu
-def test_a_captured_run_resumes_exactly(tmp_path, small_config, monkeypatch):
-    import shutil
-
+def test_a_captured_run_resumes_exactly(tmp_path, small_config):
     changes = {
         "model": {"dropout": 0.2},
         "training": {"checkpoint_seconds": 0, "accumulate_batches": 2, "ema_decay": 0.9},
         "scheduler": {"name": "cosine", "warmup_epochs": 1},
     }
     config = on_gpu(small_config, changes, True)
-    copies: list[Path] = []
-    save = RunCheckpoint._save
-
-    def keep_a_copy(self: RunCheckpoint, trainer: Any, path: Path) -> None:
-        save(self, trainer, path)
-        if path == self.last_path:
-            copies.append(tmp_path / f"killed-{len(copies)}")
-            shutil.copytree(self.folder.parent, copies[-1])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunCheckpoint, "_save", keep_a_copy)
-        train(config, tmp_path / "run")
+    _, copies = train_and_copy(config, tmp_path / "run")
     assert len(copies) >= 8
     for copy in copies[::3]:
         train(replace(config, resume=str(copy)), copy)

@@ -1,0 +1,19 @@
+"""The machine's C++ compiler.
+
+Without one, molgcn installs without its extension and the tests of C++ code are skipped. With one they run: a build that failed, or that
+nobody made, fails them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from molgcn.ops import HAS_CPU_EXTENSION
+
+COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+needs_extension = pytest.mark.skipif(COMPILER is None and not HAS_CPU_EXTENSION, reason="no C++ compiler, so no C++ extension")

@@ -1,0 +1,95 @@
+"""What PyTorch and callers may rely on in the stack operator: schema, derivatives, compilation, strides, and what is refused."""
+
+import pytest
+import torch
+from compiler import needs_extension
+from stack_cases import converted, leaves, random_batch, random_inputs, run, worst
+
+from molgcn.ops import gcn_stack, gcn_stack_reference
+
+pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
+
+
+def test_not_contiguous_inputs():
+    inputs = random_inputs(random_batch([5, 1, 7, 200, 3], 6), 8, 3)
+    strided = inputs._replace(
+        x=inputs.x.detach().T.contiguous().T.requires_grad_(),
+        weights=[weight.detach().T.contiguous().T.requires_grad_() for weight in inputs.weights],
+    )
+    assert not strided.x.is_contiguous()
+    expected = run(gcn_stack_reference, inputs)
+    actual = run(gcn_stack, strided)
+    assert worst(actual.outputs, expected.outputs) < 1e-11
+    assert worst(actual.gradients, expected.gradients) < 1e-11
+
+
+CHECKED = [{}, {"norm": "batch", "training": True, "residual": True}, {"norm": "layer", "dropout": 0.5, "training": True, "pool": "max"}]
+
+
+@pytest.mark.parametrize("options", CHECKED)
+def test_opcheck(options):
+    inputs = random_inputs(random_batch([5, 9, 2], 6, kinds=2), 8, 3, **options)
+    torch.library.opcheck(torch.ops.molgcn.gcn_stack, tuple(inputs))
+
+
+@pytest.mark.parametrize("options", CHECKED)
+def test_gradcheck(options):
+    inputs = random_inputs(random_batch([4, 2], 3), 4, 2, **options)
+    variables = leaves(inputs)
+
+    def pooled(*_):
+        return gcn_stack(inputs)[0]
+
+    assert torch.autograd.gradcheck(pooled, tuple(variables.values()), eps=1e-6, atol=1e-6)
+
+
+def test_torch_compile():
+    batch = random_batch([5, 9, 2], 6)
+    inputs = random_inputs(batch, 8, 3, residual=True)
+
+    def loss(x):
+        return gcn_stack(inputs._replace(x=x))[0].square().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    (expected,) = torch.autograd.grad(loss(inputs.x), inputs.x)
+    (actual,) = torch.autograd.grad(compiled(inputs.x), inputs.x)
+    assert torch.equal(actual, expected)
+
+
+def test_second_derivative_is_refused():
+    inputs = random_inputs(random_batch([4], 3), 4, 2)
+    (grad,) = torch.autograd.grad(gcn_stack(inputs)[0].sum(), inputs.x, create_graph=True)
+    with pytest.raises(RuntimeError, match="backend=pyg"):
+        grad.sum().backward()
+
+
+def test_backward_needs_what_forward_kept():
+    inputs = random_inputs(random_batch([4], 3), 4, 2)
+    with pytest.raises(RuntimeError, match="save_for_backward"):
+        gcn_stack(inputs._replace(save_for_backward=False))[0].sum().backward()
+
+
+def test_wrong_inputs_are_refused_in_words():
+    inputs = random_inputs(random_batch([4, 3], 3), 4, 2)
+    none = inputs.col[:0]
+    for wrong, message in [
+        ({"x": inputs.x[0]}, "x of shape"),
+        ({"biases": inputs.biases[:1]}, "2 biases"),
+        ({"weights": [inputs.weights[1], inputs.weights[0]]}, r"weights\[0\]"),
+        ({"rowptr": inputs.rowptr[:-1]}, "rowptr"),
+        ({"col": inputs.col.long()}, "int32"),
+        ({"x": inputs.x.float()}, "float32 on cpu, but a parameter is torch.float64"),
+        ({"pool": "median"}, "pool=median"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"seed": torch.tensor([1.0])}, "seed"),
+        ({"strategy": "edge"}, "on the CPU use auto or stack"),
+        ({"ptr": inputs.ptr + 1}, "ptr must run"),
+        ({"rowptr": inputs.rowptr.flip(0)}, "rowptr must run"),
+        ({"rowptr": inputs.rowptr.clamp(max=int(inputs.rowptr[-1]) - 1)}, "rowptr must run"),
+        ({"rowptr": torch.full_like(inputs.rowptr, 5), "col": none}, "rowptr must run"),
+        ({"col": inputs.col + 100}, "stay inside their molecule"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            gcn_stack(inputs._replace(**wrong))
+    with pytest.raises(TypeError, match="float32 or float64"):
+        gcn_stack(converted(inputs, torch.bfloat16))
