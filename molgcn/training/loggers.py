@@ -22,7 +22,8 @@ def build_loggers(config: Config, folder: Path, targets: list[str]) -> list[Logg
     loggers: list[Logger] = [MetricsCSV(folder / "metrics.csv", targets)]
     if config.logger.name == "wandb":
         settings = config.to_dict()
-        settings["backend"]["name"] = resolve_backend(config.backend.name).name  # the dashboard groups by it, "auto" would say nothing
+        # the dashboard groups by it, "auto" would say nothing
+        settings["backend"]["name"] = resolve_backend(config.backend.name, config.model.hidden_channels).name
         loggers.append(Wandb(folder, config.logger, settings))
     if config.logger.name == "tensorboard":
         try:

@@ -2,8 +2,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from molgcn.errors import UserError
+from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
+from molgcn.training import loggers
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.train import train
@@ -41,3 +44,12 @@ def test_without_tensorboard_the_message_names_the_extra(small_config, tmp_path,
 def test_neither_service_is_imported_before_it_is_asked_for():
     code = "import sys, molgcn.training.train; print([name for name in ('wandb', 'tensorboard') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("width", "backend"), [(MAX_HIDDEN, "fused"), (MAX_HIDDEN + 1, "pyg")])
+def test_the_dashboard_is_told_what_auto_takes(width, backend, small_config, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(loggers, "Wandb", lambda folder, config, settings: told.append(settings["backend"]["name"]))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    build_loggers(small_config(logger={"name": "wandb"}, backend={"name": "auto"}, model={"hidden_channels": width}), tmp_path, ["logp"])
+    assert told == [backend]
