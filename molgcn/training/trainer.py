@@ -28,6 +28,11 @@ _OURS = {
     "use_distributed_sampler": "loader=packed|pyg, whose loaders share the molecules among the devices",
     "reload_dataloaders_every_n_epochs": "seed, which with the epoch decides each permutation",
 }
+_NOT_ZERO = {
+    "limit_train_batches": "trainer.max_epochs=0 tests the network as it was drawn.",
+    "limit_test_batches": "A run ends with the errors of its test.",
+    "check_val_every_n_epoch": "trainer.limit_val_batches=0 leaves validation out.",
+}
 _PRECISIONS = ("32-true", "32", 32, "bf16-mixed", "64-true", "64", 64)
 
 
@@ -46,6 +51,9 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
             raise UserError(
                 f"trainer.{name} is not an option of Lightning's Trainer. {f'Did you mean trainer.{close[0]}?' if close else ''}"
             )
+    for name, advice in _NOT_ZERO.items():
+        if options.get(name, 1) == 0:
+            raise UserError(f"trainer.{name}=0 is not valid: expected more than 0. {advice}")
     precision = options.get("precision") or "32-true"
     if precision not in _PRECISIONS:
         raise UserError(
