@@ -60,20 +60,9 @@ class Errors:
         return float(np.abs(self.error).mean()) if len(self.index) else float("nan")
 
     @property
-    def rmse(self) -> float:
-        """Root of the mean squared error."""
-        return float(np.sqrt((self.error**2).mean())) if len(self.index) else float("nan")
-
-    @property
     def bias(self) -> float:
         """Mean signed error."""
         return float(self.error.mean()) if len(self.index) else float("nan")
-
-    @property
-    def r2(self) -> float:
-        """Share of the true values' variance that is explained; NaN where they do not vary."""
-        spread = float(((self.true - self.true.mean()) ** 2).sum()) if len(self.index) else 0.0
-        return 1 - float((self.error**2).sum()) / spread if spread > 0 else float("nan")
 
     @property
     def guess(self) -> float:
