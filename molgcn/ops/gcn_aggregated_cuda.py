@@ -42,7 +42,7 @@ class _Batch:
         if inputs.strategy in ATOMICS:
             from torch._prims_common import alert_not_deterministic
 
-            alert_not_deterministic(f"backend.strategy={inputs.strategy} (use backend.strategy=vertex, which has one: {inputs.strategy}")
+            alert_not_deterministic(f"backend.strategy={inputs.strategy} (unlike backend.strategy=vertex)")
         self.inputs = inputs
         self.aggregate = Aggregation(inputs)
         nodes = torch.arange(inputs.x.shape[0], device=inputs.x.device, dtype=torch.int32)
