@@ -12,23 +12,48 @@ import torch
 from molgcn.ops.nvrtc import cubin
 
 
+class _Context:
+    """PyTorch's context of a device, current from `with` to its end, whatever the thread had before; a new one, as autograd's, has none."""
+
+    def __init__(self, device: int) -> None:
+        from cuda.bindings import driver
+
+        torch.cuda.init()
+        self._driver = driver
+        error, self._handle = driver.cuDevicePrimaryCtxRetain(device)
+        if int(error) != 0:
+            raise RuntimeError(f"CUDA context of cuda:{device}: {error.name}")
+
+    def __enter__(self) -> None:
+        (error,) = self._driver.cuCtxPushCurrent(self._handle)
+        if int(error) != 0:
+            raise RuntimeError(f"CUDA context: {error.name}")
+
+    def __exit__(self, *_: object) -> None:
+        self._driver.cuCtxPopCurrent()
+
+
+_context = cache(_Context)
+
+
 class Kernel:
     """One kernel on one device; loaded once a process (see :func:`kernel`)."""
 
     def __init__(self, source: str, name: str, defines: Mapping[str, int], device: int) -> None:
-        from cuda.core import Device, ObjectCode
+        from cuda.bindings import driver
+        from cuda.core import ObjectCode
 
         properties = torch.cuda.get_device_properties(device)
         self.device = device
-        torch.cuda.init()
-        with torch.cuda.device(device):
-            Device(device).set_current()
+        self._name = name
+        self._context = _context(device)
+        with self._context:
             self._code = ObjectCode.from_cubin(cubin(source, defines, f"sm_{properties.major}{properties.minor}"))
             self._kernel = self._code.get_kernel(name)
-            self._handle = int(self._kernel.handle)
+            self._function = driver.CUfunction(int(self._kernel.handle))
+        self._driver = driver
         self._shared = 0
         self._overlaps = properties.major >= 9
-        self._name = name
 
     @cached_property
     def attributes(self) -> Any:
@@ -61,17 +86,15 @@ class Kernel:
         Raises:
             RuntimeError: naming the kernel and CUDA's error.
         """
-        from cuda.bindings import driver
-
-        with torch.cuda.device(self.device):
+        driver, function = self._driver, self._function
+        handle = (stream or torch.cuda.current_stream(self.device)).cuda_stream
+        with self._context:
             if shared > self._shared:
                 attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                self._check(driver.cuKernelSetAttribute(attribute, shared, driver.CUkernel(self._handle), driver.CUdevice(self.device)))
+                self._check(driver.cuKernelSetAttribute(attribute, shared, driver.CUkernel(int(function)), driver.CUdevice(self.device)))
                 self._shared = shared
-            handle = (stream or torch.cuda.current_stream(self.device)).cuda_stream
             arguments = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))
             shape = (grid, 1, 1, block, 1, 1, shared, driver.CUstream(handle), ctypes.addressof(arguments))
-            function = driver.CUfunction(self._handle)
             if overlap and self._overlaps:
                 config = driver.CUlaunchConfig()
                 config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
