@@ -127,4 +127,9 @@ def _precision(device: torch.device) -> str:
 
 @torch.compiler.assume_constant_result  # torch.compile compiles anew when the switch is turned
 def _matmul_precision() -> str:
-    return {"highest": "float32", "high": "tf32", "medium": "bf16"}[torch.get_float32_matmul_precision()]
+    if torch.backends.cuda.matmul.fp32_precision != "tf32":
+        return "float32"
+    try:
+        return "bf16" if torch.get_float32_matmul_precision() == "medium" else "tf32"
+    except RuntimeError:  # turned on by `torch.backends`, which torch.get_float32_matmul_precision does not know of
+        return "tf32"

@@ -13,6 +13,7 @@ from torch import Tensor
 from molgcn.ops.aggregate_cuda import ATOMICS, Aggregation
 from molgcn.ops.gcn_layers_plan import Layout
 from molgcn.ops.gcn_stack import StackInputs
+from molgcn.ops.matmul import matmul_in
 from molgcn.ops.philox import keep_mask
 
 
@@ -44,6 +45,7 @@ class _Batch:
 
             alert_not_deterministic(f"backend.strategy={inputs.strategy} (unlike backend.strategy=vertex)")
         self.inputs = inputs
+        self.matmul = matmul_in(inputs.precision, inputs.x.dtype)
         self.aggregate = Aggregation(inputs)
         nodes = torch.arange(inputs.x.shape[0], device=inputs.x.device, dtype=torch.int32)
         self.num_nodes = inputs.ptr[-1]
@@ -74,12 +76,6 @@ class _Batch:
         """Zero beyond the last atom."""
         return torch.where(self.is_atom, rows, 0)
 
-    def matmul(self, left: Tensor, right: Tensor) -> Tensor:
-        """In the precision asked for; float32 products follow PyTorch's own switch, which is what `precision` was read from."""
-        if self.inputs.precision == "bf16" and left.dtype == torch.float32:
-            return (left.bfloat16() @ right.bfloat16()).float()
-        return left @ right
-
     def per_graph(self, rows: Tensor, how: str) -> Tensor:
         """Sum or max of each molecule's rows; 0 without atoms."""
         reduced = torch.segment_reduce(rows, how, offsets=self.ptr, axis=0, unsafe=True)
@@ -91,8 +87,12 @@ def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor])
     pooled, means, variances, saved = outputs
     if saved.numel() < saved_bytes(inputs):  # not kept; taken all the same, as the room of the layers' outputs
         saved = inputs.x.new_empty(saved_bytes(inputs), dtype=torch.uint8)
-    batch = _Batch(inputs, saved)
-    h = batch.atoms(inputs.x)
+    with torch.autocast(inputs.x.device.type, enabled=False):  # `precision` has been read from it
+        _forward(_Batch(inputs, saved), pooled, means, variances)
+
+
+def _forward(batch: _Batch, pooled: Tensor, means: Tensor, variances: Tensor) -> None:
+    inputs, h = batch.inputs, batch.atoms(batch.inputs.x)
     for layer in range(inputs.num_layers):
         out = batch.matmul(batch.aggregate(h), inputs.weights[layer].T) + inputs.biases[layer]
         if batch.activated(layer):
@@ -135,9 +135,20 @@ def _normalise(batch: _Batch, layer: int, out: Tensor, means: Tensor, variances:
 
 def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients: tuple[Tensor, list, list, list, list]) -> None:
     """Fills the gradients of the schema in :mod:`molgcn.ops.gcn_stack`; x's is wanted unless it is empty."""
-    grad_x, grad_weights, grad_biases, grad_norm_weights, grad_norm_biases = gradients
-    batch = _Batch(inputs, saved)
-    grad = _unpool(batch, grad_pooled)
+    with torch.autocast(inputs.x.device.type, enabled=False):
+        _backward(_Batch(inputs, saved), grad_pooled, *gradients)
+
+
+def _backward(
+    batch: _Batch,
+    grad_pooled: Tensor,
+    grad_x: Tensor,
+    grad_weights: list[Tensor],
+    grad_biases: list[Tensor],
+    grad_norm_weights: list[Tensor],
+    grad_norm_biases: list[Tensor],
+) -> None:
+    inputs, grad = batch.inputs, _unpool(batch, grad_pooled)
     for layer in range(inputs.num_layers - 1, -1, -1):
         h = batch.saved("outputs", layer - 1) if layer > 0 else batch.atoms(inputs.x)
         before = grad
@@ -145,7 +156,10 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
             grad = torch.where(batch.saved("alive", layer), grad, 0) / (1 - inputs.dropout_rate)
             if inputs.norm is not None:
                 grad = _through_norm(batch, layer, grad, grad_norm_weights[layer], grad_norm_biases[layer])
-        torch.sum(grad, 0, out=grad_biases[layer])
+        if batch.activated(layer) and inputs.batch_statistics:
+            grad_biases[layer].zero_()  # the mean takes the bias away again; a sum would be its rounding
+        else:
+            torch.sum(grad, 0, out=grad_biases[layer])
         grad = batch.aggregate(grad)
         grad_weights[layer].copy_(batch.matmul(grad.T, h))
         if layer > 0 or grad_x.numel() > 0:
@@ -161,7 +175,7 @@ def _unpool(batch: _Batch, grad: Tensor) -> Tensor:
         last = batch.saved("outputs", inputs.num_layers - 1)
         largest = batch.atoms((last == batch.per_graph(last, "max")[batch.graph]).to(last.dtype))
         grad = grad / batch.per_graph(largest, "sum").clamp(min=1)
-        return largest * grad[batch.graph]
+        return batch.atoms(largest * grad[batch.graph])
     if inputs.pool == "mean":
         grad = grad / batch.sizes.clamp(min=1)
     return batch.atoms(grad[batch.graph])

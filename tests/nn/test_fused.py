@@ -12,6 +12,7 @@ from torch import nn
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import GCN, backend
+from molgcn.ops import gcn_stack
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
@@ -140,11 +141,34 @@ def test_dropout_has_pygs_distribution(batch):
     assert (draws[0].std(0) / spread - 1).abs().max() < 0.3
 
 
-def test_autocast_and_matmul_precision_keep_working(batch):
+def test_autocast_keeps_working(batch):
     model = GCN(11, 32, 3, 1, backend="fused", embed=True)
     expected = model(batch)
     with torch.autocast("cpu", torch.bfloat16):
         assert relative(model(batch).float(), expected) < 3e-2
+
+
+def asked_for(batch, monkeypatch):
+    """The precision that a model asks the operator for."""
+    seen = []
+    monkeypatch.setattr("molgcn.nn.fused.gcn_stack", lambda inputs: seen.append(inputs.precision) or gcn_stack(inputs))
+    GCN(11, 8, 2, 1, backend="fused")(batch)
+    return seen[0]
+
+
+def test_precision_is_what_torchs_switches_say(batch, monkeypatch):
+    assert asked_for(batch, monkeypatch) == "float32"
+    with torch.autocast("cpu", torch.bfloat16):
+        assert asked_for(batch, monkeypatch) == "bf16"
+    try:
+        for switch, precision in (("high", "tf32"), ("medium", "bf16"), ("highest", "float32")):
+            torch.set_float32_matmul_precision(switch)
+            assert asked_for(batch, monkeypatch) == precision
+        for switch, precision in (("tf32", "tf32"), ("ieee", "float32")):
+            torch.backends.cuda.matmul.fp32_precision = switch
+            assert asked_for(batch, monkeypatch) == precision
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
 
 
 def test_torch_compile(batch):

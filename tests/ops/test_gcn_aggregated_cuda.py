@@ -41,10 +41,13 @@ def test_what_is_wide_or_double_takes_this_way():
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_padded_batches(emulate, strategy):
+@pytest.mark.parametrize("pool", ["mean", "sum", "max"])
+def test_padded_batches(emulate, pool, strategy):
     """Room for molecules, atoms and bonds beyond those in use: zero in outputs, no weight in statistics and gradients."""
-    inputs = random_inputs(random_batch(SIZES, 11), 16, 2, norm="batch", training=True, residual=True, strategy=strategy)
+    options = {"norm": "batch", "training": True, "residual": True, "last_activation": True, "pool": pool, "strategy": strategy}
+    inputs = random_inputs(random_batch(SIZES, 11), 16, 2, **options)
     grad = torch.sin(torch.arange(16.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 16)
+    grad[len(SIZES) :] = torch.nan
     expected = run(gcn_stack_reference, inputs, grad[: len(SIZES)])
     padded = inputs._replace(
         x=torch.cat([inputs.x.detach(), torch.full((7, 11), torch.nan)]).requires_grad_(),
@@ -58,6 +61,26 @@ def test_padded_batches(emulate, strategy):
     actual.outputs["pooled"], actual.gradients["x"] = actual.outputs["pooled"][: len(SIZES)], actual.gradients["x"][:-7]
     assert worst(actual.outputs, expected.outputs) < 1e-11
     assert worst(actual.gradients, expected.gradients) < 1e-11
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_bias_before_batch_statistics_has_no_gradient(emulate, strategy):
+    """Not even the rounding of one, of which Adam would make whole steps."""
+    options = {"norm": "batch", "training": True, "pool": "sum", "strategy": strategy}
+    gradients = run_emulated(random_inputs(random_batch(SIZES, 11), 16, 3, **options)).gradients
+    assert not gradients["biases[0]"].any()
+    assert not gradients["biases[1]"].any()
+    assert gradients["biases[2]"].all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_is_read_as_precision_alone(emulate, dtype):
+    inputs = random_inputs(random_batch(SIZES[:5], 11), 16, 2, strategy="edge")
+    expected = run_emulated(inputs)
+    with torch.autocast("cpu", dtype):
+        actual = run_emulated(inputs)
+    for name, tensor in (expected.outputs | expected.gradients).items():
+        assert torch.equal((actual.outputs | actual.gradients)[name], tensor), name
 
 
 @pytest.mark.parametrize("strategy", ["edge", "neighbor_group"])

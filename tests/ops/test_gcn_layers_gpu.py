@@ -108,6 +108,24 @@ def test_lower_precision_is_what_was_asked_for(precision, bound, strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("hidden", [32, 640])
+@pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("tf32", 3e-3)])
+def test_precision_does_not_depend_on_pytorchs_switch(precision, bound, hidden, strategy):
+    """Which the model reads, but which may be turned between forward and backward, and which stays as it is."""
+    torch.set_float32_matmul_precision("high")
+    try:
+        check_one_of_three(
+            lambda seed: random_inputs(random_batch(SIZES, 11, seed), hidden, 3, seed=seed, precision=precision, norm="layer"),
+            strategy,
+            bound,
+            5e-5 if precision == "float32" else 10 * bound,
+        )
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_float32_range(strategy):
     """Activations of 1e6 and gradients of 1e-12 keep their accuracy."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 12)
