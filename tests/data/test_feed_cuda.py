@@ -30,6 +30,16 @@ def test_every_batch_is_pygs(molecules, resident):
             assert_collated(batch.to("cpu"), data)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("resident", [True, False])
+def test_a_device_that_is_not_the_current_one(molecules, resident):
+    for one, other in zip(PackedLoader(molecules, 7, device="cuda:1", resident=resident), PackedLoader(molecules, 7), strict=True):
+        assert one.x.device == torch.device("cuda:1")
+        for name in FIELDS:
+            assert torch.equal(getattr(one, name).cpu().nan_to_num(), getattr(other, name).nan_to_num()), name
+    assert torch.cuda.current_device() == 0
+
+
 @pytest.mark.parametrize("resident", [True, False])
 def test_slots_are_whole_after_poison(molecules, resident):
     cpu = PackedLoader(molecules, 7)

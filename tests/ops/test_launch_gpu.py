@@ -1,0 +1,206 @@
+"""What holds for every strategy: any thread, any device, any layout of the inputs, no growth of memory. `pytest -m gpu`."""
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from stack_cases import random_batch, random_inputs, run
+from test_gcn_stack_gpu import SIZES, gradient_of, on_gpu
+from test_masked_loss import example
+
+from molgcn.nn import GCN
+from molgcn.ops import StackInputs, gcn_stack
+from molgcn.ops.launch import kernel
+from molgcn.ops.masked_loss import _parameters as masked_loss_parameters
+from molgcn.ops.masked_loss import masked_loss
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+STRATEGIES = ("stack", "vertex", "edge", "neighbor_group")
+
+
+def moved(inputs, device):
+    """The same leaves on another device."""
+
+    def move(value):
+        if isinstance(value, list):
+            return [move(item) for item in value]
+        return value.detach().to(device).requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+
+    return StackInputs(*(move(value) for value in inputs))
+
+
+def small(strategy, **options):
+    return on_gpu(random_inputs(random_batch(SIZES, 11), 32, 3, **options), torch.float32)._replace(strategy=strategy)
+
+
+def assert_same(actual, expected, strategy):
+    """Bit for bit, where no atomic additions come in any order."""
+    exact = strategy in ("stack", "vertex")
+    for name, tensor in (expected.outputs | expected.gradients).items():
+        found = (actual.outputs | actual.gradients)[name].to(tensor.device)
+        torch.testing.assert_close(found, tensor, rtol=0 if exact else 1e-3, atol=0 if exact else 1e-4, msg=name)
+
+
+def in_a_new_thread(call):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def has_context():
+    from cuda.bindings import driver
+
+    return int(driver.cuCtxGetCurrent()[1]) != 0
+
+
+@pytest.mark.parametrize("how", [{}, {"cooperative": True}, {"overlap": True}], ids=str)
+def test_a_launch_needs_no_context_in_its_thread(how):
+    """A thread has none until CUDA's runtime has worked in it: so does autograd's at its first backward."""
+    tensors = dict(zip(("prediction", "target", "mean", "std"), example("cuda"), strict=True))
+    expected, expected_sums = masked_loss(*tensors.values(), "mse")
+    value, sums = torch.full_like(expected, torch.nan), torch.full_like(expected_sums, torch.nan)
+    parameters = masked_loss_parameters(1.0, loss=value, sums=sums, **tensors)
+    function = kernel("masked_loss.cu", "masked_loss_forward", {"LOSS": 0}, value.device)
+
+    def launch():
+        before = has_context()
+        function.launch(1, 1024, 16 * 1024, parameters, **how)
+        return before, has_context()
+
+    assert in_a_new_thread(launch) == (False, False)
+    torch.cuda.synchronize()
+    assert torch.equal(value, expected)
+    assert torch.equal(sums, expected_sums)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_new_thread_runs_both_ways(strategy):
+    inputs = small(strategy)
+    grad, leaves = gradient_of(inputs).float(), (inputs.x, *inputs.weights, *inputs.biases)
+    pooled, _, _, saved = torch.ops.molgcn.gcn_stack(*inputs)
+    expected = torch.autograd.grad(pooled, leaves, grad)
+
+    def backward():
+        with torch.no_grad():
+            return torch.ops.molgcn.gcn_stack_backward(grad, saved, True, *inputs)
+
+    grad_x, grad_weights, grad_biases, _, _ = in_a_new_thread(backward)
+    exact = strategy in ("stack", "vertex")
+    for actual, right in zip((grad_x, *grad_weights, *grad_biases), expected, strict=True):
+        torch.testing.assert_close(actual, right, rtol=0 if exact else 1e-3, atol=0 if exact else 1e-4)
+    forward = in_a_new_thread(lambda: torch.ops.molgcn.gcn_stack(*inputs)[0])
+    torch.testing.assert_close(forward, pooled, rtol=0 if exact else 1e-4, atol=0 if exact else 1e-5)
+
+
+@two_devices
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_device_that_is_not_the_current_one(strategy):
+    inputs = small(strategy, norm="layer", dropout=0.3, training=True)
+    expected = run(gcn_stack, inputs, gradient_of(inputs))
+    there = moved(inputs, "cuda:1")
+    for thread in (lambda call: call(), in_a_new_thread):
+        actual = thread(lambda: run(gcn_stack, there, gradient_of(inputs).to("cuda:1")))
+        assert all(tensor.device.index == 1 for tensor in actual.gradients.values())
+        assert torch.cuda.current_device() == 0
+        assert_same(actual, expected, strategy)
+
+
+@two_devices
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_devices_at_once(strategy):
+    inputs = small(strategy)
+    expected = run(gcn_stack, inputs, gradient_of(inputs))
+
+    def steps(device):
+        there, grad = moved(inputs, device), gradient_of(inputs).to(device)
+        return [run(gcn_stack, there, grad) for _ in range(50)]
+
+    with ThreadPoolExecutor(2) as pool:
+        for results in pool.map(steps, ("cuda:0", "cuda:1")):
+            for actual in results:
+                assert_same(actual, expected, strategy)
+
+
+@two_devices
+def test_the_loss_and_a_model_on_the_second_device():
+    inputs = example("cuda")
+    there = [tensor.to("cuda:1") for tensor in inputs]
+    assert masked_loss(*there, "l1")[0].item() == masked_loss(*inputs, "l1")[0].item()
+    model, batch = GCN(11, 32, 3, 2, backend="fused", norm="batch"), random_batch(SIZES, 11)
+    gradients = []
+    for device in ("cuda:0", "cuda:1"):
+        model.to(device)
+        model(batch.to(device)).square().sum().backward()
+        gradients.append([parameter.grad.cpu() for parameter in model.parameters()])
+        model.zero_grad()
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+
+def strided(tensor):
+    """The same numbers in every second place, from an odd address on."""
+    memory = tensor.new_zeros(2 * tensor.numel() + 1)[1:]
+    view = memory.view(*tensor.shape[:-1], 2 * tensor.shape[-1])[..., ::2]
+    return view.copy_(tensor.detach()).requires_grad_(tensor.requires_grad)
+
+
+def shifted(tensor):
+    """The same numbers side by side, from an odd address on."""
+    memory = tensor.new_zeros(tensor.numel() + 1)[1:].view(tensor.shape)
+    return memory.copy_(tensor.detach()).requires_grad_(tensor.requires_grad)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("laid_out", [strided, shifted])
+def test_any_layout_of_the_inputs(laid_out, strategy):
+    inputs = small(strategy, norm="layer")
+    expected = run(gcn_stack, inputs, gradient_of(inputs))
+
+    def lay_out(value):
+        if isinstance(value, list):
+            return [lay_out(item) for item in value]
+        return laid_out(value) if isinstance(value, torch.Tensor) else value
+
+    others = StackInputs(*(lay_out(value) for value in inputs))
+    grad = gradient_of(inputs).T.contiguous().T
+    assert others.x.data_ptr() % 16 != 0
+    assert_same(run(gcn_stack, others, grad), expected, strategy)
+
+
+def test_another_device_is_refused_in_words():
+    inputs = small("auto")
+    for wrong, message in [
+        ({"x": inputs.x.cpu()}, r"on (cpu|cuda:0)"),
+        ({"ptr": inputs.ptr.cpu()}, "ptr to be one-dimensional int32 on cuda:0, got torch.int32 on cpu"),
+        ({"counts": torch.zeros(3, dtype=torch.int32)}, "counts"),
+        ({"weights": [weight.cpu() for weight in inputs.weights]}, "parameter is torch.float32 on cpu"),
+        ({"seed": inputs.seed.cpu()}, "seed to be one int64 on cuda:0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            gcn_stack(inputs._replace(**wrong))
+    with pytest.raises(ValueError, match=r"float32 on cpu, but a parameter is torch.float32 on cuda:0"):
+        GCN(11, 8, 2, 1, backend="fused").cuda()(random_batch(SIZES, 11))
+
+
+@two_devices
+def test_the_other_gpu_is_refused_in_words():
+    inputs = small("auto")
+    with pytest.raises(ValueError, match=r"parameter is torch.float32 on cuda:1"):
+        gcn_stack(inputs._replace(biases=[bias.to("cuda:1") for bias in inputs.biases]))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_1000_steps_without_drift_in_memory(strategy):
+    inputs = small(strategy)
+
+    def allocated():
+        gc.collect()
+        return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
+    for _ in range(10):
+        run(gcn_stack, inputs, gradient_of(inputs))
+    before = allocated()
+    for _ in range(1000):
+        run(gcn_stack, inputs, gradient_of(inputs))
+    assert allocated() == before
