@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 from molgcn.report.charts import embedded
 
+log = logging.getLogger(__name__)
 _SIZE = 240, 170
 
 
 def draw(smiles: str) -> str | None:
-    """A drawing as a `data:` address; None where RDKit cannot read or draw the SMILES."""
+    """A drawing as a `data:` address; None where RDKit cannot read or draw the SMILES, or lacks a library that drawing needs."""
     from rdkit import Chem, rdBase
-    from rdkit.Chem.Draw import rdMolDraw2D
 
+    drawing = _drawing()
+    if drawing is None:
+        return None
     with rdBase.BlockLogs():
         mol = Chem.MolFromSmiles(smiles) or Chem.MolFromSmiles(smiles, sanitize=False)
         if mol is None or mol.GetNumAtoms() == 0:
             return None
-        drawer = rdMolDraw2D.MolDraw2DSVG(*_SIZE)
+        drawer = drawing.MolDraw2DSVG(*_SIZE)
         options: Any = drawer.drawOptions()
         options.clearBackground = False
         options.fixedBondLength = 30
         options.minFontSize = 9
         options.padding = 0.06
         try:
-            rdMolDraw2D.PrepareAndDrawMolecule(drawer, mol)
+            drawing.PrepareAndDrawMolecule(drawer, mol)
         except (ValueError, RuntimeError):  # a molecule kept although RDKit refuses it
             return None
         drawer.FinishDrawing()
     return embedded(drawer.GetDrawingText().encode(), "image/svg+xml")
+
+
+@cache
+def _drawing() -> ModuleType | None:
+    """RDKit's module, which needs libraries of X11 that servers and containers often lack."""
+    try:
+        from rdkit.Chem.Draw import rdMolDraw2D
+    except ImportError as error:
+        log.warning(
+            "The report shows no drawings of molecules: %s. On Debian and Ubuntu `apt install libxrender1 libxext6` adds them.", error
+        )
+        return None
+    return rdMolDraw2D

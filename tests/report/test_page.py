@@ -140,3 +140,10 @@ def test_one_molecule_and_no_error_at_all(tmp_path):
 def test_numbers():
     assert number(-0.0123456) == "\u22120.01235"
     assert number(float("nan")) == number(float("inf")) == "\u2013"
+
+
+def test_without_drawings_molecules_and_scaffolds_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("molgcn.report.page.draw", lambda smiles: None)
+    write_report(tmp_path / "report.html", subject())
+    text = "\n".join(Page((tmp_path / "report.html").read_text()).text).split("\n")
+    assert {*SMILES, "c1ccccc1", "no drawing"} <= set(text)

@@ -1,6 +1,8 @@
 """Members, their mean and deviation, and which weights they predict with."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -66,6 +68,16 @@ def test_the_weights_of_the_moving_average_are_used(trained_config, tmp_path):
     with torch.no_grad():
         averaged = module.ema.module(molecules.batch(slice(None))) * module.target_std + module.target_mean
     np.testing.assert_allclose(predict_smiles(ensemble, SMILES).values, averaged.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_prediction_needs_no_drawing_libraries(trained_run):
+    program = (
+        "import sys; sys.modules['rdkit.Chem.Draw'] = None; from molgcn.config import BackendConfig; "
+        "from molgcn.predict import predict_smiles; from molgcn.screening.ensemble import Ensemble; "
+        "print(len(predict_smiles(Ensemble.load([sys.argv[1]], BackendConfig(), 'cpu'), ['CCO', 'C']).values))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(trained_run.folder)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2"
 
 
 @pytest.mark.gpu
