@@ -21,6 +21,10 @@ class LoaderConfig:
     name: Literal["auto", "packed", "pyg"] = "auto"
     num_workers: int = 0
 
+    def __post_init__(self) -> None:
+        """Checks the range."""
+        _require(self.num_workers >= 0, "loader.num_workers", self.num_workers, "a whole number of at least 0")
+
 
 @dataclass(frozen=True)
 class BackendConfig:
@@ -64,6 +68,9 @@ class OptimizerConfig:
         """Checks the ranges."""
         _require(self.lr > 0, "optimizer.lr", self.lr, "a number above 0")
         _require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
+        _require(all(0 <= beta < 1 for beta in self.betas), "optimizer.betas", list(self.betas), "two numbers of at least 0 and below 1")
+        _require(self.eps >= 0, "optimizer.eps", self.eps, "a number of at least 0")
+        _require(self.momentum >= 0, "optimizer.momentum", self.momentum, "a number of at least 0")
         _require(not self.nesterov or self.momentum > 0, "optimizer.nesterov", self.nesterov, "optimizer.momentum above 0 with it")
 
 
@@ -81,6 +88,8 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         """Checks the ranges."""
         _require(self.warmup_epochs >= 0, "scheduler.warmup_epochs", self.warmup_epochs, "a number of at least 0")
+        _require(self.min_lr >= 0, "scheduler.min_lr", self.min_lr, "a number of at least 0")
+        _require(self.patience >= 0, "scheduler.patience", self.patience, "a whole number of at least 0")
         _require(0 < self.factor < 1, "scheduler.factor", self.factor, "a number between 0 and 1")
         _require(0 < self.pct_start < 1, "scheduler.pct_start", self.pct_start, "a number between 0 and 1")
         if self.warmup_epochs and self.name in ("onecycle", "plateau"):
@@ -121,6 +130,13 @@ class CallbacksConfig:
     early_stopping_patience: int | None = None
     early_stopping_min_delta: float = 0.0
     stop_below_lr: float | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        patience, rate = self.early_stopping_patience, self.stop_below_lr
+        _require(patience is None or patience >= 0, "callbacks.early_stopping_patience", patience, "validations, or null to train on")
+        _require(self.early_stopping_min_delta >= 0, "callbacks.early_stopping_min_delta", self.early_stopping_min_delta, "at least 0")
+        _require(rate is None or rate > 0, "callbacks.stop_below_lr", rate, "a number above 0, or null")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,15 @@ def test_plain_values_go_around():
         ({"model": {"layers": 3}}, "model.layers is not a known key"),
         ({"seed": -1}, "seed=-1"),
         ({"dataset": {"name": "qm10"}}, "qm10"),
+        ({"loader": {"num_workers": -1}}, "loader.num_workers=-1"),
+        ({"optimizer": {"betas": [2, 0.5]}}, r"optimizer.betas=\[2.0, 0.5\] is not valid: expected two numbers"),
+        ({"optimizer": {"eps": -1}}, "optimizer.eps=-1"),
+        ({"optimizer": {"momentum": -0.5}}, "optimizer.momentum=-0.5"),
+        ({"scheduler": {"min_lr": -1}}, "scheduler.min_lr=-1"),
+        ({"scheduler": {"patience": -1}}, "scheduler.patience=-1"),
+        ({"callbacks": {"early_stopping_patience": -1}}, "callbacks.early_stopping_patience=-1"),
+        ({"callbacks": {"early_stopping_min_delta": -0.1}}, "callbacks.early_stopping_min_delta=-0.1"),
+        ({"callbacks": {"stop_below_lr": 0}}, "callbacks.stop_below_lr=0"),
     ],
 )
 def test_messages_name_key_and_value(values, message):
