@@ -49,6 +49,7 @@ def check(name, text, folder):
         difference = float(re.search(r"largest difference (\S+)", text)[1])
         assert difference < 1e-4
         relative = [float(value) for value in re.findall(r"'fused': '([^']+)'", text)]
+        assert len(relative) == 2  # outputs and gradients
         assert all(value < 1e-10 for value in relative)
 
 
