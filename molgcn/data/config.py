@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from molgcn.data.atoms import get_featurizer
 from molgcn.errors import UserError
@@ -75,19 +75,6 @@ class DatasetConfig:
                 raise UserError(f"dataset.targets names a target twice: {self.targets}.")
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> DatasetConfig:
-        """The configuration in a plain mapping.
-
-        Raises:
-            UserError: for an unknown key, with the nearest known one.
-        """
-        known = [field.name for field in fields(cls)]
-        for key in mapping:
-            if key not in known:
-                raise UserError(f"There is no key dataset.{key}.{nearest(str(key), known)}")
-        return cls(**mapping)
 
 
 def nearest(word: str, choices: Sequence[str]) -> str:
