@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from gpu_cases import SIZES, gradient_of, on_gpu
 from stack_cases import random_batch, random_inputs, run
-from test_gcn_stack_gpu import SIZES, gradient_of, on_gpu
 from test_masked_loss import example
 
 from molgcn.nn import GCN
@@ -15,7 +15,7 @@ from molgcn.ops.launch import kernel
 from molgcn.ops.masked_loss import _parameters as masked_loss_parameters
 from molgcn.ops.masked_loss import masked_loss
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+pytestmark = pytest.mark.gpu
 two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
 STRATEGIES = ("stack", "vertex", "edge", "neighbor_group")
