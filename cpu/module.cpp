@@ -9,6 +9,7 @@ namespace molgcn {
 void bind_gcn_stack(nb::module_& m);
 void bind_collate(nb::module_& m);
 void bind_gcn_conv(nb::module_& m);
+void bind_rdkit_binary(nb::module_& m);
 }
 
 NB_MODULE(_cpu, m) {
@@ -17,4 +18,5 @@ NB_MODULE(_cpu, m) {
     molgcn::bind_gcn_stack(m);
     molgcn::bind_collate(m);
     molgcn::bind_gcn_conv(m);
+    molgcn::bind_rdkit_binary(m);
 }

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from molgcn.config import Config, parse
-from molgcn.data.atoms import get_featurizer
-from molgcn.data.molecules import read_smiles
+from molgcn.config import BackendConfig, Config, parse
+from molgcn.data.atoms import AtomFields, get_featurizer
+from molgcn.data.molecules import smiles_reader
 from molgcn.data.workers import available_cores
 from molgcn.predict import PredictConfig, predict
 from molgcn.screening.ensemble import Ensemble
@@ -28,23 +29,26 @@ FEATURES = "qm9"
 
 @dataclass(frozen=True)
 class Shape:
-    """A network: layers and width."""
+    """A network: layers and width, and how many such networks predict together."""
 
     num_layers: int
     hidden_channels: int
+    members: int = 1
 
 
 @dataclass(frozen=True)
 class ScreeningRow:
     """Seconds for a file of M molecules, and microseconds a molecule of each stage by itself.
 
-    `parse` and `featurise` (with packing) are one core's, `model` and `pyg_model` all cores'.
+    `rdkit` (its MolFromSmiles, nothing else), `parse` (ours) and `featurise` (with packing) are one core's, `model` and `pyg_model` all
+    cores'.
     """
 
     shape: Shape
     molecules: int
     ours: float
     pyg: float
+    rdkit: float
     parse: float
     featurise: float
     model: float
@@ -60,24 +64,35 @@ def screen(smiles: Sequence[str], shape: Shape, folder: Path) -> ScreeningRow:
         shape: the network, without norm; its weights are drawn.
         folder: for the files.
     """
-    source, checkpoint = folder / "input.csv", folder / "model.ckpt"
+    source, checkpoints = folder / "input.csv", [folder / f"model_{number}.ckpt" for number in range(shape.members)]
     with open(source, "w", newline="") as file:
         csv.writer(file).writerows([["smiles"], *([text] for text in smiles)])
-    save_untrained(shape, checkpoint)
-    values = {"ckpt": str(checkpoint), "input": str(source), "device": "cpu", "batch_size": BATCH, "num_workers": available_cores()}
+    for seed, checkpoint in enumerate(checkpoints):
+        save_untrained(shape, checkpoint, seed)
+    ckpt = [str(checkpoint) for checkpoint in checkpoints]
+    values = {"ckpt": ckpt, "input": str(source), "device": "cpu", "batch_size": BATCH, "num_workers": available_cores()}
     ours, pyg = folder / "ours.csv", folder / "pyg.csv"
     settings = parse(PredictConfig, {**values, "output": str(ours)})
-    times = _seconds(lambda: predict(settings)), _seconds(lambda: pyg_script(checkpoint, source, pyg, available_cores()))
-    return ScreeningRow(shape, len(smiles), *times, *stages(smiles, checkpoint), largest_difference(ours, pyg))
+    times = _seconds(lambda: predict(settings)), _seconds(lambda: pyg_script(checkpoints, source, pyg, available_cores()))
+    return ScreeningRow(shape, len(smiles), *times, *stages(smiles, checkpoints), largest_difference(ours, pyg))
 
 
-def save_untrained(shape: Shape, path: Path) -> None:
+def save_untrained(shape: Shape, path: Path, seed: int = 0) -> None:
     """A checkpoint of a network as it was drawn."""
     model = {"num_layers": shape.num_layers, "hidden_channels": shape.hidden_channels, "norm": None, "residual": False, "init": "kaiming"}
     config = parse(Config, {"dataset": {"features": FEATURES}, "model": model})
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     module = MoleculeRegressor(config, get_featurizer(FEATURES).num_features, ("y",), ("",), torch.zeros(1), torch.ones(1), FEATURES)
     torch.save({"molgcn": describe(config, FEATURES, module.architecture), "state_dict": module.state_dict()}, path)
+
+
+@cache
+def _row(number: int, aromatic: bool, hybridization: int, hydrogens: int) -> list[float]:
+    return get_featurizer(FEATURES).encode(AtomFields(number, 0, 0, hydrogens, 0, 0, hybridization, aromatic)).tolist()
+
+
+def _atom_row(atom: Any) -> list[float]:
+    return _row(atom.GetAtomicNum(), atom.GetIsAromatic(), int(atom.GetHybridization()), atom.GetTotalNumHs(True))
 
 
 class SmilesDataset(torch.utils.data.Dataset):
@@ -90,71 +105,78 @@ class SmilesDataset(torch.utils.data.Dataset):
         return len(self.smiles)
 
     def __getitem__(self, index: int) -> Any:
-        """One molecule, an atom and a bond at a time, as PyG's own `from_smiles` does."""
+        """One molecule, an atom and a bond at a time, as PyG's own `from_smiles` does; but each distinct feature row is made once."""
+        from rdkit import Chem
         from torch_geometric.data import Data
 
-        featurizer = get_featurizer(FEATURES)
-        mol = read_smiles(self.smiles[index], featurizer.hydrogens)
-        rows = [featurizer.encode(featurizer.key(atom)).tolist() for atom in mol.GetAtoms()]
+        mol = Chem.AddHs(Chem.MolFromSmiles(self.smiles[index]))
+        rows = [_atom_row(atom) for atom in mol.GetAtoms()]
         bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()]
         edges = bonds + [(j, i) for i, j in bonds]
         return Data(x=torch.tensor(rows), edge_index=torch.tensor(edges, dtype=torch.long).reshape(-1, 2).t().contiguous())
 
 
-def pyg_script(checkpoint: Path, source: Path, output: Path, workers: int) -> None:
+def pyg_script(checkpoints: Sequence[Path], source: Path, output: Path, workers: int) -> None:
     """The same task with PyG's DataLoader, worker processes and layers."""
     from torch_geometric.loader import DataLoader
 
-    from molgcn.config import BackendConfig
-
-    module = load_regressor(checkpoint, BackendConfig(name="pyg"))
+    modules = [load_regressor(checkpoint, BackendConfig(name="pyg")) for checkpoint in checkpoints]
     with open(source, newline="") as file:
         smiles = [row["smiles"] for row in csv.DictReader(file)]
     with open(output, "w", newline="") as file, torch.no_grad():
         writer = csv.writer(file)
-        writer.writerow(["smiles", "y predicted"])
+        writer.writerow(["smiles", "y predicted", "y predicted std"][: 2 if len(modules) == 1 else 3])
         start = 0
         for batch in DataLoader(SmilesDataset(smiles), batch_size=BATCH, num_workers=workers):
-            values = module(batch)[:, 0].tolist()
-            writer.writerows(zip(smiles[start : start + len(values)], values, strict=True))
-            start += len(values)
+            values = torch.stack([module(batch)[:, 0] for module in modules])
+            columns = [values.mean(dim=0), *([values.std(dim=0)] if len(modules) > 1 else [])]
+            writer.writerows(zip(smiles[start : start + batch.num_graphs], *(column.tolist() for column in columns), strict=True))
+            start += batch.num_graphs
 
 
-def stages(smiles: Sequence[str], checkpoint: Path) -> tuple[float, float, float, float]:
-    """Microseconds a molecule to parse, to featurise and pack, for the fused model and for PyG's."""
-    from molgcn.config import BackendConfig
+def stages(smiles: Sequence[str], checkpoints: Sequence[Path]) -> tuple[float, float, float, float, float]:
+    """Microseconds a molecule of the first stretches: RDKit's MolFromSmiles, our reading, featurising and packing, our and PyG's models.
 
-    def parsed() -> None:
-        for text in smiles:
-            read_smiles(text, "folded")
+    All are timed stretch by stretch in turn, so that a machine that changes its speed changes that of all.
+    """
+    from rdkit import Chem, rdBase
 
-    prepared: list[Any] = []
-    parse_time = _seconds(parsed)
-    prepare_time = _seconds(lambda: prepared.extend(prepare(chunk, features=FEATURES, kind="smiles") for chunk in _chunks(smiles)))
-    sets = [one.molecules for one in prepared]
-    fused = Ensemble.load([checkpoint], BackendConfig(name="fused"))
-    batches = [one.batch(slice(None)).to_pyg() for one in sets]
-    pyg = load_regressor(checkpoint, BackendConfig(name="pyg"))
-    fused.predict(sets[0])
-    with torch.no_grad():
-        pyg(batches[0])
-        fused_time = _seconds(lambda: [fused.predict(one) for one in sets])
-        pyg_time = _seconds(lambda: [pyg(batch) for batch in batches])
-    scale = 1e6 / len(smiles)
-    return parse_time * scale, (prepare_time - parse_time) * scale, fused_time * scale, pyg_time * scale
+    read = smiles_reader("folded")
+    fused = Ensemble.load(checkpoints, BackendConfig(name="fused"))
+    pyg = [load_regressor(checkpoint, BackendConfig(name="pyg")) for checkpoint in checkpoints]
+
+    def measured(chunk: Sequence[str]) -> list[float]:
+        molecules = prepare(chunk, features=FEATURES, kind="smiles").molecules
+        assert molecules is not None
+        batch = molecules.batch(slice(None)).to_pyg()
+        times = [
+            _seconds(lambda: _each(Chem.MolFromSmiles, chunk)),
+            _seconds(lambda: _each(read, chunk)),
+            _seconds(lambda: prepare(chunk, features=FEATURES, kind="smiles")),
+            _seconds(lambda: fused.predict(molecules)),
+            _seconds(lambda: [module(batch) for module in pyg]),
+        ]
+        return [seconds * 1e6 / len(chunk) for seconds in times]
+
+    with rdBase.BlockLogs(), torch.no_grad():
+        measured(smiles[:BATCH])  # warms up
+        times = [measured(smiles[start : start + BATCH]) for start in range(0, min(len(smiles), 8 * BATCH), BATCH)]
+    rdkit, parse, prepare_all, model, pyg_model = torch.tensor(times).mean(dim=0).tolist()
+    return rdkit, parse, prepare_all - parse, model, pyg_model
+
+
+def _each(function: Callable[[str], object], items: Sequence[str]) -> None:
+    for item in items:
+        function(item)
 
 
 def largest_difference(ours: Path, theirs: Path) -> float:
-    """Of the last columns of two tables, relative to their largest value."""
+    """Of the predictions in two tables, relative to their largest value."""
     columns = []
     for path in (ours, theirs):
         with open(path, newline="") as file:
-            columns.append(torch.tensor([float(row[-1]) for row in list(csv.reader(file))[1:]]))
+            columns.append(torch.tensor([float(row[1]) for row in list(csv.reader(file))[1:]]))
     return float((columns[0] - columns[1]).abs().max() / columns[1].abs().max())
-
-
-def _chunks(smiles: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (smiles[start : start + BATCH] for start in range(0, len(smiles), BATCH))
 
 
 def _seconds(call: Callable[[], object]) -> float:

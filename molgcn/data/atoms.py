@@ -1,14 +1,14 @@
 """The three atom featurisers: what is read from an RDKit atom, and the feature row that stands for it.
 
-Reading and encoding are apart because rows repeat (QM9 has a few dozen): an atom is read into a small tuple, its key, and
-each distinct key is encoded once. Only atoms' keys are handled per atom.
+Reading and encoding are apart because rows repeat (QM9 has a few dozen): an atom is read into eight bytes, and each distinct eight are
+encoded once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,48 @@ class UnsupportedAtomError(Exception):
     """An atom that a featuriser has no row for; the text says which and what it takes."""
 
 
+class AtomFields(NamedTuple):
+    """What featurisers read from an `rdkit.Chem.Atom`: eight numbers of a byte each; what is more than 255 counts as 255.
+
+    Attributes:
+        number: atomic number, 0 for a dummy.
+        degree: bonds that the molecule has at it.
+        charge: formal charge, -128 to 127.
+        num_hs: hydrogens, with those that are atoms of the molecule (GetTotalNumHs(True)).
+        hidden_hs: hydrogens that are no atoms of it (GetTotalNumHs()).
+        explicit_hs: the part of them that was stated (GetNumExplicitHs()).
+        hybridization: place in :data:`HYBRIDIZATIONS`.
+        flags: 1 when aromatic, plus 2 when in a ring.
+    """
+
+    number: int
+    degree: int
+    charge: int
+    num_hs: int
+    hidden_hs: int
+    explicit_hs: int
+    hybridization: int
+    flags: int
+
+    @property
+    def hybridization_name(self) -> str:
+        """RDKit's name, as "SP2"."""
+        return HYBRIDIZATIONS[self.hybridization]
+
+    @property
+    def aromatic(self) -> bool:
+        """GetIsAromatic()."""
+        return bool(self.flags & 1)
+
+    @property
+    def in_ring(self) -> bool:
+        """IsInRing()."""
+        return bool(self.flags & 2)
+
+
+HYBRIDIZATIONS = ("UNSPECIFIED", "S", "SP", "SP2", "SP3", "SP2D", "SP3D", "SP3D2", "OTHER")  # numbered as rdkit.Chem.HybridizationType
+
+
 @dataclass(frozen=True)
 class AtomFeaturizer:
     """One way to turn atoms into feature rows.
@@ -27,19 +69,15 @@ class AtomFeaturizer:
         name: key in :data:`FEATURIZERS`.
         version: goes up when rows change, so that cached sets are rebuilt.
         hydrogens: "explicit" (added, after the heavy atoms) or "implicit".
-        kekulize: read atoms from the Kekulé form.
         names: one name a feature.
-        key: reads an `rdkit.Chem.Atom` into a tuple.
-        encode: turns such a tuple into float32 [F]; raises UnsupportedAtomError.
+        encode: turns what was read from an atom into float32 [F]; raises UnsupportedAtomError.
     """
 
     name: str
     version: int
     hydrogens: str
-    kekulize: bool
     names: tuple[str, ...]
-    key: Callable[[Any], Hashable]
-    encode: Callable[[Any], np.ndarray]
+    encode: Callable[[AtomFields], np.ndarray]
 
     @property
     def num_features(self) -> int:
@@ -56,16 +94,11 @@ QM9_ELEMENTS = {1: "H", 6: "C", 7: "N", 8: "O", 9: "F"}
 QM9_NAMES = (*QM9_ELEMENTS.values(), "atomic_number", "aromatic", "sp", "sp2", "sp3", "num_hs")
 
 
-def _qm9_key(atom: Any) -> Hashable:
-    return atom.GetAtomicNum(), atom.GetIsAromatic(), atom.GetHybridization(), atom.GetTotalNumHs(True)
-
-
-def _qm9_encode(key: tuple[int, bool, Any, int]) -> np.ndarray:
-    number, aromatic, hybridization, hydrogens = key
-    if number not in QM9_ELEMENTS:
-        raise UnsupportedAtomError(f"{_symbol(number)} is not one of H C N O F, which features=qm9 takes; use features=general")
-    hybrid = _one_hot(str(hybridization), ("SP", "SP2", "SP3"))
-    return np.array([*_one_hot(number, tuple(QM9_ELEMENTS)), number, aromatic, *hybrid, hydrogens], np.float32)
+def _qm9_encode(atom: AtomFields) -> np.ndarray:
+    if atom.number not in QM9_ELEMENTS:
+        raise UnsupportedAtomError(f"{_symbol(atom.number)} is not one of H C N O F, which features=qm9 takes; use features=general")
+    hybrid = _one_hot(atom.hybridization_name, ("SP", "SP2", "SP3"))
+    return np.array([*_one_hot(atom.number, tuple(QM9_ELEMENTS)), atom.number, atom.aromatic, *hybrid, atom.num_hs], np.float32)
 
 
 # --- "zinc": the 28 atom types of torch_geometric.datasets.ZINC, in its order: (symbol, bracket hydrogens, charge) -----
@@ -84,14 +117,12 @@ def atom_type_name(symbol: str, hydrogens: int, charge: int) -> str:
     return " ".join(filter(None, (symbol, f"H{hydrogens}" if hydrogens else "", "+" * charge or "-" * -charge)))
 
 
-def _zinc_key(atom: Any) -> Hashable:
-    return atom.GetSymbol(), atom.GetNumExplicitHs(), atom.GetFormalCharge()
-
-
-def _zinc_encode(key: tuple[str, int, int]) -> np.ndarray:
-    if key not in ZINC_TYPES:
-        raise UnsupportedAtomError(f"atom type '{atom_type_name(*key)}' is not one of the 28 of features=zinc; use features=general")
-    return np.array(_one_hot(key, ZINC_TYPES), np.float32)
+def _zinc_encode(atom: AtomFields) -> np.ndarray:
+    kekulized = atom.number in (7, 15) and atom.aromatic and atom.charge == 0 and atom.explicit_hs == 1  # its hydrogen is then implicit
+    atom_type = _symbol(atom.number), 0 if kekulized else atom.explicit_hs, atom.charge
+    if atom_type not in ZINC_TYPES:
+        raise UnsupportedAtomError(f"atom type '{atom_type_name(*atom_type)}' is not one of the 28 of features=zinc; use features=general")
+    return np.array(_one_hot(atom_type, ZINC_TYPES), np.float32)
 
 
 # --- "general": any organic molecule ----------------------------------------------------------------------------------
@@ -114,36 +145,23 @@ GENERAL_NAMES = (
 )
 
 
-def _general_key(atom: Any) -> Hashable:
-    return (
-        atom.GetAtomicNum(),
-        atom.GetDegree(),
-        atom.GetFormalCharge(),
-        atom.GetTotalNumHs(True),
-        atom.GetHybridization(),
-        atom.GetIsAromatic(),
-        atom.IsInRing(),
-    )
-
-
 def _one_hot_or_other(value: object, choices: tuple[Any, ...]) -> list[float]:
     return [*_one_hot(value, choices), float(value not in choices)]
 
 
-def _general_encode(key: tuple[int, int, int, int, Any, bool, bool]) -> np.ndarray:
+def _general_encode(atom: AtomFields) -> np.ndarray:
     from rdkit.Chem import GetPeriodicTable
 
-    number, degree, charge, hydrogens, hybridization, aromatic, in_ring = key
     return np.array(
         [
-            *_one_hot_or_other(number, GENERAL_ELEMENTS),
-            *_one_hot_or_other(degree, GENERAL_DEGREES),
-            *_one_hot_or_other(charge, GENERAL_CHARGES),
-            *_one_hot_or_other(hydrogens, GENERAL_HYDROGENS),
-            *_one_hot_or_other(str(hybridization), GENERAL_HYBRIDIZATIONS),
-            aromatic,
-            in_ring,
-            GetPeriodicTable().GetAtomicWeight(number) / 100,
+            *_one_hot_or_other(atom.number, GENERAL_ELEMENTS),
+            *_one_hot_or_other(atom.degree, GENERAL_DEGREES),
+            *_one_hot_or_other(atom.charge, GENERAL_CHARGES),
+            *_one_hot_or_other(atom.num_hs, GENERAL_HYDROGENS),
+            *_one_hot_or_other(atom.hybridization_name, GENERAL_HYBRIDIZATIONS),
+            atom.aromatic,
+            atom.in_ring,
+            GetPeriodicTable().GetAtomicWeight(atom.number) / 100,
         ],
         np.float32,
     )
@@ -158,9 +176,9 @@ def _symbol(number: int) -> str:
 FEATURIZERS = {
     featurizer.name: featurizer
     for featurizer in (
-        AtomFeaturizer("qm9", 1, "explicit", False, QM9_NAMES, _qm9_key, _qm9_encode),
-        AtomFeaturizer("zinc", 1, "implicit", True, tuple(atom_type_name(*t) for t in ZINC_TYPES), _zinc_key, _zinc_encode),
-        AtomFeaturizer("general", 1, "implicit", False, GENERAL_NAMES, _general_key, _general_encode),
+        AtomFeaturizer("qm9", 1, "explicit", QM9_NAMES, _qm9_encode),
+        AtomFeaturizer("zinc", 1, "implicit", tuple(atom_type_name(*t) for t in ZINC_TYPES), _zinc_encode),
+        AtomFeaturizer("general", 1, "implicit", GENERAL_NAMES, _general_encode),
     )
 }
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from molgcn.data.atoms import AtomFeaturizer, UnsupportedAtomError, get_featurizer
+from molgcn.data.atoms import AtomFeaturizer, get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
 from molgcn.data.molecules import READERS, InvalidMoleculeError
@@ -165,11 +165,12 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
     """Featurises a chunk in this process; see :func:`featurize_items`. `stop` ends it at the first item that fails."""
     from rdkit import Chem, rdBase
 
-    read, label_of = READERS[kind], None if label is None else LABELS[label].compute
+    label_of = None if label is None else LABELS[label].compute
     graphs = GraphArrays(get_featurizer(features))
     hydrogens = graphs.featurizer.hydrogens
     if hydrogens == "explicit" and kind in ("smiles", "sdf") and label is None:
         hydrogens = "folded"
+    read = READERS[kind](hydrogens)
     kept: list[int] = []
     labels: list[float] = []
     written: list[str] = []
@@ -177,25 +178,29 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
     with rdBase.BlockLogs():
         for position, item in enumerate(items):
             try:
-                mol = read(item, hydrogens)
-                value = None if label_of is None else label_of(mol)
+                mol = read(item)
                 graphs.add(mol)
-            except (InvalidMoleculeError, UnsupportedAtomError) as error:
+            except InvalidMoleculeError as error:
                 failures.append((position, str(error)))
                 if stop:
                     break
                 continue
             kept.append(position)
-            if value is not None:
-                labels.append(value)
+            if label_of is not None:
+                labels.append(label_of(mol))
             if kind != "smiles":
                 written.append(Chem.MolToSmiles(Chem.RemoveHs(mol, sanitize=False)))
+    arrays, refused = graphs.finish()
+    for number in sorted(refused, reverse=True):
+        failures.append((kept.pop(number), refused[number]))
+        for values in (labels, written):
+            del values[number : number + 1]
     return Featurized(
-        **graphs.arrays(),
+        **arrays,
         kept=np.array(kept, np.int64),
         labels=None if label is None else np.array(labels, np.float32),
         smiles=None if kind == "smiles" else written,
-        failures=failures,
+        failures=sorted(failures),
     )
 
 

@@ -1,25 +1,26 @@
-"""Molecules to flat arrays, with as few calls into RDKit as its Python interface allows.
+"""Molecules to flat arrays: as little as possible for each molecule, the rest for many at once.
 
-An RDKit atom or bond object costs about as much as parsing one character of SMILES, twice that from RDKit's iterators, so they are asked
-for by number, and hydrogens that no SMILES wrote are never made into atoms: how many each heavy atom carries says all about them.
+Hydrogens that no SMILES wrote are never made into atoms of RDKit's: how many each heavy atom carries says all about them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from molgcn.data.atoms import AtomFeaturizer, get_featurizer
+from molgcn.data.atoms import AtomFeaturizer, AtomFields, UnsupportedAtomError
+from molgcn.data.mol_bytes import mol_bytes_reader, pack_atom, read_atom, unpack_atom
 from molgcn.data.molecules import InvalidMoleculeError
 from molgcn.data.packing import MAX_ATOMS
-from molgcn.data.segments import segment_index
+from molgcn.data.segments import pointers, segment_index
+
+_HIDDEN_HS = AtomFields._fields.index("hidden_hs")
 
 
 class GraphArrays:
-    """Gathers molecules: one code an atom into the distinct feature rows seen so far, and the bonds.
+    """Gathers molecules, then gives each atom a code into their distinct feature rows, and the bonds.
 
     Args:
         featurizer: what is read from an atom.
@@ -27,85 +28,107 @@ class GraphArrays:
 
     def __init__(self, featurizer: AtomFeaturizer) -> None:
         self.featurizer = featurizer
-        self._table: dict[Hashable, int] = {}
-        self._rows: list[np.ndarray] = []
-        self._codes: list[int] = []
-        self._num_atoms: list[int] = []  # that RDKit has
-        self._num_hydrogens: list[int] = []  # appended behind them
-        self._num_bonds: list[int] = []
-        self._ends: list[int] = []  # the two atoms of each bond
-        self._parents: list[int] = []  # the atom of each appended hydrogen
+        self._appends_hydrogens = featurizer.hydrogens == "explicit"
+        self._read = mol_bytes_reader()
+        self._atoms: list[bytes] = []
+        self._bonds: list[bytes] = []
 
     def add(self, mol: Any) -> None:
         """Adds an `rdkit.Chem.Mol`; hydrogens that are no atoms of it are appended behind its atoms if the featuriser wants them.
 
         Raises:
             InvalidMoleculeError: when it has too many atoms.
-            UnsupportedAtomError: for an atom that the featuriser has no row for; nothing is added then.
         """
         count = mol.GetNumAtoms()
+        atoms, bonds = self._read(mol) if count <= MAX_ATOMS else (b"", b"")
+        if self._appends_hydrogens:
+            count += sum(atoms[_HIDDEN_HS::8])
         if count > MAX_ATOMS:
             raise InvalidMoleculeError(f"it has {count:,} atoms, at most {MAX_ATOMS:,} are supported")
-        atom_of = self._read_from(mol).GetAtomWithIdx
-        atoms = [atom_of(index) for index in range(count)]
-        keys = [self.featurizer.key(atom) for atom in atoms]
-        parents: list[int] = []
-        if self.featurizer.hydrogens == "explicit":
-            parents = [index for index, atom in enumerate(atoms) for _ in range(atom.GetTotalNumHs())]
-            if count + len(parents) > MAX_ATOMS:
-                raise InvalidMoleculeError(f"it has {count + len(parents):,} atoms, at most {MAX_ATOMS:,} are supported")
-            keys += [_hydrogen(self.featurizer.name)] * len(parents)
-        self._codes += self._encode(keys)
-        self._num_atoms.append(count)
-        self._num_hydrogens.append(len(parents))
-        self._num_bonds.append(mol.GetNumBonds())
-        bond_of = mol.GetBondWithIdx
-        for index in range(self._num_bonds[-1]):
-            bond = bond_of(index)
-            self._ends += bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-        self._parents += parents
+        self._atoms.append(atoms)
+        self._bonds.append(bonds)
 
-    def _read_from(self, mol: Any) -> Any:
-        from rdkit import Chem
+    def finish(self) -> tuple[dict[str, np.ndarray], dict[int, str]]:
+        """The molecules added, without those that have an atom for which the featuriser has no row.
 
-        if self.featurizer.kekulize:
-            mol = Chem.Mol(mol)
-            Chem.Kekulize(mol, clearAromaticFlags=True)
-        return mol
-
-    def _encode(self, keys: list[Hashable]) -> list[int]:
-        try:
-            return [self._table[key] for key in keys]
-        except KeyError:
-            fresh = {key: self.featurizer.encode(key) for key in dict.fromkeys(keys) if key not in self._table}
-        for key, row in fresh.items():
-            self._table[key] = len(self._rows)
-            self._rows.append(row)
-        return [self._table[key] for key in keys]
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """`num_nodes`, `num_edges`, `edge_index`, `codes` and `table` of all molecules added, as :class:`Featurized` has them."""
-        atoms, hydrogens = np.array(self._num_atoms, np.int64), np.array(self._num_hydrogens, np.int64)
-        sizes = 2 * np.array(self._num_bonds, np.int64)
-        ends = np.array(self._ends, np.int64).reshape(-1, 2)
-        heavy = np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T
-        parents = np.array(self._parents, np.int64)
-        appended = segment_index(atoms, hydrogens)
-        to_hydrogens = np.stack([np.concatenate([parents, appended]), np.concatenate([appended, parents])])
-        molecule = np.concatenate([np.repeat(np.arange(len(atoms)), count) for count in (sizes, hydrogens, hydrogens)])
-        order = np.argsort(molecule, kind="stable")
-        return {
-            "num_nodes": (atoms + hydrogens).astype(np.int32),
-            "num_edges": (sizes + 2 * hydrogens).astype(np.int32),
-            "edge_index": np.concatenate([heavy, to_hydrogens], axis=1)[:, order].astype(np.uint16),
-            "codes": np.array(self._codes, np.int32),
-            "table": np.array(self._rows, np.float32).reshape(-1, self.featurizer.num_features),
+        Returns:
+            `num_nodes`, `num_edges`, `edge_index`, `codes` and `table`, as :class:`Featurized` has them, the table's rows in the order of
+            their first appearance; and why each molecule that was left out was, by its number in the order of adding.
+        """
+        refused = self._refused()
+        if refused:
+            self._atoms = [atoms for number, atoms in enumerate(self._atoms) if number not in refused]
+            self._bonds = [bonds for number, bonds in enumerate(self._bonds) if number not in refused]
+        atoms, num_atoms = _joined(self._atoms, np.uint64)
+        ends, num_bonds = _joined(self._bonds, np.uint32)
+        hidden_hs = atoms.view(np.uint8)[_HIDDEN_HS::8] if self._appends_hydrogens else np.zeros(len(atoms), np.uint8)
+        num_hydrogens = np.bincount(_owner(num_atoms), hidden_hs, len(num_atoms)).astype(np.int64)
+        num_nodes = num_atoms + num_hydrogens
+        starts = pointers(num_nodes)
+        keys = np.full(starts[-1], _hydrogen(), np.uint64)
+        keys[segment_index(starts[:-1], num_atoms)] = atoms
+        codes, table = self._encode(keys)
+        parents = np.repeat(segment_index(np.zeros_like(num_atoms), num_atoms), hidden_hs)
+        appended = segment_index(num_atoms, num_hydrogens)
+        arrays = {
+            "num_nodes": num_nodes.astype(np.int32),
+            "num_edges": (2 * (num_bonds + num_hydrogens)).astype(np.int32),
+            "edge_index": _both_directions(ends.view(np.uint16).reshape(-1, 2), num_bonds, np.stack([parents, appended], 1), num_hydrogens),
+            "codes": codes,
+            "table": table,
         }
+        return arrays, refused
+
+    def _refused(self) -> dict[int, str]:
+        atoms, num_atoms = _joined(self._atoms, np.uint64)
+        reasons = {}
+        for key in np.unique(atoms).tolist():
+            try:
+                _row(self.featurizer, key)
+            except UnsupportedAtomError as error:
+                reasons[key] = str(error)
+        bad = np.flatnonzero(np.isin(atoms, np.array(list(reasons), np.uint64))) if reasons else np.empty(0, np.int64)
+        numbers, first = np.unique(_owner(num_atoms)[bad], return_index=True)
+        return {number: reasons[key] for number, key in zip(numbers.tolist(), atoms[bad[first]].tolist(), strict=True)}
+
+    def _encode(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Codes int32 [N] and table float32 [K, F] of atoms given by their eight bytes."""
+        distinct, first, places = np.unique(keys, return_index=True, return_inverse=True)
+        code_of_row: dict[bytes, int] = {}
+        code = np.empty(len(distinct), np.int32)
+        for place in np.argsort(first):
+            code[place] = code_of_row.setdefault(_row(self.featurizer, int(distinct[place])), len(code_of_row))
+        return code[places], np.frombuffer(b"".join(code_of_row), np.float32).reshape(-1, self.featurizer.num_features)
+
+
+def _joined(parts: list[bytes], dtype: type[np.generic]) -> tuple[np.ndarray, np.ndarray]:
+    """All elements as one array, and how many each part has."""
+    joined = np.frombuffer(b"".join(parts), dtype)
+    return joined, np.array([len(part) for part in parts], np.int64) // joined.itemsize
+
+
+def _owner(sizes: np.ndarray) -> np.ndarray:
+    """The number of the segment that each element is in."""
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def _both_directions(bonds: np.ndarray, num_bonds: np.ndarray, to_hydrogens: np.ndarray, num_hydrogens: np.ndarray) -> np.ndarray:
+    """Bonds [B, 2] between atoms and to appended hydrogens as directed ones, molecule after molecule: uint16 [2, E]."""
+    between = np.stack([bonds, bonds[:, ::-1]], axis=1).reshape(-1, 2)
+    directed = np.concatenate([between, to_hydrogens, to_hydrogens[:, ::-1]]).astype(np.uint16)
+    owner = np.concatenate([_owner(count) for count in (2 * num_bonds, num_hydrogens, num_hydrogens)])
+    return directed[np.argsort(owner, kind="stable")].T
 
 
 @cache
-def _hydrogen(features: str) -> Hashable:
-    """The key of a hydrogen atom that is bound to one heavy atom."""
+def _row(featurizer: AtomFeaturizer, key: int) -> bytes:
+    """The feature row of an atom's eight bytes."""
+    return featurizer.encode(unpack_atom(key)).tobytes()
+
+
+@cache
+def _hydrogen() -> int:
+    """The eight bytes of a hydrogen atom that is bound to one heavy atom."""
     from rdkit import Chem
 
-    return get_featurizer(features).key(Chem.AddHs(Chem.MolFromSmiles("C")).GetAtomWithIdx(1))
+    return pack_atom(read_atom(Chem.AddHs(Chem.MolFromSmiles("C")).GetAtomWithIdx(1)))

@@ -1,7 +1,7 @@
 import pytest
 from rdkit import Chem, rdBase
 
-from molgcn.data.molecules import InvalidMoleculeError, read_mol, read_mol_block, read_smiles
+from molgcn.data.molecules import InvalidMoleculeError, read_mol, read_mol_block, smiles_reader
 
 GLYCINE_WITHOUT_CHARGES = Chem.MolToMolBlock(Chem.AddHs(Chem.MolFromSmiles("[NH3+]CC(=O)[O-]"))).replace("M  CHG  2   1   1   5  -1\n", "")
 
@@ -12,8 +12,8 @@ def symbols(mol):
 
 @pytest.mark.parametrize(("text", "explicit", "implicit"), [("CO", "COHHHH", "CO"), ("[H][H]", "HH", "HH"), (" [2H]OC\n", "OCHHHH", "HOC")])
 def test_hydrogens(text, explicit, implicit):
-    assert symbols(read_smiles(text, "explicit")) == explicit
-    assert symbols(read_smiles(text, "implicit")) == implicit
+    assert symbols(smiles_reader("explicit")(text)) == explicit
+    assert symbols(smiles_reader("implicit")(text)) == implicit
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,17 @@ def test_hydrogens(text, explicit, implicit):
 )
 def test_reasons(text, reason):
     with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match=reason):
-        read_smiles(text, "explicit")
+        smiles_reader("explicit")(text)
+
+
+def test_hydrogens_that_brackets_state_at_no_centre_are_let_go():
+    """RDKit's perception of stereochemistry decides how many hydrogens such an atom has: it has to happen where a centre is marked."""
+    for text in ("F[C@H]C", "C[C@H](C)O", "C[P@H]F", "[C@H](F)(Cl)Br"):
+        mine, theirs = smiles_reader("implicit")(text), Chem.MolFromSmiles(text)
+        for count in ("GetTotalNumHs", "GetNumExplicitHs"):
+            assert [getattr(a, count)() for a in mine.GetAtoms()] == [getattr(a, count)() for a in theirs.GetAtoms()]
+    assert smiles_reader("implicit")("C[C@H](C)O").GetAtomWithIdx(1).GetNumExplicitHs() == 0
+    assert smiles_reader("implicit")("C[C@H](F)O").GetAtomWithIdx(1).GetNumExplicitHs() == 1
 
 
 def test_a_mol_block_is_taken_as_it_is():

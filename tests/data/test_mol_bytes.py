@@ -1,0 +1,126 @@
+"""What is read from RDKit's stored form against what RDKit's functions of atoms and bonds say."""
+
+import csv
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rdkit import Chem, rdBase
+
+from molgcn.data.atoms import HYBRIDIZATIONS
+from molgcn.data.mol_bytes import CHECKED, mol_bytes_reader, pack_atom, plain_mol_bytes, read_atom, unpack_atom
+from molgcn.ops import HAS_CPU_EXTENSION
+from molgcn.resources import resource
+
+needs_extension = pytest.mark.skipif(not HAS_CPU_EXTENSION, reason="molgcn._cpu was not built")
+UNKNOWN = ("*C", "[CH3:1]O", "[CH3:200]O")  # dummies and atom maps are left to RDKit's functions
+ODD = (
+    *CHECKED, *UNKNOWN, "C[C@@H](O)[C@H](N)C(=O)O", r"C/C=C\C(/F)=N/O", "C1CCCCC1" * 45, "[Pt@SP1](F)(Cl)(Br)I", "[Og]", "[C-]#[O+]",
+    "C12C3C4C1C5C4C3C25", "[U](F)(F)(F)(F)(F)F", "[te]1cccc1", "[2H]C([2H])[2H]", "[H-].[Na+]", "[238U]", "F[C@H]C", "C" * 255, "C" * 256,
+)  # fmt: skip
+
+
+def stored(smiles):
+    return Chem.MolFromSmiles(smiles).ToBinary(int(Chem.PropertyPickleOptions.NoConformers))
+
+
+@needs_extension
+def test_the_quick_way_is_taken():
+    from molgcn._cpu import read_rdkit_binary
+
+    assert mol_bytes_reader() is not plain_mol_bytes
+    for smiles in set(ODD) - set(UNKNOWN):
+        assert read_rdkit_binary(stored(smiles)) == plain_mol_bytes(Chem.MolFromSmiles(smiles)), smiles
+    for smiles in UNKNOWN:
+        assert read_rdkit_binary(stored(smiles)) is None
+
+
+@pytest.mark.parametrize("kekulized", [False, True])
+def test_every_molecule_reads_the_same(kekulized):
+    with open(resource("data") / "molecules.csv", newline="") as file:
+        smiles = [row["smiles"] for row in csv.DictReader(file)][::7]
+    for mol in map(Chem.MolFromSmiles, [*ODD, *smiles]):
+        if kekulized:
+            Chem.Kekulize(mol, clearAromaticFlags=True)
+        for one in (mol, Chem.AddHs(mol), Chem.MolFromMolBlock(Chem.MolToMolBlock(mol), sanitize=True) or mol):
+            assert mol_bytes_reader()(one) == plain_mol_bytes(one)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet=r"CNOFHSBcnops()=#123[]+-@/\.*$:", max_size=16))
+def test_any_molecule_reads_the_same(smiles):
+    with rdBase.BlockLogs():
+        mol = Chem.MolFromSmiles(smiles)
+    if mol is not None:
+        assert mol_bytes_reader()(mol) == plain_mol_bytes(mol)
+
+
+def test_fields_are_rdkits():
+    assert tuple(Chem.HybridizationType.names) == HYBRIDIZATIONS
+    assert [int(Chem.HybridizationType.names[name]) for name in HYBRIDIZATIONS] == list(range(len(HYBRIDIZATIONS)))
+    mol = Chem.AddHs(Chem.MolFromSmiles("C[NH+]1C=CC=C1[N-]"), onlyOnAtoms=[0])
+    for atom in mol.GetAtoms():
+        fields = read_atom(atom)
+        assert fields == unpack_atom(pack_atom(fields))
+        assert fields.num_hs - fields.hidden_hs == sum(neighbor.GetAtomicNum() == 1 for neighbor in atom.GetNeighbors())
+        assert (fields.charge, fields.aromatic, fields.in_ring) == (atom.GetFormalCharge(), atom.GetIsAromatic(), atom.IsInRing())
+        assert fields.hybridization_name == str(atom.GetHybridization())
+
+
+@needs_extension
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(ODD[:12]), st.data())
+def test_damaged_bytes_are_refused_or_read_as_a_molecule(smiles, data):
+    """Never beyond their end, never an atom that is not there."""
+    from molgcn._cpu import read_rdkit_binary
+
+    binary = bytearray(stored(smiles))
+    for _ in range(data.draw(st.integers(0, 3))):
+        binary[data.draw(st.integers(0, len(binary) - 1))] = data.draw(st.integers(0, 255))
+    binary = bytes(binary[: data.draw(st.integers(0, len(binary)))]) if data.draw(st.booleans()) else bytes(binary)
+    result = read_rdkit_binary(binary)
+    if result is not None:
+        atoms, bonds = result
+        assert len(atoms) % 8 == len(bonds) % 4 == 0
+        assert all(end < len(atoms) // 8 for end in memoryview(bonds).cast("H"))
+
+
+@needs_extension
+def test_other_versions_and_other_content_are_refused():
+    from molgcn._cpu import read_rdkit_binary
+
+    binary = stored("CCO")
+    assert read_rdkit_binary(binary) is not None
+    assert read_rdkit_binary(binary[:8] + b"\x11" + binary[9:]) is None  # version 17
+    for other in (b"", binary[:-1], binary + b"\0", bytes(len(binary)), Chem.MolFromSmiles("CCO").ToBinary()):
+        assert read_rdkit_binary(other) is None
+    assert read_rdkit_binary(Chem.MolFromSmarts("[C,N]").ToBinary(int(Chem.PropertyPickleOptions.NoConformers))) is None
+    unsanitised = Chem.MolFromSmiles("C1CC1", sanitize=False)
+    assert read_rdkit_binary(unsanitised.ToBinary(int(Chem.PropertyPickleOptions.NoConformers))) is None  # its rings are not known
+
+
+@needs_extension
+def test_a_form_that_is_not_known_is_said_and_not_used(monkeypatch, caplog):
+    import molgcn._cpu
+
+    right = molgcn._cpu.read_rdkit_binary
+    for wrong in (lambda binary: None, lambda binary: (right(binary)[0], b"")):
+        mol_bytes_reader.cache_clear()
+        monkeypatch.setattr(molgcn._cpu, "read_rdkit_binary", wrong)
+        try:
+            assert mol_bytes_reader() is plain_mol_bytes
+        finally:
+            mol_bytes_reader.cache_clear()
+        assert "stores molecules in a form that is not known here" in caplog.text
+        caplog.clear()
+
+
+def test_without_the_extension(monkeypatch, caplog):
+    mol_bytes_reader.cache_clear()
+    monkeypatch.setitem(sys.modules, "molgcn._cpu", None)
+    try:
+        assert mol_bytes_reader() is plain_mol_bytes
+    finally:
+        mol_bytes_reader.cache_clear()
+    assert not caplog.text
