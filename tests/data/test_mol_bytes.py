@@ -4,16 +4,15 @@ import csv
 import sys
 
 import pytest
+from compiler import needs_extension
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem, rdBase
 
 from molgcn.data.atoms import HYBRIDIZATIONS
 from molgcn.data.mol_bytes import CHECKED, mol_bytes_reader, pack_atom, plain_mol_bytes, read_atom, unpack_atom
-from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.resources import resource
 
-needs_extension = pytest.mark.skipif(not HAS_CPU_EXTENSION, reason="molgcn._cpu was not built")
 UNKNOWN = ("*C", "[CH3:1]O", "[CH3:200]O")  # dummies and atom maps are left to RDKit's functions
 ODD = (
     *CHECKED, *UNKNOWN, "C[C@@H](O)[C@H](N)C(=O)O", r"C/C=C\C(/F)=N/O", "C1CCCCC1" * 45, "[Pt@SP1](F)(Cl)(Br)I", "[Og]", "[C-]#[O+]",
