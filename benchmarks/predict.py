@@ -28,10 +28,7 @@ def main() -> None:
     step = max(1, len(lines) * 9 // 10 // arguments.molecules)
     with rdBase.BlockLogs():
         smiles = [text for text in (line.split(",")[0] for line in lines[::step]) if Chem.MolFromSmiles(text)][: arguments.molecules]
-    with tempfile.TemporaryDirectory() as folder:
-        screen(smiles[:BATCH], Shape(2, 8), Path(folder))  # imports, on both sides
-        rows = [screen(smiles, Shape(*map(int, network.split("x"))), Path(folder)) for network in arguments.networks]
-    text = [
+    introduction = [
         "# Predicting a file of SMILES",
         "",
         *(f"- {key}: {value}" for key, value in machine(torch.device("cpu")).items()),
@@ -45,16 +42,25 @@ def main() -> None:
         "| L | H | M | molecules | PyG, /s | ours, /s | times | RDKit | read | featurise | model | PyG's model | times | difference |",
         "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for row in rows:
-        network = f"{row.shape.num_layers} | {row.shape.hidden_channels} | {row.shape.members}"
-        rates = f"{row.molecules:,} | {row.molecules / row.pyg:,.0f} | {row.molecules / row.ours:,.0f} | {row.pyg / row.ours:.1f}"
-        parts = f"{row.rdkit:.1f} | {row.parse:.1f} | {row.featurise:.1f} | {row.model:.1f} | {row.pyg_model:.1f}"
-        text.append(f"| {network} | {rates} | {parts} | {row.pyg_model / row.model:.1f} | {row.difference:.0e} |")
-    print("\n".join(text))
-    if arguments.output:
-        started = arguments.output.exists()
-        with arguments.output.open("a") as file:
-            file.writelines(f"{line}\n" for line in (text[-len(rows) :] if started else text))
+    if arguments.output and arguments.output.exists():
+        introduction = []
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        if arguments.output:
+            with arguments.output.open("a") as file:
+                file.write(f"{line}\n")
+
+    for line in introduction:
+        say(line)
+    with tempfile.TemporaryDirectory() as folder:
+        screen(smiles[:BATCH], Shape(2, 8), Path(folder))  # imports, on both sides
+        for network in arguments.networks:
+            row = screen(smiles, Shape(*map(int, network.split("x"))), Path(folder))
+            shape = f"{row.shape.num_layers} | {row.shape.hidden_channels} | {row.shape.members}"
+            rates = f"{row.molecules:,} | {row.molecules / row.pyg:,.0f} | {row.molecules / row.ours:,.0f} | {row.pyg / row.ours:.1f}"
+            parts = f"{row.rdkit:.1f} | {row.parse:.1f} | {row.featurise:.1f} | {row.model:.1f} | {row.pyg_model:.1f}"
+            say(f"| {shape} | {rates} | {parts} | {row.pyg_model / row.model:.1f} | {row.difference:.0e} |")
 
 
 if __name__ == "__main__":

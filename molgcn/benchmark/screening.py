@@ -160,7 +160,7 @@ def stages(smiles: Sequence[str], checkpoints: Sequence[Path]) -> tuple[float, f
 
     with rdBase.BlockLogs(), torch.no_grad():
         measured(smiles[:BATCH])  # warms up
-        times = [measured(smiles[start : start + BATCH]) for start in range(0, min(len(smiles), 8 * BATCH), BATCH)]
+        times = [measured(smiles[start : start + BATCH]) for start in range(0, min(len(smiles), 4 * BATCH), BATCH)]
     rdkit, parse, prepare_all, model, pyg_model = torch.tensor(times).mean(dim=0).tolist()
     return rdkit, parse, prepare_all - parse, model, pyg_model
 

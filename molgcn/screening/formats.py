@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from molgcn.data.config import nearest
 from molgcn.errors import UserError
@@ -20,8 +20,7 @@ _ENDINGS = {".csv": "csv", ".tsv": "tsv", ".smi": "smi", ".smiles": "smi", ".txt
 _FIELD = re.compile(r"^>[^\n]*<([^\n]*)>[^\n]*$")
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One row: its columns as they stand in the file, and the SMILES or mol block in it."""
 
     cells: list[str]
