@@ -1,7 +1,7 @@
 """An RDKit molecule as bytes: eight for each atom, the fields of :class:`AtomFields`, and four for each bond, the numbers of its atoms.
 
 To ask for atoms one by one takes longer than to parse their SMILES. So they come out of the form in which RDKit stores a molecule, one
-call each, which `cpu/rdkit_binary.hpp` reads. That form is versioned and has kept its atoms and bonds for years, but it is RDKit's own:
+call each, which `cpu/rdkit_binary.hpp` reads. That form is versioned and its atoms have looked the same for years, but it is RDKit's own:
 the reader gives up on whatever it does not know, and is used only if it agrees with RDKit's functions on :data:`CHECKED`. Otherwise, and
 where the extension was not built, atoms are asked for one by one.
 """
