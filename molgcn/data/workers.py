@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from molgcn.errors import UserError
@@ -100,7 +102,9 @@ def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_wo
     waiting: deque[tuple[Future[T], K]] = deque()
     try:
         for chunk, companion in chunks:
-            waiting.append((pool.submit(function, chunk), companion))
+            with _interrupts_later():  # a process that is being started would lose its instructions and say so
+                future = pool.submit(function, chunk)
+            waiting.append((future, companion))
             if len(waiting) > 2 * num_workers:
                 future, first = waiting.popleft()
                 yield future.result(), first
@@ -115,6 +119,23 @@ def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_wo
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Lets an interrupt that comes within the block happen at its end, where this thread is the one that is interrupted."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _leave_interrupts_to_the_parent() -> None:

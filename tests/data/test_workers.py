@@ -1,3 +1,5 @@
+import signal
+import threading
 from functools import partial
 
 import pytest
@@ -41,3 +43,37 @@ def test_a_negative_number_of_workers_is_refused():
 def test_progress_bar_shows_the_description(capsys):
     list(workers.map_chunks(partial(scale, factor=1), list(range(2048)), num_workers=0, description="reading", progress=True))
     assert "reading" in capsys.readouterr().err
+
+
+def test_an_interrupt_waits_until_a_process_has_started():
+    """A process whose start is cut short prints a traceback of its own."""
+
+    def interrupted():
+        with workers._interrupts_later():
+            signal.raise_signal(signal.SIGINT)
+            reached.append("the end")
+
+    reached = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert reached == ["the end"]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with workers._interrupts_later():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_elsewhere_than_in_the_main_thread_interrupts_are_left_alone():
+    def enter():
+        with workers._interrupts_later():
+            done.append(signal.getsignal(signal.SIGINT))
+
+    done = []
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert done == [signal.getsignal(signal.SIGINT)]
