@@ -119,8 +119,8 @@ class _Pass:
         it.eps, it.momentum = inputs.eps, inputs.momentum
         return it
 
-    def kernel(self, name: str) -> Kernel:
-        """A kernel for the model's options."""
+    def kernel(self, name: str, soon: tuple[str, ...] = ()) -> Kernel:
+        """A kernel for the model's options; `soon`, others that will be wanted next."""
         inputs = self.inputs
         defines = {
             "HIDDEN": inputs.hidden_channels,
@@ -131,7 +131,7 @@ class _Pass:
             "POOL": POOLS.index(inputs.pool),
             **self.blocks.defines,
         }
-        return kernel(f"{name}.cu", name, defines, inputs.x.device)
+        return kernel(f"{name}.cu", name, defines, inputs.x.device, lambda: [(f"{other}.cu", defines) for other in soon])
 
     def launch(self, function: Kernel, grid: int, *, overlap: bool = True) -> None:
         """One launch with the arguments as they stand; the first one after :meth:`prepare` reads what that wrote and can not overlap it."""
@@ -176,7 +176,8 @@ def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor])
         saved = inputs.x.new_empty(saved_layout(inputs, keep=False).num_bytes, dtype=torch.uint8)
     run = _Pass(inputs, saved, {}, backward=False)
     run.prepare()
-    it, function, row = run.arguments, run.kernel("gcn_layer_forward"), 4 * inputs.hidden_channels
+    soon = ("gcn_layer_pool", "gcn_layer_backward") if inputs.save_for_backward else ("gcn_layer_pool",)
+    it, function, row = run.arguments, run.kernel("gcn_layer_forward", soon), 4 * inputs.hidden_channels
 
     def wait_for(layer: int) -> None:
         """The kernel begins with what the layer before left for when its statistics are known."""

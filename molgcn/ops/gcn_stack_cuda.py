@@ -6,6 +6,7 @@ Imported for its registrations.
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +18,7 @@ from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan
 from molgcn.ops.aggregate_cuda import ATOMICS
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
 from molgcn.ops.gcn_stack_plan import MAX_HIDDEN, Plan, Saved, backward_plan, forward_plan, next_fit, scratch_bytes, wide_input
-from molgcn.ops.launch import Kernel, gpu, kernel
+from molgcn.ops.launch import Kernel, Soon, gpu, kernel
 
 MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
 _NORMS = (None, "layer", "batch")
@@ -58,7 +59,7 @@ def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     elif inputs.num_graphs > 0:
         inputs = _with_tiles(inputs)
         plan = forward_plan(inputs, gpu(inputs.x.device))
-        function = _kernel("gcn_stack_forward", inputs, plan)
+        function = _kernel("gcn_stack_forward", inputs, plan, soon=partial(_backward_soon, inputs))
         scratch = inputs.x.new_empty(scratch_bytes(inputs) // 4)
         parameters = _parameters(inputs, saved, scratch)
         parameters.pooled = pooled.data_ptr()
@@ -124,9 +125,20 @@ def _with_tiles(inputs: StackInputs) -> StackInputs:
     return inputs if inputs.tile_ptr is not None else inputs._replace(tile_ptr=next_fit(inputs.ptr))
 
 
-def _kernel(name: str, inputs: StackInputs, plan: Plan, needs_grad_x: bool = False) -> Kernel:
+def _kernel(name: str, inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, soon: Soon | None = None) -> Kernel:
+    return kernel(f"{name}.cu", name, _defines(inputs, plan, needs_grad_x), inputs.x.device, soon)
+
+
+def _backward_soon(inputs: StackInputs) -> list[tuple[str, dict[str, int]]]:
+    """What follows a forward that keeps something: compiled beside it."""
+    if not inputs.save_for_backward:
+        return []
+    return [("gcn_stack_backward.cu", _defines(inputs, backward_plan(inputs, gpu(inputs.x.device)), inputs.x.requires_grad))]
+
+
+def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False) -> dict[str, int]:
     weights = (*inputs.weights[1:], *inputs.biases, *inputs.norm_weights, *inputs.norm_biases)
-    defines = {
+    return {
         "HIDDEN": inputs.hidden_channels,
         "MAX_LAYERS": _max_layers(inputs.num_layers),
         "PRECISION": PRECISIONS.index(inputs.precision),
@@ -142,7 +154,6 @@ def _kernel(name: str, inputs: StackInputs, plan: Plan, needs_grad_x: bool = Fal
         "SAVE": int(inputs.save_for_backward),
         **plan.defines,
     }
-    return kernel(f"{name}.cu", name, defines, inputs.x.device)
 
 
 def _max_layers(num_layers: int) -> int:

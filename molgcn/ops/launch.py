@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -37,28 +38,26 @@ _context = cache(_Context)
 
 
 class Kernel:
-    """One kernel on one device; loaded once a process (see :func:`kernel`)."""
+    """One kernel on one device; loaded once a process (see :func:`kernel`).
 
-    def __init__(self, source: str, name: str, defines: Mapping[str, int], device: int) -> None:
+    Args:
+        code: machine code that it is in.
+        name: its name there.
+        device: index of the device.
+    """
+
+    def __init__(self, code: bytes, name: str, device: int) -> None:
         from cuda.bindings import driver
-        from cuda.core import ObjectCode
 
-        properties = torch.cuda.get_device_properties(device)
         self.device = device
         self._name = name
         self._context = _context(device)
         with self._context:
-            self._code = ObjectCode.from_cubin(cubin(source, defines, f"sm_{properties.major}{properties.minor}"))
-            self._kernel = self._code.get_kernel(name)
-            self._function = driver.CUfunction(int(self._kernel.handle))
+            library = self._check(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))
+            self._function = driver.CUfunction(int(self._check(driver.cuLibraryGetKernel(library, name.encode()))))
         self._driver = driver
         self._shared = 0
-        self._overlaps = properties.major >= 9
-
-    @cached_property
-    def attributes(self) -> Any:
-        """`cuda.core`'s view of registers, local memory and the like on this device."""
-        return self._kernel.attributes[self.device]
+        self._overlaps = torch.cuda.get_device_properties(device).major >= 9
 
     def launch(
         self,
@@ -110,9 +109,10 @@ class Kernel:
             else:
                 self._check(driver.cuLaunchKernel(function, *shape, 0))
 
-    def _check(self, result: tuple) -> None:
+    def _check(self, result: tuple) -> Any:
         if int(result[0]) != 0:
             raise RuntimeError(f"CUDA kernel {self._name} on cuda:{self.device}: {result[0].name}")
+        return result[-1]
 
 
 class Gpu(NamedTuple):
@@ -134,16 +134,47 @@ def gpu(device: torch.device) -> Gpu:
     return Gpu(properties.multi_processor_count, properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
+_Macros = tuple[tuple[str, int], ...]
+Soon = Callable[[], Iterable[tuple[str, Mapping[str, int]]]]
+_compilers = ThreadPoolExecutor(thread_name_prefix="molgcn-nvrtc")
+_kernels: dict[tuple[str, str, _Macros, int], Kernel] = {}
+
+
 @cache
-def _kernel(source: str, name: str, defines: tuple[tuple[str, int], ...], device: int) -> Kernel:
-    return Kernel(source, name, dict(defines), device)
+def _code(source: str, defines: _Macros, arch: str) -> Future[bytes]:
+    return _compilers.submit(cubin, source, dict(defines), arch)
 
 
-def kernel(source: str, name: str, defines: Mapping[str, int], device: torch.device) -> Kernel:
+def _sorted(defines: Mapping[str, int]) -> _Macros:
+    return tuple(sorted(defines.items()))
+
+
+def kernel(
+    source: str,
+    name: str,
+    defines: Mapping[str, int],
+    device: torch.device,
+    soon: Soon | None = None,
+) -> Kernel:
     """The kernel `name` of `cuda/<source>`, compiled for the device on first use.
+
+    Args:
+        source: name of the file in `cuda/`.
+        name: of the kernel.
+        defines: macros, which specialise it.
+        device: where it is to run.
+        soon: gives sources and macros of what will be wanted next; asked on first use, they are compiled at the same time.
 
     Raises:
         UserError: when the CUDA tool chain is not installed.
     """
     index = device.index if device.index is not None else torch.cuda.current_device()
-    return _kernel(source, name, tuple(sorted(defines.items())), index)
+    key = (source, name, _sorted(defines), index)
+    if key not in _kernels:
+        properties = torch.cuda.get_device_properties(index)
+        arch = f"sm_{properties.major}{properties.minor}"
+        code = _code(source, key[2], arch)
+        for other, macros in soon() if soon is not None else ():
+            _code(other, _sorted(macros), arch)
+        _kernels[key] = Kernel(code.result(), name, index)
+    return _kernels[key]

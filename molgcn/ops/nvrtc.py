@@ -7,7 +7,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -42,9 +43,11 @@ def cubin(source: str, defines: Mapping[str, int], arch: str) -> bytes:
 
 def compile_source(source: str, defines: Mapping[str, int], arch: str) -> bytes:
     """As :func:`cubin`, past the cache."""
-    core = _cuda_core()
+    nvrtc_version()
+    with _tool_chain():
+        from cuda.core import Program, ProgramOptions  # a tenth of a second, which reading the cache does without
     folder = resource("cuda")
-    options = core.ProgramOptions(
+    options = ProgramOptions(
         name=source,
         arch=arch,
         std="c++17",
@@ -52,7 +55,7 @@ def compile_source(source: str, defines: Mapping[str, int], arch: str) -> bytes:
         include_path=[str(folder)],
     )
     try:
-        return bytes(core.Program((folder / source).read_text(), "c++", options).compile("cubin").code)
+        return bytes(Program((folder / source).read_text(), "c++", options).compile("cubin").code)
     except Exception as error:  # cuda.core raises one class for every reason and puts the compiler's log in the message
         raise RuntimeError(f"cuda/{source} does not compile for {arch} with {dict(defines)}:\n{error}") from error
 
@@ -73,28 +76,24 @@ def nvrtc_version() -> str:
     Raises:
         UserError: when the CUDA tool chain is not installed.
     """
-    _cuda_core()
-    from cuda.bindings import nvrtc
+    with _tool_chain():
+        from cuda.bindings import nvrtc
 
-    error, major, minor = nvrtc.nvrtcVersion()
+        error, major, minor = nvrtc.nvrtcVersion()  # loads the library, which the package alone does not prove
     if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise RuntimeError(f"NVRTC gives no version: {error}")
     return f"{major}.{minor}"
 
 
-def _cuda_core():  # type: ignore[no-untyped-def]
+@contextmanager
+def _tool_chain() -> Iterator[None]:
     try:
-        from cuda.bindings import nvrtc
-
-        from cuda import core
-
-        nvrtc.nvrtcVersion()  # loads the library, which the package alone does not prove
+        yield
     except (ImportError, RuntimeError, OSError) as error:
         raise UserError(
             f"backend=fused on a CUDA device needs the CUDA tool chain, which is not installed completely ({error}). "
             "Run `pip install molgcn[cuda]` (from a checkout: `pip install -e .[cuda]`), or use backend=pyg."
         ) from error
-    return core
 
 
 def _texts(source: str) -> list[str]:

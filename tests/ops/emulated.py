@@ -45,7 +45,7 @@ class EmulatedKernel:
         self._run(ctypes.byref(parameters), grid, block, shared)
 
 
-def kernel(source: str, name: str, defines: dict[str, int], device: object) -> EmulatedKernel:
+def kernel(source: str, name: str, defines: dict[str, int], device: object, soon: object = None) -> EmulatedKernel:
     """In place of :func:`molgcn.ops.launch.kernel`."""
     key = repr((source, name, sorted(defines.items())))
     if key not in _loaded:

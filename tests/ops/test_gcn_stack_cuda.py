@@ -197,6 +197,6 @@ def test_compiles_for_every_architecture(source, arch, monkeypatch):
     inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
     plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(132, H100))
     found = []
-    monkeypatch.setattr(gcn_stack_cuda, "kernel", lambda source, name, defines, device: found.append((source, defines)))
+    monkeypatch.setattr(gcn_stack_cuda, "kernel", lambda source, name, defines, device, soon: found.append((source, defines)))
     gcn_stack_cuda._kernel(source, inputs, plan)
     assert compile_source(*found[0], arch).startswith(b"\x7fELF")

@@ -1,0 +1,75 @@
+"""How long the first step of a new width takes, compilation included, and that of a later process: `python benchmarks/first_use.py`."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from molgcn.benchmark.machine import machine
+
+WORK = [(hidden, None, precision) for hidden in (32, 64, 128, 256) for precision in ("highest", "high", "medium")]
+WORK += [(hidden, "batch", "highest") for hidden in (32, 128, 172, 512)]
+
+STEP = """
+import sys, time
+import numpy as np, torch
+from molgcn.data import PackedMolecules
+from molgcn.nn import GCN
+hidden, norm, precision, device = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+torch.set_float32_matmul_precision(precision)
+ring = np.arange(18)
+bonds = np.array([[*ring, *(ring + 1) % 18], [*(ring + 1) % 18, *ring]])
+x = np.random.default_rng(0).normal(size=(18 * 1024, 11)).astype(np.float32)
+packed = PackedMolecules.from_arrays(np.full(1024, 18), np.full(1024, 36), np.tile(bonds, 1024), x=x)
+batch = packed.batch(slice(None), device=device)
+batch.tile_ptr
+model = GCN(11, hidden, 12, 1, backend="fused", norm=None if norm == "None" else norm).to(device)
+(batch.x.T @ batch.x).sum().item()  # CUDA and cuBLAS are there
+times = []
+for _ in range(2):
+    begin = time.perf_counter()
+    model(batch).sum().backward()
+    model.head.bias.grad.sum().item()
+    times.append(time.perf_counter() - begin)
+print(*times)
+"""
+
+
+def step(cache: str, device: str, *work: object) -> tuple[float, float]:
+    """Seconds of the first and the second step of a process."""
+    command = [sys.executable, "-c", STEP, *map(str, work), device]
+    done = subprocess.run(command, env={**os.environ, "XDG_CACHE_HOME": cache}, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    first, second = map(float, done.stdout.split())
+    return first, second
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/first_use.md"))
+    arguments = parser.parse_args()
+    facts = json.dumps(machine(torch.device(arguments.device)))
+    lines = [
+        f"Seconds of a process's first step (forward and backward, L = 12), its CUDA context being there. {facts}",
+        "",
+        "| hidden | norm | float32 matmul precision | nothing compiled yet | from the cache, another process | its second step |",
+        "|---|---|---|---|---|---|",
+    ]
+    for work in WORK:
+        with tempfile.TemporaryDirectory() as cache:
+            first, (later, again) = step(cache, arguments.device, *work)[0], step(cache, arguments.device, *work)
+        lines.append(f"| {' | '.join(map(str, work))} | {first:.2f} | {later:.3f} | {again:.4f} |")
+        print(lines[-1], flush=True)
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
