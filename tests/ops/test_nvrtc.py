@@ -94,8 +94,10 @@ def test_error_in_the_source_shows_the_compilers_log(sources):
         nvrtc.cubin("fill.cu", {}, "sm_80")
 
 
-def test_missing_tool_chain_names_the_extra(sources, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cuda", None)
+@pytest.mark.parametrize("missing", ["cuda.core", "cuda.bindings"])
+def test_missing_tool_chain_names_the_extra(sources, monkeypatch, missing):
+    nvrtc.nvrtc_version.cache_clear()
+    monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UserError, match=r"pip install molgcn\[cuda\]"):
         nvrtc.compile_source("fill.cu", {"VALUE": 2}, "sm_80")
 
