@@ -126,7 +126,7 @@ def test_compiles_for_every_architecture(arch, emulate, monkeypatch):
     found = []
 
     class Compiled:
-        def __init__(self, source, name, defines, device):
+        def __init__(self, source, name, defines, device, soon=None):
             found.append(source)
             assert compile_source(source, defines, arch).startswith(b"\x7fELF")
 
