@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -17,6 +18,7 @@ from molgcn.resources import resource
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _HASH_BYTES = hashlib.sha256().digest_size
+_importing = threading.RLock()
 _OPTIONS = ("std=c++17", "no device headers")  # part of the cache key; changes with the ProgramOptions below
 
 
@@ -87,8 +89,10 @@ def nvrtc_version() -> str:
 
 @contextmanager
 def _tool_chain() -> Iterator[None]:
+    """Around imports of it: two threads that import `cuda.core` at once may see a part of it."""
     try:
-        yield
+        with _importing:
+            yield
     except (ImportError, RuntimeError, OSError) as error:
         raise UserError(
             f"backend=fused on a CUDA device needs the CUDA tool chain, which is not installed completely ({error}). "

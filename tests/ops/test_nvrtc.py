@@ -88,6 +88,17 @@ def test_processes_that_compile_at_once_leave_one_whole_file(sources, tmp_path):
     assert nvrtc._read(path).startswith(ELF)
 
 
+def test_threads_may_load_the_tool_chain_at_once(sources):
+    """A step compiles forward and backward side by side."""
+    program = (
+        "import sys, threading; from concurrent.futures import ThreadPoolExecutor; from pathlib import Path; from molgcn.ops import nvrtc; "
+        "nvrtc.resource = lambda name: Path(sys.argv[1]); start = threading.Barrier(4); "
+        "compiled = lambda value: (start.wait(), nvrtc.compile_source('fill.cu', {'VALUE': value}, 'sm_80'))[1]; "
+        "assert len(set(ThreadPoolExecutor(4).map(compiled, range(4)))) == 4"
+    )
+    subprocess.run([sys.executable, "-c", program, str(sources)], check=True, cwd=Path(__file__).parents[2])
+
+
 def test_error_in_the_source_shows_the_compilers_log(sources):
     (sources / "fill.cu").write_text('extern "C" __global__ void fill(float* out) { out = undefined_name; }\n')
     with pytest.raises(RuntimeError, match=r"fill.cu does not compile for sm_80(.|\n)*undefined_name"):
