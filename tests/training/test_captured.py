@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import runs
 import torch
-from runs import log_of, train_and_copy
+from run_cases import log_of, train_and_copy
 
 from molgcn.training import captured, regressor
 from molgcn.training.captured import CapturedForward, CapturedStep

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import assert_same_run, train_and_copy
+from run_cases import assert_same_run, train_and_copy
 
 from molgcn.errors import UserError
 from molgcn.training.resume import last_run, prepare_resume, saved_config
