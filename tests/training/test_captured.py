@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import runs
 import torch
-from run_cases import log_of, train_and_copy
+from run_cases import assert_same_run, log_of, train_and_copy
 
 from molgcn.training import captured, regressor
 from molgcn.training.captured import CapturedForward, CapturedStep
@@ -36,8 +35,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def assert_same_run(one: Path, other: Path) -> None:
-    runs.assert_same_run(one, other)
+def assert_same_progress(one: Path, other: Path) -> None:
+    """The same run, and Lightning's counters too."""
+    assert_same_run(one, other)
     for name in ("last.ckpt", "best.ckpt"):
         mine, theirs = (load_checkpoint(folder / "checkpoints" / name) for folder in (one, other))
         assert mine["loops"] == theirs["loops"]
@@ -72,7 +72,7 @@ def test_captured_and_plain_steps_are_bit_for_bit_the_same(variant, tmp_path, sm
     replays = count_replays(monkeypatch)
     train(on_gpu(small_config, VARIANTS[variant], True), tmp_path / "captured")
     assert sum(replays) > len(replays) // 2
-    assert_same_run(tmp_path / "captured", tmp_path / "plain")
+    assert_same_progress(tmp_path / "captured", tmp_path / "plain")
 
 
 @pytest.mark.gpu
@@ -98,7 +98,7 @@ def test_a_captured_run_resumes_exactly(tmp_path, small_config):
     assert len(copies) >= 8
     for copy in copies[::3]:
         train(replace(config, resume=str(copy)), copy)
-        assert_same_run(copy, tmp_path / "run")
+        assert_same_progress(copy, tmp_path / "run")
 
 
 @pytest.mark.gpu
@@ -147,7 +147,7 @@ def test_lightning_counts_steps_that_it_does_not_see(variant, tmp_path, small_co
     monkeypatch.setattr(regressor, "CapturedStep", SameWithoutGraph)
     monkeypatch.setattr(regressor, "CapturedForward", lambda model: model.forward)
     train(config, tmp_path / "captured")
-    assert_same_run(tmp_path / "captured", tmp_path / "plain")
+    assert_same_progress(tmp_path / "captured", tmp_path / "plain")
 
 
 @pytest.mark.parametrize("wanted", [True, "auto", False])
