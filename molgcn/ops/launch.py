@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from molgcn.ops.nvrtc import cubin, nvrtc_version
+from molgcn.ops.nvrtc import cubin
 
 
 class _Context:
@@ -173,7 +173,6 @@ def kernel(
     if key not in _kernels:
         properties = torch.cuda.get_device_properties(index)
         arch = f"sm_{properties.major}{properties.minor}"
-        nvrtc_version()  # imported here, before other threads do
         code = _code(source, key[2], arch)
         for other, macros in soon() if soon is not None else ():
             _code(other, _sorted(macros), arch)

@@ -18,7 +18,7 @@ from molgcn.resources import resource
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _HASH_BYTES = hashlib.sha256().digest_size
-_importing = threading.RLock()
+_importing = threading.Lock()
 _OPTIONS = ("std=c++17", "no device headers")  # part of the cache key; changes with the ProgramOptions below
 
 

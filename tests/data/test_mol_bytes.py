@@ -99,27 +99,28 @@ def test_other_versions_and_other_content_are_refused():
     assert read_rdkit_binary(unsanitised.ToBinary(int(Chem.PropertyPickleOptions.NoConformers))) is None  # its rings are not known
 
 
+@pytest.fixture
+def unread():
+    """The reader is chosen anew, in the test and after it."""
+    mol_bytes_reader.cache_clear()
+    yield
+    mol_bytes_reader.cache_clear()
+
+
 @needs_extension
-def test_a_form_that_is_not_known_is_said_and_not_used(monkeypatch, caplog):
+def test_a_form_that_is_not_known_is_said_and_not_used(unread, monkeypatch, caplog):
     import molgcn._cpu
 
     right = molgcn._cpu.read_rdkit_binary
     for wrong in (lambda binary: None, lambda binary: (right(binary)[0], b"")):
-        mol_bytes_reader.cache_clear()
         monkeypatch.setattr(molgcn._cpu, "read_rdkit_binary", wrong)
-        try:
-            assert mol_bytes_reader() is plain_mol_bytes
-        finally:
-            mol_bytes_reader.cache_clear()
+        mol_bytes_reader.cache_clear()
+        assert mol_bytes_reader() is plain_mol_bytes
         assert "stores molecules in a form that is not known here" in caplog.text
         caplog.clear()
 
 
-def test_without_the_extension(monkeypatch, caplog):
-    mol_bytes_reader.cache_clear()
+def test_without_the_extension(unread, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "molgcn._cpu", None)
-    try:
-        assert mol_bytes_reader() is plain_mol_bytes
-    finally:
-        mol_bytes_reader.cache_clear()
+    assert mol_bytes_reader() is plain_mol_bytes
     assert not caplog.text
