@@ -16,8 +16,8 @@ from molgcn.benchmark.candidates import Candidate, build
 from molgcn.benchmark.measure import synchronize
 from molgcn.benchmark.results import Row, Table
 from molgcn.benchmark.steps import Grid, check
+from molgcn.benchmark.weights import steady_model
 from molgcn.data import GraphBatch, PackedMolecules
-from molgcn.nn import GCN
 
 KEY = ("dataset", "device", "num_layers", "batch_size", "hidden_channels", "norm")
 WORKS = ("forward", "backward", "training")
@@ -65,13 +65,13 @@ def measure(
             key = dict(zip(KEY, (dataset, grid.device, num_layers, batch_size, grid.hidden_channels, grid.norm), strict=True))
             if table.find(**key) is not None:
                 continue
-            torch.manual_seed(0)
-            model = GCN(molecules.num_features, grid.hidden_channels, num_layers, 1, norm=grid.norm, backend="pyg")  # type: ignore[arg-type]
+            checked = molecules.batch(torch.arange(min(batch_size, 128)).numpy() % len(molecules), device)
+            model = steady_model(molecules.num_features, grid.hidden_channels, num_layers, grid.norm, checked)
             candidates = [build(name, model, device) for name in _CANDIDATES]
             batch = molecules.batch(torch.arange(batch_size).numpy() % len(molecules))
             sides = []
             for candidate in candidates:
-                check(candidate, model, molecules.batch(torch.arange(min(batch_size, 128)).numpy() % len(molecules), device))
+                check(candidate, model, checked)
                 sides.append(_Side(candidate, batch, device))
             times: dict[str, list[tuple[float, float]]] = {name: [] for name in _CANDIDATES}
             for _ in range(repeats):

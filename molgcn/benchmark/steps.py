@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.benchmark.candidates import Candidate, build, twin
+from molgcn.benchmark.candidates import Candidate, build
 from molgcn.benchmark.measure import count_kernels, interleaved, medians
 from molgcn.benchmark.results import Row, Table
+from molgcn.benchmark.weights import error, exact, steady_model
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import GCN
@@ -100,8 +101,7 @@ class _Bench:
         self.grid, self.device, self.num_layers = grid, device, num_layers
         self.batch = molecules.batch(torch.arange(batch_size).numpy() % len(molecules), device)
         self.batch.targets = torch.zeros(batch_size, 1, device=device)
-        torch.manual_seed(0)
-        model = GCN(molecules.num_features, grid.hidden_channels, num_layers, 1, backend="pyg", norm=grid.norm)  # type: ignore[arg-type]
+        model = steady_model(molecules.num_features, grid.hidden_channels, num_layers, grid.norm, self.batch)
         self.candidates = [build(name, model, device) for name in grid.candidates]
         for candidate in self.candidates:
             check(candidate, model, self.batch)
@@ -187,10 +187,8 @@ def check(candidate: Candidate, model: GCN, batch: GraphBatch) -> None:
     Raises:
         UserError: naming the candidate whose error is beyond float32 accuracy.
     """
-    double = twin(model, "pyg").double().to(batch.x.device)
     batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, torch.zeros(batch.num_graphs, 1, device=batch.x.device))
-    expected = double(GraphBatch(batch.x.double(), batch.ptr, batch.rowptr, batch.col, batch.targets))
-    expected.sum().backward()
+    expected, gradients = exact(model, batch)
     inputs, outputs = candidate.convert(batch), []
     candidate.module.train()
 
@@ -206,20 +204,10 @@ def check(candidate: Candidate, model: GCN, batch: GraphBatch) -> None:
         for result in [outputs[-1], *(parameter.grad for parameter in candidate.module.parameters())]:
             result.fill_(float("nan"))
         replay()
-    output_error = _error(outputs[-1], expected)
-    pairs = zip(candidate.module.parameters(), double.named_parameters(), strict=True)
-    gradients = max(_error(mine.grad, exact.grad) for mine, (name, exact) in pairs if name not in _without_effect(double))
-    if not (output_error <= OUTPUT_BOUND and gradients <= GRADIENT_BOUND):
+    output_error = error(outputs[-1], expected)
+    parameters = dict(zip(dict(model.named_parameters()), candidate.module.parameters(), strict=True))
+    gradient_error = max(error(parameters[name].grad, gradient) for name, gradient in gradients.items())
+    if not (output_error <= OUTPUT_BOUND and gradient_error <= GRADIENT_BOUND):
         raise UserError(
-            f"{candidate.name} is wrong: relative error {output_error:.1e} of outputs, {gradients:.1e} of gradients against float64."
+            f"{candidate.name} is wrong: relative error {output_error:.1e} of outputs, {gradient_error:.1e} of gradients against float64."
         )
-
-
-def _without_effect(model: GCN) -> set[str]:
-    """Biases that a batch norm takes out again: their gradient is zero but for rounding, and has no relative error."""
-    return {f"convs.{index}.bias" for index in range(len(model.norms))} if model.norm == "batch" else set()
-
-
-def _error(actual: Tensor | None, expected: Tensor | None) -> float:
-    assert actual is not None and expected is not None
-    return ((actual.double() - expected).norm() / expected.norm()).item()
