@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.candidates import CANDIDATES
+from molgcn.benchmark.candidates import CANDIDATES, CAPTURED
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.results import Table, write_json
 from molgcn.benchmark.steps import KEY, WORKS, Grid, measure
@@ -44,7 +44,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = arguments.device
     output = arguments.output or Path(f"benchmarks/results/step_{device}.csv")
-    every = [name for name in CANDIDATES if name != "fused_captured" or device == "cuda"]
+    every = [name for name in CANDIDATES if name not in CAPTURED or device == "cuda"]
     candidates = ("fused", *(name for name in arguments.candidates or every if name != "fused"))
     sizes = tuple(arguments.layers), tuple(arguments.batch_sizes), arguments.hidden, arguments.norm
     grid = Grid(device, *sizes, candidates, tuple(arguments.works), arguments.repeats)

@@ -8,13 +8,14 @@ from typing import Literal
 
 import torch
 
+from molgcn.benchmark.candidates import CAPTURED
 from molgcn.benchmark.steps import WORKS
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
 from molgcn.nn.backend import resolve_backend
 
 Part = Literal["steps", "published", "loaders", "epochs", "learning"]
-CandidateName = Literal["fused", "fused_captured", "pyg", "pyg_hoisted", "pyg_compiled"]
+CandidateName = Literal["fused", "fused_captured", "fused_99kb", "pyg", "pyg_hoisted", "pyg_compiled"]
 Work = Literal["forward", "training_forward", "backward", "forward_backward", "step"]
 
 
@@ -119,8 +120,9 @@ class BenchmarkConfig:
                 _at_least(key, value, lowest)
         if self.device == "cuda" and not torch.cuda.is_available():
             raise UserError("device=cuda, but torch sees no CUDA GPU. Use device=auto or device=cpu.")
-        if self.steps.candidates is not None and "fused_captured" in self.steps.candidates and self.torch_device.type != "cuda":
-            raise UserError("steps.candidates: fused_captured is a CUDA graph and needs a GPU. Leave it out on a CPU.")
+        graphs = [name for name in self.steps.candidates or () if name in CAPTURED]
+        if graphs and self.torch_device.type != "cuda":
+            raise UserError(f"steps.candidates: {graphs[0]} is a CUDA graph and needs a GPU. Leave it out on a CPU.")
         if self.steps.candidates == ():
             raise UserError("steps.candidates is empty. Name at least one, as in steps.candidates=[fused,pyg], or null for all.")
         resolve_backend("fused")  # before anything is measured

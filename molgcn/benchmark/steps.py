@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.benchmark.candidates import Candidate, build
+from molgcn.benchmark.candidates import CAPTURED, Candidate, build
 from molgcn.benchmark.measure import count_kernels, interleaved, medians
 from molgcn.benchmark.results import Row, Table
 from molgcn.benchmark.weights import error, exact, steady_model
@@ -199,7 +199,7 @@ def check(candidate: Candidate, model: GCN, batch: GraphBatch) -> None:
         outputs.append(output.detach())  # nothing of the autograd graph may live on into a capture
 
     both()
-    if candidate.name == "fused_captured":
+    if candidate.name in CAPTURED:
         replay = candidate.prepare(both)
         for result in [outputs[-1], *(parameter.grad for parameter in candidate.module.parameters())]:
             result.fill_(float("nan"))

@@ -88,7 +88,7 @@ def test_norms_reach_every_candidate(molecules):
 
 @pytest.mark.gpu
 def test_captured_steps_and_launches_on_a_gpu(molecules):
-    grid = Grid("cuda", (3,), (4,), 8, None, ("fused", "fused_captured", "pyg"), repeats=2)
+    grid = Grid("cuda", (3,), (4,), 8, None, ("fused", "fused_captured", "fused_99kb", "pyg"), repeats=2)
     rows = {row["work"]: row for row in measure(molecules, "four", grid, Table(None, KEY))}
     assert rows["forward_backward"]["pyg_launches"] > rows["forward_backward"]["fused_captured_launches"] > 0
-    assert rows["step"]["fused_captured_ms"] > 0
+    assert rows["step"]["fused_captured_ms"] > 0 and rows["step"]["fused_99kb_ms"] > 0
