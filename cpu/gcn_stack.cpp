@@ -67,16 +67,15 @@ const Kernels<T>& kernels() {
 }
 
 using Address = uintptr_t;
-using Addresses = std::vector<uintptr_t>;
 
 // Arguments of forward and backward alike; see molgcn/ops/gcn_stack_cpu.py.
 struct Arguments {
-    std::array<int64_t, 7> sizes;      // B, N, E, F, H, L, threads
-    std::array<Address, 6> tensors;    // x, ptr, rowptr, col, saved, counts (null unless the batch is padded)
-    std::array<Addresses, 6> parameters;  // weights, biases, norm weights and biases, running means and variances
-    std::array<int, 6> options;        // pool, norm, residual, add_self_loops, last_activation, training
-    std::array<double, 3> numbers;     // dropout, eps, momentum
+    std::array<int64_t, 8> sizes;     // B, N, E, F, H, L, K, threads
+    std::array<int, 6> options;       // pool, norm, residual, add_self_loops, last_activation, training
+    std::array<double, 3> numbers;    // dropout, eps, momentum
     uint64_t seed;
+    std::vector<Address> tensors;     // x, ptr, rowptr, col, saved, counts (null unless the batch is padded), then parameter after parameter:
+                                      // weights, biases, norm weights and biases, running means and variances (where they are needed)
 };
 
 template <typename T>
@@ -84,14 +83,9 @@ T* pointer(Address address) {
     return reinterpret_cast<T*>(address);
 }
 
-template <typename T>
-T* const* table(const Addresses& addresses) {
-    return reinterpret_cast<T* const*>(addresses.data());
-}
-
 template <typename T, typename Run>
 void with_stack(const Arguments& a, const Run& run) {
-    const auto [graphs, nodes, edges, in, hidden, layers, most_threads] = a.sizes;
+    const auto [graphs, nodes, edges, in, hidden, layers, norms, most_threads] = a.sizes;
     const auto *ptr = pointer<const int32_t>(a.tensors[1]), *rowptr = pointer<const int32_t>(a.tensors[2]), *col = pointer<const int32_t>(a.tensors[3]);
     const auto* counts = pointer<const int32_t>(a.tensors[5]);
     const int64_t used_nodes = counts != nullptr ? counts[1] : nodes, used_edges = counts != nullptr ? counts[2] : edges;
@@ -112,15 +106,15 @@ void with_stack(const Arguments& a, const Run& run) {
     s.in_channels = int(in);
     s.hidden_channels = int(hidden);
     s.num_layers = int(layers);
-    s.num_norms = int(a.parameters[2].size());
+    s.num_norms = int(norms);
     s.x = x;
     s.ptr = ptr;
-    s.weights = table<const T>(a.parameters[0]);
-    s.biases = table<const T>(a.parameters[1]);
-    s.norm_weights = table<const T>(a.parameters[2]);
-    s.norm_biases = table<const T>(a.parameters[3]);
-    s.running_means = table<const T>(a.parameters[4]);
-    s.running_vars = table<const T>(a.parameters[5]);
+    const auto* table = reinterpret_cast<const T* const*>(a.tensors.data() + 6);
+    for (const auto& [parameters, count] : {std::pair{&s.weights, layers}, {&s.biases, layers}, {&s.norm_weights, norms}, {&s.norm_biases, norms},
+                                            {&s.running_means, norms}, {&s.running_vars, norms}}) {
+        *parameters = table;
+        table += count;
+    }
     s.pool = Pool(a.options[0]);
     s.norm = Norm(a.options[1]);
     s.residual = a.options[2] != 0;
@@ -145,13 +139,13 @@ void forward(const Arguments& a, const std::array<Address, 3>& outputs) {
 }
 
 template <typename T>
-void backward(const Arguments& a, const std::array<Address, 2>& pooled_and_x, const std::array<Addresses, 4>& gradients) {
+void backward(const Arguments& a, const std::array<Address, 7>& gradients) {
     const nb::gil_scoped_release release;
     with_stack<T>(a, [&](const Stack<T>& s) {
-        T* grad_x = pointer<T>(pooled_and_x[1]);
+        T* grad_x = pointer<T>(gradients[1]);
         if (grad_x != nullptr) std::fill(grad_x + s.num_nodes * s.in_channels, grad_x + a.sizes[1] * s.in_channels, T(0));
-        kernels<T>().backward(s, {pointer<const T>(pooled_and_x[0]), grad_x, table<T>(gradients[0]), table<T>(gradients[1]),
-                                  table<T>(gradients[2]), table<T>(gradients[3])});
+        kernels<T>().backward(s, {pointer<const T>(gradients[0]), grad_x, pointer<T>(gradients[2]), pointer<T>(gradients[3]),
+                                  pointer<T>(gradients[4]), pointer<T>(gradients[5]), pointer<T>(gradients[6])});
     });
 }
 
@@ -161,10 +155,8 @@ const std::string& instruction_set_in_use() { return in_use().name; }
 
 void bind_gcn_stack(nb::module_& m) {
     nb::class_<Arguments>(m, "StackArguments")
-        .def("__init__", [](Arguments* self, std::array<int64_t, 7> sizes, std::array<Address, 6> tensors, std::array<Addresses, 6> parameters,
-                            std::array<int, 6> options, std::array<double, 3> numbers, int64_t seed) {
-            new (self) Arguments{sizes, tensors, std::move(parameters), options, numbers, uint64_t(seed)};
-        });
+        .def("__init__", [](Arguments* self, std::array<int64_t, 8> sizes, std::array<int, 6> options, std::array<double, 3> numbers, int64_t seed,
+                            std::vector<Address> tensors) { new (self) Arguments{sizes, options, numbers, uint64_t(seed), std::move(tensors)}; });
     m.def("gcn_stack_forward_float32", &forward<float>);
     m.def("gcn_stack_forward_float64", &forward<double>);
     m.def("gcn_stack_backward_float32", &backward<float>);

@@ -77,10 +77,9 @@ template <typename T>
 struct Gradients {
     const T* pooled;  // [B, H], given
     T* x;             // [N, F] or null
-    T* const* weights;
-    T* const* biases;
-    T* const* norm_weights;
-    T* const* norm_biases;
+    T *first_weight, *weights;     // [H, F], and the other layers' [L - 1, H, H]
+    T* biases;                     // [L, H]
+    T *norm_weights, *norm_biases;  // [K, H]
 };
 
 // Rows of atoms' features start on cache lines, whatever the vector width.

@@ -202,12 +202,14 @@ void reduce_partials(const Network<T>& net, T* partials, int64_t partial_size, c
     }
     for (int l = 0; l < s.num_layers; l++) {
         const PartialLayer<T> sum = partial_layer(net, partials, l);
+        const int64_t at = int64_t{l} * net.channels;
+        T* weight = l == 0 ? grads.first_weight : grads.weights + (at - net.channels) * net.channels;
         const int in = net[l].in_channels;
-        for (int o = 0; o < net.channels; o++) std::memcpy(grads.weights[l] + int64_t{o} * in, sum.weight + int64_t{o} * net[l].in_stride, in * sizeof(T));
-        std::memcpy(grads.biases[l], sum.bias, net.channels * sizeof(T));
+        for (int o = 0; o < net.channels; o++) std::memcpy(weight + int64_t{o} * in, sum.weight + int64_t{o} * net[l].in_stride, in * sizeof(T));
+        std::memcpy(grads.biases + at, sum.bias, net.channels * sizeof(T));
         if (s.normed(l)) {
-            std::memcpy(grads.norm_weights[l], sum.gamma, net.channels * sizeof(T));
-            std::memcpy(grads.norm_biases[l], sum.beta, net.channels * sizeof(T));
+            std::memcpy(grads.norm_weights + at, sum.gamma, net.channels * sizeof(T));
+            std::memcpy(grads.norm_biases + at, sum.beta, net.channels * sizeof(T));
         }
     }
 }

@@ -1,4 +1,4 @@
-// Mean and squared deviations of a batch's columns, merged without loss of accuracy.
+// Mean and squared deviations of a batch's columns, added up without loss of accuracy.
 #pragma once
 
 #include "simd.hpp"
@@ -24,33 +24,72 @@ struct Moments {
     }
 };
 
-// Adds the rows of z [rows, stride], each as often as `copies` says. Two passes over a tile, the second around the first's mean, whose own
-// rounding is taken out again (Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983, equation 1.7).
+// Collects the moments of a chunk's tiles as sums of deviations from the first tile's mean, which is near the chunk's. A tile's sums are taken in
+// T, all others in double precision.
 template <typename T>
-void add_moments(const T* z, const T* copies, int rows, int stride, Moments& moments) {
-    T count = 0;
-    for (int i = 0; i < rows; i++) count += copies[i];
-    if (count == 0) return;
-    for (int column = 0; column < stride; column += lanes<T>) {
-        Vec<T> total{}, rest{}, squares{};
-        for (int i = 0; i < rows; i++) total += copies[i] * load(z + ptrdiff_t{i} * stride + column);
-        const Vec<T> centre = total / count;
-        for (int i = 0; i < rows; i++) {
-            const Vec<T> delta = load(z + ptrdiff_t{i} * stride + column) - centre, weighted = copies[i] * delta;
-            rest += weighted;
-            squares += weighted * delta;
-        }
-        double mean[lanes<T>], deviations[lanes<T>];
-        for (int i = 0; i < lanes<T>; i++) {
-            const double offset = double(rest[i]) / count;
-            mean[i] = centre[i] + offset;
-            deviations[i] = squares[i] - offset * rest[i];
-        }
-        Moments columns{moments.count, moments.mean + column, moments.squares + column};
-        columns.merge({double(count), mean, deviations}, lanes<T>);
+class Deviations {
+public:
+    // `memory` holds 3 * stride numbers.
+    Deviations(double* memory, int stride) : stride_(stride), centre_(memory), sum_(memory + stride), squares_(memory + 2 * stride) {
+        for (int i = 0; i < 3 * stride; i++) memory[i] = 0;
     }
-    moments.count += count;
-}
+
+    // Adds the rows of z [rows, stride], each as often as `copies` says.
+    void add(const T* z, const T* copies, int rows) {
+        T count = 0;
+        for (int i = 0; i < rows; i++) count += copies[i];
+        if (count == 0) return;
+        int column = 0;
+        for (; column + 4 * lanes<T> <= stride_; column += 4 * lanes<T>) add_columns<4>(z + column, copies, rows, count, column);
+        for (; column < stride_; column += lanes<T>) add_columns<1>(z + column, copies, rows, count, column);
+        count_ += count;
+    }
+
+    // Afterwards mean and squares lie where centre and sum were.
+    Moments moments() const {
+        for (int c = 0; c < stride_ && count_ > 0; c++) {
+            const double sum = sum_[c];
+            centre_[c] += sum / count_;
+            sum_[c] = squares_[c] - sum * (sum / count_);
+        }
+        return {count_, centre_, sum_};
+    }
+
+private:
+    template <int P>
+    void add_columns(const T* z, const T* copies, int rows, T count, int column) const {
+        Vec<T> centre[P], sum[P] = {}, squares[P] = {};
+        if (count_ == 0) {
+            for (int i = 0; i < rows; i++) {
+                for (int p = 0; p < P; p++) sum[p] += copies[i] * load(z + ptrdiff_t{i} * stride_ + p * lanes<T>);
+            }
+            for (int p = 0; p < P; p++) {
+                for (int i = 0; i < lanes<T>; i++) centre_[column + p * lanes<T> + i] = sum[p][i] / count;
+                sum[p] = Vec<T>{};
+            }
+        }
+        for (int p = 0; p < P; p++) {
+            for (int i = 0; i < lanes<T>; i++) centre[p][i] = T(centre_[column + p * lanes<T> + i]);
+        }
+        for (int i = 0; i < rows; i++) {
+            for (int p = 0; p < P; p++) {
+                const Vec<T> delta = load(z + ptrdiff_t{i} * stride_ + p * lanes<T>) - centre[p], weighted = copies[i] * delta;
+                sum[p] += weighted;
+                squares[p] += weighted * delta;
+            }
+        }
+        for (int p = 0; p < P; p++) {
+            for (int i = 0; i < lanes<T>; i++) {
+                sum_[column + p * lanes<T> + i] += sum[p][i];
+                squares_[column + p * lanes<T> + i] += squares[p][i];
+            }
+        }
+    }
+
+    int stride_;
+    double count_ = 0;
+    double *centre_, *sum_, *squares_;
+};
 
 }  // namespace MOLGCN_ISA
 }  // namespace molgcn

@@ -12,6 +12,16 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
+// Batch norm of one vector of columns, by statistics that stay in registers.
+template <typename T>
+struct NormedColumn {
+    Vec<T> mean, scale, beta;
+
+    NormedColumn(const Layer<T>& layer, int column) : mean(load(layer.mean + column)), scale(load(layer.scale + column)), beta(load(layer.beta + column)) {}
+
+    Vec<T> operator()(Vec<T> z) const { return (z - mean) * scale + beta; }
+};
+
 template <typename T>
 class SyncedStack {
 public:
@@ -24,23 +34,22 @@ public:
 
     void forward(const ForwardOutputs<T>& out) const {
         const Array<Moments> moments(s_.partition.num_chunks);
-        const Array<double> columns(2 * int64_t{s_.partition.num_chunks} * net_.stride);
+        const Array<double> columns(3 * int64_t{s_.partition.num_chunks} * net_.stride);
 #pragma omp parallel num_threads(s_.num_threads)
         {
             T* work = own_scratch();
             for (int l = 0; l <= s_.num_norms; l++) {
                 const bool last = l == s_.num_norms;
                 over_chunks([&](int chunk) {
-                    double* mean = columns.data() + 2 * int64_t{chunk} * net_.stride;
-                    zero(mean, 2 * net_.stride);
-                    moments[chunk] = {0, mean, mean + net_.stride};
+                    Deviations<T> deviations(columns.data() + 3 * int64_t{chunk} * net_.stride, net_.stride);
                     over_tiles(chunk, [&](const Tile& tile) {
                         make_input(l, tile, work);
                         if (last) return pool_forward(net_, tile, output(l, tile, work), out.pooled);
                         T* z = z_plane(l) + offset(tile);
                         linear(net_, l, tile, input(l, tile, work), work + work_, z);
-                        add_moments(z, s_.copies + tile.first_row, tile.num_rows, net_.stride, moments[chunk]);
+                        deviations.add(z, s_.copies + tile.first_row, tile.num_rows);
                     });
+                    moments[chunk] = deviations.moments();
                 });
                 if (last) break;
 #pragma omp single
@@ -103,7 +112,7 @@ private:
     // Shares the chunks among the threads of the region that it is called in, and waits for all.
     template <typename F>
     void over_chunks(const F& f) const {
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(static)
         for (int chunk = 0; chunk < s_.partition.num_chunks; chunk++) f(chunk);
     }
 
@@ -124,7 +133,7 @@ private:
 
     // Layer l's activation, without what a residual layer adds, in `out`.
     T* activation(int l, const Tile& tile, T* out) const {
-        activate(net_, l, tile, z_plane(l) + offset(tile), static_cast<const T*>(nullptr), out, out);
+        activate(l, tile, static_cast<const T*>(nullptr), out, out);
         return out;
     }
 
@@ -132,7 +141,22 @@ private:
     void make_input(int l, const Tile& tile, T* work) const {
         if (l == 0 || !s_.residual) return;
         const T* h_in = s_.adds_input(l - 1) ? input(l - 1, tile, work) : nullptr;
-        activate(net_, l - 1, tile, z_plane(l - 1) + offset(tile), h_in, work + 2 * work_, h_plane(l) + offset(tile));
+        activate(l - 1, tile, h_in, work + 2 * work_, h_plane(l) + offset(tile));
+    }
+
+    // h_out = dropout(relu(norm(z))), plus h_in unless it is null; `work` for a layer with dropout.
+    void activate(int l, const Tile& tile, const T* h_in, T* work, T* h_out) const {
+        const T* z = z_plane(l) + offset(tile);
+        if (s_.dropout_rate() > 0) return MOLGCN_ISA::activate(net_, l, tile, z, h_in, work, h_out);
+        for (int column = 0; column < net_.stride; column += lanes<T>) {
+            const NormedColumn<T> norm(net_[l], column);
+            const int64_t last = int64_t{tile.num_rows} * net_.stride;
+            if (h_in != nullptr) {
+                for (int64_t at = column; at < last; at += net_.stride) store(h_out + at, relu<T>(norm(load(z + at))) + load(h_in + at));
+            } else {
+                for (int64_t at = column; at < last; at += net_.stride) store(h_out + at, relu<T>(norm(load(z + at))));
+            }
+        }
     }
 
     // What is pooled: the input of layer l = L, or the output of a last layer without norm.
@@ -141,7 +165,7 @@ private:
         if (l == s_.num_layers) return h;
         T* z = work + 2 * work_;
         linear(net_, l, tile, h, work + work_, z);
-        activate(net_, l, tile, z, s_.adds_input(l) ? h : nullptr, z, z);
+        MOLGCN_ISA::activate(net_, l, tile, z, s_.adds_input(l) ? h : nullptr, z, z);
         return z;
     }
 
@@ -160,27 +184,37 @@ private:
         }
     }
 
-    // The gradient of the norm's output at one vector: through dropout and relu.
-    Vec<T> norm_gradient(const T* act, const T* grad_h) const {
-        return where_positive<T>(load(act), load(grad_h) * T(1 / (1 - s_.dropout_rate())));
+    // Visits the columns of layer l on one tile: visit(column, gradient), where gradient(at, z) is the gradient of the norm's output at one vector
+    // where its input is z, through dropout and relu.
+    template <typename Visit>
+    void visit_columns(int l, const Tile& tile, const T* grad_h, T* work, const Visit& visit) const {
+        const bool dropout = s_.dropout_rate() > 0;
+        const T *act = dropout ? activation(l, tile, work + 2 * work_) : nullptr, kept_scale = T(1 / (1 - s_.dropout_rate()));
+        for (int column = 0; column < net_.stride; column += lanes<T>) {
+            if (dropout) {
+                visit(column, [=](int64_t at, Vec<T>) { return where_positive<T>(load(act + at), load(grad_h + at) * kept_scale); });
+            } else {
+                const NormedColumn<T> norm(net_[l], column);
+                visit(column, [=](int64_t at, Vec<T> z) { return where_positive<T>(norm(z), load(grad_h + at)); });
+            }
+        }
     }
 
     // Adds the gradients of the norm's weight and bias, whose means the gradient of its input needs.
     void add_norm_gradients(int l, const Tile& tile, const T* grad_h, T* partial, T* work) const {
         const PartialLayer<T> sums = partial_layer(net_, partial, l);
-        const T *z = z_plane(l) + offset(tile), *act = activation(l, tile, work + 2 * work_);
-        for (int column = 0; column < net_.stride; column += lanes<T>) {
+        const T* z_tile = z_plane(l) + offset(tile);
+        visit_columns(l, tile, grad_h, work, [&](int column, const auto& gradient) {
             const Vec<T> mean = load(net_[l].mean + column), rstd = load(net_[l].rstd + column);
             Vec<T> gamma{}, beta{};
-            for (int i = 0; i < tile.num_rows; i++) {
-                const int64_t at = int64_t{i} * net_.stride + column;
-                const Vec<T> g = norm_gradient(act + at, grad_h + at);
-                gamma += g * ((load(z + at) - mean) * rstd);
+            for (int64_t at = column; at < int64_t{tile.num_rows} * net_.stride; at += net_.stride) {
+                const Vec<T> z = load(z_tile + at), g = gradient(at, z);
+                gamma += g * (z - mean);
                 beta += g;
             }
-            store(sums.gamma + column, load(sums.gamma + column) + gamma);
+            store(sums.gamma + column, load(sums.gamma + column) + gamma * rstd);
             store(sums.beta + column, load(sums.beta + column) + beta);
-        }
+        });
     }
 
     // Means over the batch of the norm's output gradient [stride], and of it times the normalised input [stride].
@@ -199,20 +233,19 @@ private:
 
     // The gradient of the linear part, in `out`, from that of the layer's output; adds the bias's.
     void linear_gradient(int l, const Tile& tile, const T* grad_h, const T* means, const PartialLayer<T>& sums, T* work, T* out) const {
-        const T *z = z_plane(l) + offset(tile), *act = activation(l, tile, work + 2 * work_), *copies = s_.copies + tile.first_row;
-        for (int column = 0; column < net_.stride; column += lanes<T>) {
+        const T *z_tile = z_plane(l) + offset(tile), *copies = s_.copies + tile.first_row;
+        visit_columns(l, tile, grad_h, work, [&](int column, const auto& gradient) {
             const Vec<T> mean = load(net_[l].mean + column), rstd = load(net_[l].rstd + column), scale = load(net_[l].scale + column);
-            const Vec<T> mean_beta = load(means + column), mean_gamma = load(means + net_.stride + column);
+            const Vec<T> mean_beta = load(means + column), slope = load(means + net_.stride + column) * rstd;
             Vec<T> bias = load(sums.bias + column);
-            for (int i = 0; i < tile.num_rows; i++) {
-                const int64_t at = int64_t{i} * net_.stride + column;
-                const Vec<T> normalised = (load(z + at) - mean) * rstd;
-                const Vec<T> g = scale * (norm_gradient(act + at, grad_h + at) - copies[i] * (mean_beta + normalised * mean_gamma));
+            int64_t at = column;
+            for (int i = 0; i < tile.num_rows; i++, at += net_.stride) {
+                const Vec<T> z = load(z_tile + at), g = scale * (gradient(at, z) - copies[i] * (mean_beta + (z - mean) * slope));
                 store(out + at, g);
                 bias += g;
             }
             store(sums.bias + column, bias);
-        }
+        });
     }
 
     void backward_tile(int l, const Tile& tile, const Gradients<T>& grads, T* grad_plane, const T* means, T* partial, T* work) const {

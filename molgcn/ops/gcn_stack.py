@@ -155,7 +155,13 @@ def gcn_stack(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
     Raises:
         ValueError: for tensors whose shape, dtype or device does not fit, or an option that the device does not have.
     """
-    pooled, means, variances, _ = torch.ops.molgcn.gcn_stack(*check(inputs))
+    check(inputs)
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # as the operator's autograd kernel does, without a turn through the dispatcher
+        from molgcn.ops.gcn_stack_autograd import run
+
+        pooled, means, variances, _ = run(inputs)
+    else:
+        pooled, means, variances, _ = torch.ops.molgcn.gcn_stack.default(*inputs)
     return pooled, means, variances
 
 
@@ -172,33 +178,30 @@ def check(inputs: StackInputs) -> StackInputs:
     if inputs.norm is not None:
         norms = inputs.num_layers - (not inputs.last_activation)
     statistics = norms if inputs.norm == "batch" else 0
-    for name, count in {
-        "biases": inputs.num_layers,
-        "norm_weights": norms,
-        "norm_biases": norms,
-        "running_means": statistics,
-        "running_vars": statistics,
-    }.items():
-        tensors = getattr(inputs, name)
-        if len(tensors) != count or any(tensor.shape != (hidden,) for tensor in tensors):
+    for name, tensors, count in (
+        ("biases", inputs.biases, inputs.num_layers),
+        ("norm_weights", inputs.norm_weights, norms),
+        ("norm_biases", inputs.norm_biases, norms),
+        ("running_means", inputs.running_means, statistics),
+        ("running_vars", inputs.running_vars, statistics),
+    ):
+        if [tensor.shape for tensor in tensors] != [(hidden,)] * count:
             raise ValueError(f"gcn_stack: expected {count} {name} of shape [{hidden}], got {[list(tensor.shape) for tensor in tensors]}")
-    for layer, weight in enumerate(weights):
-        expected = (hidden, hidden if layer else x.shape[1])
-        if weight.shape != expected:
-            raise ValueError(f"gcn_stack: expected weights[{layer}] of shape {list(expected)}, got {list(weight.shape)}")
+    shapes = [(hidden, x.shape[1])] + [(hidden, hidden)] * (inputs.num_layers - 1)
+    if [weight.shape for weight in weights] != shapes:
+        layer = next(layer for layer, weight in enumerate(weights) if weight.shape != shapes[layer])
+        raise ValueError(f"gcn_stack: expected weights[{layer}] of shape {list(shapes[layer])}, got {list(weights[layer].shape)}")
     if inputs.rowptr.shape != (x.shape[0] + 1,):
         raise ValueError(f"gcn_stack: expected rowptr of shape [{x.shape[0] + 1}], got {list(inputs.rowptr.shape)}")
-    names = ("ptr", "rowptr", "col", "tile_ptr", "counts")
-    for name in names:
+    for name in ("ptr", "rowptr", "col", "tile_ptr", "counts"):
         index = getattr(inputs, name)
         if index is not None and (index.dtype != torch.int32 or index.dim() != 1 or index.device != x.device):
             raise ValueError(f"gcn_stack: expected {name} to be one-dimensional int32 on {x.device}, got {index.dtype} on {index.device}")
-    parameters = (*weights, *inputs.biases, *inputs.norm_weights, *inputs.norm_biases, *inputs.running_means, *inputs.running_vars)
-    for tensor in parameters:
-        if tensor.dtype != x.dtype or tensor.device != x.device:
-            raise ValueError(
-                f"gcn_stack: x is {x.dtype} on {x.device}, but a parameter is {tensor.dtype} on {tensor.device}; give both alike"
-            )
+    dtype, device = x.dtype, x.device
+    for tensors in inputs[5:11]:
+        for tensor in tensors:
+            if tensor.dtype is not dtype or tensor.device != device:
+                raise ValueError(f"gcn_stack: x is {dtype} on {device}, but a parameter is {tensor.dtype} on {tensor.device}; give both alike")
     if inputs.seed.dtype != torch.int64 or inputs.seed.numel() != 1 or inputs.seed.device != x.device:
         raise ValueError(f"gcn_stack: expected seed to be one int64 on {x.device}")
     if inputs.pool not in POOLS or inputs.norm not in (None, "batch", "layer") or inputs.precision not in PRECISIONS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,63 +9,78 @@ from torch import Tensor
 
 from molgcn.ops.gcn_stack import StackInputs
 
-_NUM_TENSORS = StackInputs._fields.index("pool")  # the fields before it are tensors or lists of tensors
-
-
-def _flat(inputs: StackInputs) -> tuple[list[Tensor | None], list[int | None]]:
-    """All tensors one after the other, and how many belong to each list; None for what is no list."""
-    fields: tuple[Any, ...] = inputs[:_NUM_TENSORS]
-    lengths = [len(value) if isinstance(value, (list, tuple)) else None for value in fields]
-    return [tensor for value in fields for tensor in (value if isinstance(value, (list, tuple)) else (value,))], lengths
-
-
-def _nested(tensors: Iterable[Tensor | None], lengths: list[int | None], options: tuple) -> StackInputs:
-    """The inverse of :func:`_flat`."""
-    remaining = iter(tensors)
-    fields: list[Any] = [next(remaining) if length is None else [next(remaining) for _ in range(length)] for length in lengths]
-    return StackInputs(*fields, *options)
+_FIRST_LIST, _END_LISTS, _NUM_TENSORS = (StackInputs._fields.index(name) for name in ("weights", "seed", "pool"))  # tensors stand before options
 
 
 class _Stack(torch.autograd.Function):
     """The operator's derivative. `torch.library.register_autograd` does the same, but spends a millisecond a step on lists of tensors."""
 
     @staticmethod
-    def forward(ctx: Any, lengths: list[int | None], options: tuple, *tensors: Tensor | None) -> tuple[Tensor, ...]:
-        inputs = _nested(tensors, lengths, options)
+    def forward(ctx: Any, inputs: StackInputs, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         with torch._C._AutoDispatchBelowAutograd():
-            outputs = torch.ops.molgcn.gcn_stack(*inputs)
+            outputs = torch.ops.molgcn.gcn_stack.default(*inputs)
         _, means, variances, saved = outputs
         ctx.mark_non_differentiable(means, variances, saved)
         ctx.set_materialize_grads(False)
         ctx.num_inputs = len(tensors)
         if inputs.batch_statistics:  # backward does without the running ones, which the caller may overwrite
-            kept, lengths = _flat(inputs._replace(running_means=[], running_vars=[]))
-        else:
-            kept = list(tensors)
-        ctx.lengths, ctx.options = lengths, options
-        ctx.save_for_backward(saved, *kept)
+            inputs = inputs._replace(running_means=[], running_vars=[])
+        ctx.lengths = [len(tensors) for tensors in inputs[_FIRST_LIST:_END_LISTS]]
+        ctx.options = inputs[_NUM_TENSORS:]
+        ctx.save_for_backward(saved, *_flat(inputs))
         return outputs
 
     @staticmethod
     def backward(ctx: Any, grad_pooled: Tensor | None, *_: Any) -> tuple:
         if grad_pooled is None:
-            return (None,) * (2 + ctx.num_inputs)
+            return (None,) * (1 + ctx.num_inputs)
         saved, *tensors = ctx.saved_tensors
         inputs = _nested(tensors, ctx.lengths, ctx.options)
         if not inputs.save_for_backward:
             raise RuntimeError("gcn_stack ran with save_for_backward=False; run it with True to take gradients")
-        needs_grad_x = ctx.needs_input_grad[2]
-        grad_x, *parameters = torch.ops.molgcn.gcn_stack_backward(grad_pooled, saved, needs_grad_x, *inputs)
-        gradients = [None, None, grad_x if needs_grad_x else None, *(None,) * 4, *(tensor for tensors in parameters for tensor in tensors)]
-        return *gradients, *(None,) * (2 + ctx.num_inputs - len(gradients))
+        needs_grad_x = ctx.needs_input_grad[1]
+        arguments = (grad_pooled, saved, needs_grad_x, *inputs)
+        if torch.is_grad_enabled():  # create_graph: differentiating it again is an error
+            grad_x, *parameters = torch.ops.molgcn.gcn_stack_backward.default(*arguments)
+        else:
+            with torch._C._AutoDispatchBelowAutograd():
+                grad_x, *parameters = torch.ops.molgcn.gcn_stack_backward.default(*arguments)
+        gradients = [None, grad_x if needs_grad_x else None, *(None,) * (_FIRST_LIST - 1)]
+        for tensors in parameters:
+            gradients += tensors
+        return *gradients, *(None,) * (1 + ctx.num_inputs - len(gradients))
+
+
+def _flat(inputs: StackInputs) -> list[Tensor | None]:
+    """All tensors one after the other."""
+    tensors: list[Tensor | None] = list(inputs[:_FIRST_LIST])
+    for parameters in inputs[_FIRST_LIST:_END_LISTS]:
+        tensors += parameters
+    tensors += inputs[_END_LISTS:_NUM_TENSORS]
+    return tensors
+
+
+def _nested(tensors: list[Tensor | None], lengths: list[int], options: tuple) -> StackInputs:
+    """The inverse of :func:`_flat`."""
+    lists, start = [], _FIRST_LIST
+    for length in lengths:
+        lists.append(tensors[start : start + length])
+        start += length
+    return StackInputs(*tensors[:_FIRST_LIST], *lists, *tensors[start:], *options)  # type: ignore[arg-type]
+
+
+def run(inputs: StackInputs) -> tuple[Tensor, ...]:
+    """The operator, with its derivative where one is wanted."""
+    if torch.is_grad_enabled():
+        tensors = _flat(inputs)
+        if any(tensor is not None and tensor.requires_grad for tensor in tensors):
+            return _Stack.apply(inputs, *tensors)
+    with torch._C._AutoDispatchBelowAutograd():
+        return torch.ops.molgcn.gcn_stack.default(*inputs)
 
 
 def _autograd(*args: Any) -> tuple[Tensor, ...]:
-    tensors, lengths = _flat(StackInputs(*args))
-    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
-        return _Stack.apply(lengths, args[_NUM_TENSORS:], *tensors)
-    with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.molgcn.gcn_stack(*args)
+    return run(StackInputs(*args))
 
 
 def _no_second_order(ctx: Any, *grads: Any) -> tuple:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
-from molgcn.ops.gcn_stack import POOLS, StackInputs, empty_gradients, empty_outputs, empty_saved, keeps
+from molgcn.ops.gcn_stack import POOLS, StackInputs, empty_outputs, empty_saved, keeps
 
 _NORMS = (None, "batch", "layer")
 _FORWARD = {torch.float32: _cpu.gcn_stack_forward_float32, torch.float64: _cpu.gcn_stack_forward_float64}
@@ -30,48 +30,54 @@ keeps("cpu", _saved_bytes)
 
 @torch.library.impl("molgcn::gcn_stack", "CPU")
 def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    inputs = _supported(StackInputs(*args))
+    inputs = StackInputs(*args)
     outputs = empty_outputs(inputs)
     pooled, means, variances, saved = outputs
     if inputs.batch_statistics and not inputs.save_for_backward:  # the passes hand the layers on through memory all the same
         saved = empty_saved(inputs._replace(save_for_backward=True))
-    _FORWARD[inputs.x.dtype](_arguments(inputs, saved), [tensor.data_ptr() for tensor in (pooled, means, variances)])
+    run, tensors = _implementation(_FORWARD, inputs), _contiguous(inputs, saved)
+    run(_arguments(inputs, tensors), (pooled.data_ptr(), means.data_ptr(), variances.data_ptr()))
     return outputs
 
 
 @torch.library.impl("molgcn::gcn_stack_backward", "CPU")
 def _backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any) -> tuple[Tensor, list, list, list, list]:
-    inputs = _supported(StackInputs(*args))
-    grad_pooled = grad_pooled.contiguous()
-    gradients = empty_gradients(grad_pooled, saved, needs_grad_x, *args)
-    grad_x, *parameters = gradients
-    ends = [grad_pooled.data_ptr(), grad_x.data_ptr() if needs_grad_x else 0]
-    _BACKWARD[inputs.x.dtype](_arguments(inputs, saved), ends, [_addresses(tensors) for tensors in parameters])
-    return gradients
+    inputs = StackInputs(*args)
+    run, tensors = _implementation(_BACKWARD, inputs), _contiguous(inputs, saved)
+    grad_pooled, x = grad_pooled.contiguous(), inputs.x
+    hidden, layers, norms = inputs.hidden_channels, inputs.num_layers, inputs.num_norms
+    grad_x = x.new_empty(x.shape if needs_grad_x else (0, 0))
+    first = x.new_empty(inputs.weights[0].shape)
+    others, biases = x.new_empty(layers - 1, hidden, hidden), x.new_empty(layers, hidden)  # one piece of memory each, which takes less time
+    norm_weights, norm_biases = x.new_empty(norms, hidden), x.new_empty(norms, hidden)
+    gradients = (grad_pooled, grad_x, first, others, biases, norm_weights, norm_biases)
+    run(_arguments(inputs, tensors), [tensor.data_ptr() for tensor in gradients])
+    return grad_x, [first, *others.unbind()], list(biases.unbind()), list(norm_weights.unbind()), list(norm_biases.unbind())
 
 
-def _supported(inputs: StackInputs) -> StackInputs:
-    if inputs.x.dtype not in _FORWARD:
+def _implementation(table: dict[torch.dtype, Any], inputs: StackInputs) -> Any:
+    run = table.get(inputs.x.dtype)
+    if run is None:
         raise TypeError(f"gcn_stack: the CPU computes in float32 or float64, not {inputs.x.dtype}; convert x and the parameters")
     if inputs.strategy not in STRATEGIES:
         raise ValueError(f"gcn_stack: strategy={inputs.strategy} is for CUDA; on the CPU use {' or '.join(STRATEGIES)}")
-    return StackInputs(*(_contiguous(value) for value in inputs))
+    return run
 
 
-def _contiguous(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [tensor.contiguous() for tensor in value]
-    return value.contiguous() if isinstance(value, Tensor) else value
+def _contiguous(inputs: StackInputs, saved: Tensor) -> list[Tensor]:
+    """All tensors that C++ reads, in its order; they must outlive the call."""
+    tensors = [inputs.x, inputs.ptr, inputs.rowptr, inputs.col, saved, saved if inputs.counts is None else inputs.counts]
+    for parameters in inputs[5:11]:
+        tensors += parameters
+    return [tensor.contiguous() for tensor in tensors]
 
 
-def _addresses(tensors: list[Tensor]) -> list[int]:
-    return [tensor.data_ptr() for tensor in tensors]
-
-
-def _arguments(inputs: StackInputs, saved: Tensor) -> _cpu.StackArguments:
-    """Addresses and numbers in the order of `Arguments` in cpu/gcn_stack.cpp; the tensors must outlive the call."""
+def _arguments(inputs: StackInputs, tensors: list[Tensor]) -> _cpu.StackArguments:
+    """Addresses and numbers in the order of `Arguments` in cpu/gcn_stack.cpp."""
     num_nodes, in_channels = inputs.x.shape
-    flags = (inputs.residual, inputs.add_self_loops, inputs.last_activation, inputs.training)
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    if inputs.counts is None:
+        addresses[5] = 0
     return _cpu.StackArguments(
         (
             inputs.num_graphs,
@@ -80,14 +86,18 @@ def _arguments(inputs: StackInputs, saved: Tensor) -> _cpu.StackArguments:
             in_channels,
             inputs.hidden_channels,
             inputs.num_layers,
+            inputs.num_norms,
             torch.get_num_threads(),
         ),
-        [
-            *(tensor.data_ptr() for tensor in (inputs.x, inputs.ptr, inputs.rowptr, inputs.col, saved)),
-            0 if inputs.counts is None else inputs.counts.data_ptr(),
-        ],
-        [_addresses(tensors) for tensors in inputs[5:11]],
-        [POOLS.index(inputs.pool), _NORMS.index(inputs.norm), *map(int, flags)],
+        (
+            POOLS.index(inputs.pool),
+            _NORMS.index(inputs.norm),
+            inputs.residual,
+            inputs.add_self_loops,
+            inputs.last_activation,
+            inputs.training,
+        ),
         (inputs.dropout, inputs.eps, inputs.momentum),
         int(inputs.seed) if inputs.dropout_rate > 0 else 0,
+        addresses,
     )
