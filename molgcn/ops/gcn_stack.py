@@ -156,7 +156,7 @@ def gcn_stack(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
         ValueError: for tensors whose shape, dtype or device does not fit, or an option that the device does not have.
     """
     check(inputs)
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # as the operator's autograd kernel does, without a turn through the dispatcher
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # its autograd kernel, without a turn through the dispatcher
         from molgcn.ops.gcn_stack_autograd import run
 
         pooled, means, variances, _ = run(inputs)
@@ -201,7 +201,9 @@ def check(inputs: StackInputs) -> StackInputs:
     for tensors in inputs[5:11]:
         for tensor in tensors:
             if tensor.dtype is not dtype or tensor.device != device:
-                raise ValueError(f"gcn_stack: x is {dtype} on {device}, but a parameter is {tensor.dtype} on {tensor.device}; give both alike")
+                raise ValueError(
+                    f"gcn_stack: x is {dtype} on {device}, but a parameter is {tensor.dtype} on {tensor.device}; give both alike"
+                )
     if inputs.seed.dtype != torch.int64 or inputs.seed.numel() != 1 or inputs.seed.device != x.device:
         raise ValueError(f"gcn_stack: expected seed to be one int64 on {x.device}")
     if inputs.pool not in POOLS or inputs.norm not in (None, "batch", "layer") or inputs.precision not in PRECISIONS:

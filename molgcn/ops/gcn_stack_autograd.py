@@ -9,7 +9,7 @@ from torch import Tensor
 
 from molgcn.ops.gcn_stack import StackInputs
 
-_FIRST_LIST, _END_LISTS, _NUM_TENSORS = (StackInputs._fields.index(name) for name in ("weights", "seed", "pool"))  # tensors stand before options
+_FIRST_LIST, _NUM_TENSORS = (StackInputs._fields.index(name) for name in ("weights", "pool"))
 
 
 class _Stack(torch.autograd.Function):
@@ -25,7 +25,7 @@ class _Stack(torch.autograd.Function):
         ctx.num_inputs = len(tensors)
         if inputs.batch_statistics:  # backward does without the running ones, which the caller may overwrite
             inputs = inputs._replace(running_means=[], running_vars=[])
-        ctx.lengths = [len(tensors) for tensors in inputs[_FIRST_LIST:_END_LISTS]]
+        ctx.lengths = [len(parameters) for parameters in _lists(inputs)]
         ctx.options = inputs[_NUM_TENSORS:]
         ctx.save_for_backward(saved, *_flat(inputs))
         return outputs
@@ -51,12 +51,17 @@ class _Stack(torch.autograd.Function):
         return *gradients, *(None,) * (1 + ctx.num_inputs - len(gradients))
 
 
+def _lists(inputs: StackInputs) -> tuple[list[Tensor], ...]:
+    i = inputs
+    return i.weights, i.biases, i.norm_weights, i.norm_biases, i.running_means, i.running_vars
+
+
 def _flat(inputs: StackInputs) -> list[Tensor | None]:
     """All tensors one after the other."""
-    tensors: list[Tensor | None] = list(inputs[:_FIRST_LIST])
-    for parameters in inputs[_FIRST_LIST:_END_LISTS]:
+    tensors: list[Tensor | None] = [inputs.x, inputs.ptr, inputs.rowptr, inputs.col, inputs.tile_ptr]
+    for parameters in _lists(inputs):
         tensors += parameters
-    tensors += inputs[_END_LISTS:_NUM_TENSORS]
+    tensors += (inputs.seed, inputs.counts)
     return tensors
 
 
