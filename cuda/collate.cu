@@ -1,4 +1,5 @@
-// Gathers the molecules of one batch from the resident packed set into a slot, in one launch: a warp per molecule, no communication.
+// Gathers the molecules of one batch from the resident packed set into a slot, in one launch: a warp per molecule, no communication. Which
+// batch it is may be left to the device, so that a CUDA graph that is replayed step after step fills in one batch after the other.
 //
 // Macros: FEATURES (columns of x), CODE_BYTES (of an atom's code into the table; 0: x holds the rows themselves), END_BYTES (of `row_end`),
 // NEIGHBOR_BYTES, STAGED (the set's arrays hold only this batch, in its order: a molgcn.data.piece.Piece). The layout of what is written
@@ -9,6 +10,11 @@
 #define UINT_4 unsigned int
 #define UINT_0 float
 #define TYPE(bytes) JOIN(bytes)
+
+struct Place {  // of a batch: where it begins in the plan, and its size
+    long long first_graph, first_node, first_edge, first_tile;
+    int num_graphs, num_nodes, num_edges, num_tiles;
+};
 
 struct Parameters {
     // the resident set
@@ -21,27 +27,54 @@ struct Parameters {
     // the epoch's plan, n molecules
     const long long *plan_order, *plan_node_ptr, *plan_edge_ptr;  // [n], [n + 1], [n + 1]
     const int* plan_tile_ptr;
+    const long long *plan_batch_ptr, *plan_tile_starts;  // [num_batches + 1], null if STAGED
     // the slot
     float* slot_x;
     int *slot_ptr, *slot_rowptr, *slot_col;
     float* slot_targets;
     long long* slot_indices;
     int *slot_tile_ptr, *slot_counts;
-    // the batch: where it begins in the plan, and its size
-    long long first_graph, first_node, first_edge, first_tile;
-    int num_graphs, num_nodes, num_edges, num_tiles;
+    // the batch
+    int* cursor;  // [2]: for each slot the number of the batch that it takes next; null if STAGED
+    Place place;  // if STAGED
+    int number;   // else: in the plan; -1 for cursor[slot]
+    int slot, num_batches;
     int max_graphs, max_nodes, max_tiles, num_targets;
 };
+
+#if !STAGED
+__device__ Place place_of(const Parameters& p, int number) {
+    Place at;
+    at.first_graph = p.plan_batch_ptr[number];
+    at.first_node = p.plan_node_ptr[at.first_graph];
+    at.first_edge = p.plan_edge_ptr[at.first_graph];
+    at.first_tile = p.plan_tile_starts[number];
+    const long long end = p.plan_batch_ptr[number + 1];
+    at.num_graphs = static_cast<int>(end - at.first_graph);
+    at.num_nodes = static_cast<int>(p.plan_node_ptr[end] - at.first_node);
+    at.num_edges = static_cast<int>(p.plan_edge_ptr[end] - at.first_edge);
+    at.num_tiles = static_cast<int>(p.plan_tile_starts[number + 1] - at.first_tile) - 1;
+    return at;
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant__ Parameters p) {
     const int thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
     const int lane = threadIdx.x % 32;
-    for (int i = thread / 32; i < p.num_graphs; i += threads / 32) {
-        const long long molecule = p.plan_order[p.first_graph + i];
-        const int node = static_cast<int>(p.plan_node_ptr[p.first_graph + i] - p.first_node);
-        const int edge = static_cast<int>(p.plan_edge_ptr[p.first_graph + i] - p.first_edge);
-        const int nodes = static_cast<int>(p.plan_node_ptr[p.first_graph + i + 1] - p.first_node) - node;
-        const int edges = static_cast<int>(p.plan_edge_ptr[p.first_graph + i + 1] - p.first_edge) - edge;
+#if STAGED
+    const Place at = p.place;
+#else
+    const int number = p.number < 0 ? p.cursor[p.slot] : p.number;
+    if (thread == 0) p.cursor[1 - p.slot] = number + 1;  // what is read and what is written are different places
+    if (number >= p.num_batches) return;
+    const Place at = place_of(p, number);
+#endif
+    for (int i = thread / 32; i < at.num_graphs; i += threads / 32) {
+        const long long molecule = p.plan_order[at.first_graph + i];
+        const int node = static_cast<int>(p.plan_node_ptr[at.first_graph + i] - at.first_node);
+        const int edge = static_cast<int>(p.plan_edge_ptr[at.first_graph + i] - at.first_edge);
+        const int nodes = static_cast<int>(p.plan_node_ptr[at.first_graph + i + 1] - at.first_node) - node;
+        const int edges = static_cast<int>(p.plan_edge_ptr[at.first_graph + i + 1] - at.first_edge) - edge;
         const long long row = STAGED ? i : molecule;
         const long long from_node = STAGED ? node : p.node_ptr[molecule], from_edge = STAGED ? edge : p.edge_ptr[molecule];
         if (lane == 0) {
@@ -64,14 +97,14 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
     // the places that stay empty hold molecules without atoms; see Slot
     if (thread == 0) {
         p.slot_ptr[0] = p.slot_rowptr[0] = 0;
-        p.slot_counts[0] = p.num_graphs, p.slot_counts[1] = p.num_nodes, p.slot_counts[2] = p.num_edges, p.slot_counts[3] = p.num_tiles;
+        p.slot_counts[0] = at.num_graphs, p.slot_counts[1] = at.num_nodes, p.slot_counts[2] = at.num_edges, p.slot_counts[3] = at.num_tiles;
     }
     const float missing = __int_as_float(0x7fc00000);
-    for (int k = thread; k <= p.max_tiles; k += threads) p.slot_tile_ptr[k] = k <= p.num_tiles ? p.plan_tile_ptr[p.first_tile + k] : p.num_graphs;
-    for (int k = p.num_graphs + thread; k < p.max_graphs; k += threads) {
-        p.slot_ptr[k + 1] = p.num_nodes;
+    for (int k = thread; k <= p.max_tiles; k += threads) p.slot_tile_ptr[k] = k <= at.num_tiles ? p.plan_tile_ptr[at.first_tile + k] : at.num_graphs;
+    for (int k = at.num_graphs + thread; k < p.max_graphs; k += threads) {
+        p.slot_ptr[k + 1] = at.num_nodes;
         p.slot_indices[k] = -1;
         for (int t = 0; t < p.num_targets; ++t) p.slot_targets[static_cast<long long>(k) * p.num_targets + t] = missing;
     }
-    for (int k = p.num_nodes + 1 + thread; k <= p.max_nodes; k += threads) p.slot_rowptr[k] = p.num_edges;
+    for (int k = at.num_nodes + 1 + thread; k <= p.max_nodes; k += threads) p.slot_rowptr[k] = at.num_edges;
 }

@@ -75,10 +75,6 @@ class MoleculeDataModule(LightningDataModule):
         )
         return TimedLoader(loader)
 
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """The loaders' batches are there already."""
-        return batch.to(device)
-
     def train_dataloader(self) -> TimedLoader:
         """Shuffled by the seed and the epoch."""
         self.timed_train_loader = self._loader("train", shuffle=True)

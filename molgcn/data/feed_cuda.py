@@ -23,7 +23,12 @@ class CUDAFeed(ABC):
         molecules: the set.
         capacity: of the slots.
         device: the GPU.
+
+    Attributes:
+        in_graphs: whether a graph of the consumer may fill the slots in its place.
     """
+
+    in_graphs = False
 
     def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device) -> None:
         self.device = device
@@ -33,6 +38,10 @@ class CUDAFeed(ABC):
         self._free = torch.cuda.Event()
         self._reader: object = None
         self._batch: SlotBatch | None = None
+        self._number = 0  # of the batch that is out
+        self._next = 0  # the first that has not been enqueued
+        self._ahead = 1  # batches that are enqueued before they are asked for
+        self._waits = [False, False]  # which slots the side stream fills
         for slot in self.slots:
             for tensor in slot.tensors():
                 tensor.record_stream(self.stream)
@@ -61,30 +70,45 @@ class CUDAFeed(ABC):
         """
         reader = self._reader = object()
         self._expire()
+        if not self._ahead:  # graphs may still read the plan before
+            self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
             self.begin(plan, start)
+        self._next, self._ahead = start, 1
         try:
-            self._fill(plan, start, torch.cuda.current_stream(self.device))
             for number in range(start, len(plan)):
                 if self._reader is not reader:
                     raise RuntimeError("this loader is being read anew; make a second loader to read it twice at a time")
                 self._expire()
-                current = torch.cuda.current_stream(self.device)
-                if number + 1 < len(plan):
-                    self._fill(plan, number + 1, current)
-                current.wait_event(self._filled[number % 2])
-                self._batch = SlotBatch(self.slots[number % 2], plan.place(number))
+                while self._next <= min(number + self._ahead, len(plan) - 1):
+                    self._fill(plan)
+                if self._waits[number % 2]:
+                    torch.cuda.current_stream(self.device).wait_event(self._filled[number % 2])
+                    self._waits[number % 2] = False
+                self._number = number
+                self._batch = SlotBatch(self.slots[number % 2], plan.places[number], self if self.in_graphs else None)
                 yield self._batch
         finally:
             if self._reader is reader:
                 self.end()
 
-    def _fill(self, plan: EpochPlan, number: int, current: torch.cuda.Stream) -> None:
+    def enqueue_next(self, slot: Slot) -> None:
+        """See :class:`molgcn.data.slots.GraphFeed`."""
+        raise NotImplementedError(f"{type(self).__name__} fills its slots by itself")
+
+    def next_is_enqueued(self) -> None:
+        """See :class:`molgcn.data.slots.GraphFeed`."""
+        self._next, self._ahead = self._number + 2, 0
+
+    def _fill(self, plan: EpochPlan) -> None:
         """Fills a slot once the work that has been enqueued so far is done: the last batch that lay there is among it."""
-        self._free.record(current)
+        place = self._next % 2
+        self._free.record(torch.cuda.current_stream(self.device))
         self.stream.wait_event(self._free)
-        self.fill(plan, number, self.slots[number % 2])
-        self._filled[number % 2].record(self.stream)
+        self.fill(plan, self._next, self.slots[place])
+        self._filled[place].record(self.stream)
+        self._waits[place] = True
+        self._next += 1
 
     def _expire(self) -> None:
         if self._batch is not None:
@@ -99,6 +123,8 @@ class ResidentFeed(CUDAFeed):
         UserError: when the CUDA tool chain is not installed.
     """
 
+    in_graphs = True
+
     def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device) -> None:
         super().__init__(molecules, capacity, device)
         self.resident = ResidentSet.of(molecules, device)
@@ -106,10 +132,11 @@ class ResidentFeed(CUDAFeed):
         self._staging: list[PlanBuffer] = []
         self._lock = Lock()
         self._plan: PlanBuffer | None = None
+        self._cursor = torch.zeros(2, dtype=torch.int32, device=device)
         self._launches: list[Launch] = []
         self._uploaded = torch.cuda.Event()
         torch.cuda.current_stream(device).synchronize()
-        for tensor in self.resident.arrays().values():
+        for tensor in (self._cursor, *self.resident.arrays().values()):
             tensor.record_stream(self.stream)
 
     def stage(self, plan: EpochPlan, place: int, places: int) -> EpochPlan:
@@ -127,14 +154,20 @@ class ResidentFeed(CUDAFeed):
         """Uploads the plan."""
         if self._plan is None:
             self._plan = PlanBuffer(plan, self.device)
-            self._launches = [Launch(self.resident.arrays() | self._plan.arrays(), slot) for slot in self.slots]
+            arrays = self.resident.arrays() | self._plan.arrays() | {"cursor": self._cursor}
+            self._launches = [Launch(arrays, slot, number, len(plan)) for number, slot in enumerate(self.slots)]
         self._plan.copy_(plan)
         self._uploaded.record(self.stream)
 
     def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
         """One launch."""
         launch = self._launches[number % 2]
-        self.kernel.launch(launch.grid, THREADS, 0, launch.batch(plan.place(number)), stream=self.stream)
+        self.kernel.launch(launch.grid, THREADS, 0, launch.batch(number), stream=self.stream)
+
+    def enqueue_next(self, slot: Slot) -> None:
+        """One launch, which finds the batch's number on the device."""
+        launch = self._launches[1 - self.slots.index(slot)]
+        self.kernel.launch(launch.grid, THREADS, 0, launch.batch(-1))
 
     def end(self) -> None:
         """The launches that are enqueued may run to their end."""
@@ -183,13 +216,13 @@ class StagedFeed(CUDAFeed):
         """One copy and one launch."""
         self._copied.synchronize()  # the page-locked memory that is given back now has been read
         self._collator.next()
-        place = plan.place(number)
+        place = plan.places[number]
         used = self._piece.used_bytes(place)
         with torch.cuda.stream(self.stream):
             self._piece.buffer[:used].copy_(self._staging[number % 2].buffer[:used], non_blocking=True)
         self._copied.record(self.stream)
         launch = self._launches[number % 2]
-        self.kernel.launch(launch.grid, THREADS, 0, launch.batch(place._replace(first_graph=0, first_tile=0)), stream=self.stream)
+        self.kernel.launch(launch.grid, THREADS, 0, launch.piece(place), stream=self.stream)
 
     def end(self) -> None:
         """Stops the threads."""

@@ -18,16 +18,22 @@ _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
 SOURCE, KERNEL, THREADS = "collate.cu", "collate", 256
 
 
+class _Place(ctypes.Structure):
+    """`struct Place` of cuda/collate.cu: :class:`molgcn.data.sampler.Place`."""
+
+    _fields_ = tuple((name, _LONG if name.startswith("first") else _INT) for name in Place._fields)
+
+
 class Parameters(ctypes.Structure):
     """The kernel's one argument; the same fields in the same order as in cuda/collate.cu."""
 
     _fields_ = (
         *((name, _POINTER) for name in ("node_ptr", "edge_ptr", "row_end", "neighbors", "x", "table", "targets")),
-        *((f"plan_{name}", _POINTER) for name in ("order", "node_ptr", "edge_ptr", "tile_ptr")),
+        *((f"plan_{name}", _POINTER) for name in ("order", "node_ptr", "edge_ptr", "tile_ptr", "batch_ptr", "tile_starts")),
         *((f"slot_{name}", _POINTER) for name in Slot.names),
-        *((name, _LONG) for name in ("first_graph", "first_node", "first_edge", "first_tile")),
-        *((name, _INT) for name in ("num_graphs", "num_nodes", "num_edges", "num_tiles")),
-        *((name, _INT) for name in ("max_graphs", "max_nodes", "max_tiles", "num_targets")),
+        ("cursor", _POINTER),
+        ("place", _Place),
+        *((name, _INT) for name in ("number", "slot", "num_batches", "max_graphs", "max_nodes", "max_tiles", "num_targets")),
     )
 
 
@@ -121,7 +127,7 @@ class PlanBuffer:
         pin_memory: on the CPU: page-locked.
     """
 
-    names = ("order", "node_ptr", "edge_ptr", "tile_ptr")
+    names = ("order", "node_ptr", "edge_ptr", "tile_ptr", "batch_ptr", "tile_starts")
 
     def __init__(self, plan: EpochPlan, device: str | torch.device = "cpu", pin_memory: bool = False) -> None:
         def empty(count: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -130,6 +136,7 @@ class PlanBuffer:
         count = len(plan.order)
         self.order, self.node_ptr, self.edge_ptr = empty(count), empty(count + 1), empty(count + 1)
         self.tile_ptr = empty(count + len(plan), torch.int32)  # at most a tile a molecule
+        self.batch_ptr, self.tile_starts = empty(len(plan) + 1), empty(len(plan) + 1)
 
     def copy_(self, plan: EpochPlan) -> PlanBuffer:
         """Takes over a plan, asynchronously where the plan is page-locked and this buffer on a GPU."""
@@ -151,21 +158,29 @@ class Launch:
     """The arguments of all launches that fill one slot.
 
     Args:
-        arrays: the set's and the plan's arrays by the names of :class:`Parameters`; those that are not given are null.
+        arrays: the set's and the plan's arrays, and the cursor, by the names of :class:`Parameters`; those that are not given are null.
         slot: where the molecules go.
+        number: 0 or 1, which of the pair of slots it is.
+        num_batches: of the plan.
     """
 
-    def __init__(self, arrays: dict[str, Tensor], slot: Slot) -> None:
+    def __init__(self, arrays: dict[str, Tensor], slot: Slot, number: int = 0, num_batches: int = 0) -> None:
         capacity = slot.capacity
         self.grid = -(-capacity.graphs * 32 // THREADS)
         self._parameters = Parameters()
+        self._set(slot=number, num_batches=num_batches)
         self._set(max_graphs=capacity.graphs, max_nodes=capacity.nodes, max_tiles=capacity.tiles, num_targets=slot.targets.shape[1])
         self._set(**{name: tensor.data_ptr() for name, tensor in arrays.items()})
         self._set(**{f"slot_{name}": getattr(slot, name).data_ptr() for name in slot.names})
 
-    def batch(self, place: Place) -> Parameters:
-        """The argument of the launch that fills in the batch at `place`."""
-        self._set(**place._asdict())
+    def batch(self, number: int) -> Parameters:
+        """The argument of the launch that fills in batch `number` of the plan; -1: the one that the cursor says when it runs."""
+        self._parameters.number = number
+        return self._parameters
+
+    def piece(self, place: Place) -> Parameters:
+        """The argument of the launch that fills in a :class:`molgcn.data.piece.Piece`, of the batch at `place`."""
+        self._parameters.place = _Place(*place._replace(first_graph=0, first_tile=0))
         return self._parameters
 
     def _set(self, **values: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -136,6 +136,18 @@ class Slot:
         return batch
 
 
+class GraphFeed(Protocol):
+    """A feed whose slots a CUDA graph of the consumer may fill."""
+
+    def enqueue_next(self, slot: Slot) -> None:
+        """See :meth:`SlotBatch.enqueue_next`; `slot` is the batch's own."""
+        ...
+
+    def next_is_enqueued(self) -> None:
+        """See :meth:`SlotBatch.next_is_enqueued`."""
+        ...
+
+
 class SlotBatch(GraphBatch):
     """The batch that a slot holds: real molecules only, as views of the slot.
 
@@ -145,11 +157,13 @@ class SlotBatch(GraphBatch):
     Args:
         slot: the slot.
         place: of the batch in the epoch's plan.
+        feed: that lets graphs fill its slots.
     """
 
-    def __init__(self, slot: Slot, place: Place) -> None:
+    def __init__(self, slot: Slot, place: Place, feed: GraphFeed | None = None) -> None:
         self._slot: Slot | None = slot
         self._place = place
+        self._feed = feed
         self.tile_nodes = slot.tile_nodes
 
     def expire(self) -> None:
@@ -183,6 +197,20 @@ class SlotBatch(GraphBatch):
     def padded(self) -> GraphBatch:  # type: ignore[override]
         """See :attr:`Slot.padded`."""
         return self.slot.padded
+
+    def enqueue_next(self) -> None:
+        """Fills the other slot with the batch after this one, on the current stream: for a graph to capture.
+
+        Each replay finds on the device which batch that is, and must be told of by :meth:`next_is_enqueued`; the loader then leaves the
+        filling to it. Where the loader does not have this it goes on filling by itself.
+        """
+        if self._feed is not None:
+            self._feed.enqueue_next(self.slot)
+
+    def next_is_enqueued(self) -> None:
+        """A graph with :meth:`enqueue_next` in it has been replayed for this batch, on the stream that was current when it was asked for."""
+        if self._feed is not None:
+            self._feed.next_is_enqueued()
 
     @property
     def num_graphs(self) -> int:

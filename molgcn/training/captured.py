@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import OneCycleLR
 
 from molgcn.data.batch import GraphBatch
+from molgcn.data.slots import SlotBatch
 
 if TYPE_CHECKING:
     from molgcn.training.regressor import MoleculeRegressor
@@ -45,7 +46,8 @@ class CapturedStep:
     """Replays training steps from CUDA graphs: one graph a slot and kind of step (first or last batch of an accumulation).
 
     The steps up to the first of the optimiser are taken plainly, so that everything made on first use exists: kernels, optimiser state. A
-    graph holds forward, loss, backward, sums, clipping, optimiser and moving average; the learning rate is read from the device.
+    graph holds forward, loss, backward, sums, clipping, optimiser and moving average, and beside them the filling of the other slot; the
+    learning rate and the batch to fill in are read from the device.
 
     Args:
         module: whose step it is.
@@ -64,11 +66,11 @@ class CapturedStep:
         accumulates = module.config.training.accumulate_batches > 1
         self._gradients = [torch.zeros_like(parameter) for parameter in module.model.parameters()] if accumulates else []
 
-    def __call__(self, batch: GraphBatch, first: bool, last: bool) -> bool:
+    def __call__(self, batch: SlotBatch, first: bool, last: bool) -> bool:
         """Takes the step, or returns False where it is to be taken plainly.
 
         Args:
-            batch: a slot's padded form.
+            batch: of a slot.
             first: of the batches whose gradients go into one optimiser step.
             last: of them.
         """
@@ -79,24 +81,31 @@ class CapturedStep:
             if group["lr"] != self._written[place]:
                 rate.fill_(group["lr"])
                 self._written[place] = group["lr"]
-        graph = self._graphs.get((batch, first, last))
+        key = batch.padded, first, last
+        graph = self._graphs.get(key)
         if graph is None:
-            graph = self._graphs[batch, first, last] = self._capture(batch, first, last)
+            graph = self._graphs[key] = self._capture(batch, first, last)
         graph.replay()
+        batch.next_is_enqueued()
         return True
 
-    def _capture(self, batch: GraphBatch, first: bool, last: bool) -> torch.cuda.CUDAGraph:
+    def _capture(self, batch: SlotBatch, first: bool, last: bool) -> torch.cuda.CUDAGraph:
         parameters = list(self.module.model.parameters())
         for parameter, gradient in zip(parameters, self._gradients, strict=False):
             parameter.grad = gradient
-        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        graph, side = torch.cuda.CUDAGraph(keep_graph=True), torch.cuda.Stream(self.module.device)
         # Other threads may allocate meanwhile, to plan the next epoch.
         with _rates_on_device(self.optimizer, self._rates), torch.cuda.graph(graph, self._pool, capture_error_mode="thread_local"):
+            current = torch.cuda.current_stream(self.module.device)
+            side.wait_stream(current)
+            with torch.cuda.stream(side):
+                batch.enqueue_next()
             if first and self._gradients:
                 torch._foreach_zero_(self._gradients)
-            self.module.add_gradients(batch)
+            self.module.add_gradients(batch.padded)
             if last:
                 self.module.update_weights(self.optimizer)
+            current.wait_stream(side)
         if not self._gradients:
             self.optimizer.zero_grad()
         if last:

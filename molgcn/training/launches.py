@@ -26,8 +26,7 @@ class KernelLaunches(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Starts the profiler where a plain step is to be counted."""
-        plain = pl_module.device.type == "cuda" and pl_module.captured is None
-        if self._batches == self._BATCH and self.count is None and plain:
+        if self.count is None and self._batches == self._BATCH and pl_module.device.type == "cuda" and pl_module.captured is None:
             self._profiler = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
             self._profiler.start()
         self._batches += 1

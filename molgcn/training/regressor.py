@@ -114,6 +114,14 @@ class MoleculeRegressor(LightningModule):
         else:
             super().__setattr__(name, value)
 
+    def _on_before_batch_transfer(self, batch: Any, dataloader_idx: int = 0) -> Any:
+        """Nothing: Lightning would search module and data module for three public hooks at every batch, which takes longer than a replay."""
+        return batch
+
+    def _apply_batch_transfer_handler(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
+        """The batch on the device, where the loaders have put it already."""
+        return batch.to(device or self.device)
+
     def forward(self, batch: Any) -> Tensor:
         """Predictions [B, T] in the targets' units."""
         return self.averaged(batch) * self.target_std + self.target_mean
@@ -127,9 +135,8 @@ class MoleculeRegressor(LightningModule):
         last = self.steps_after(batch_idx)
         if self._undecided:
             self.captured, self._undecided = self._capturing(batch), False
-        form = self._static_form(batch)
-        if self.captured is None or not self.captured(form, not self._accumulated, last):
-            self.add_gradients(form)
+        if self.captured is None or not self.captured(batch, not self._accumulated, last):
+            self.add_gradients(self._static_form(batch))
             if last:
                 self._step_plainly()
         elif last:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.profilers import PassThroughProfiler
 
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import AtomicCheckpointIO
@@ -33,7 +35,16 @@ _NOT_ZERO = {
     "limit_test_batches": "A run ends with the errors of its test.",
     "check_val_every_n_epoch": "trainer.limit_val_batches=0 leaves validation out.",
 }
+_NOTHING = nullcontext()
 _PRECISIONS = ("32-true", "32", 32, "bf16-mixed", "64-true", "64", 64)
+
+
+class _NoProfiler(PassThroughProfiler):
+    """Lightning's own for none, which makes a generator for each of a step's twenty hooks."""
+
+    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Nothing."""
+        return _NOTHING
 
 
 def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
@@ -63,7 +74,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         raise UserError("trainer.accelerator=gpu, but torch sees no CUDA GPU. Use trainer.accelerator=auto or cpu.")
     try:
         return Trainer(
-            **options,
+            **options | {"profiler": options.get("profiler") or _NoProfiler()},
             callbacks=callbacks,
             logger=loggers,
             default_root_dir=str(folder),

@@ -103,3 +103,35 @@ def test_a_captured_step_reads_every_batch(molecules):
             sizes = batch.num_graphs + batch.num_nodes + batch.num_edges + len(batch.tile_ptr) - 1
             expected.append(int(batch.ptr.sum()) + tail + sizes)
     assert [int(value) for value in sums] == expected and len(graphs) == 2
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_graphs_fill_the_slots(molecules, resident):
+    """Each replay reads its batch and fills in the next one, through epochs that are short, broken off or read plainly in between."""
+    loader, expected = PackedLoader(molecules, 7, device="cuda", resident=resident), PyGLoader(molecules, 7)
+    graphs, outputs = {}, {}
+
+    def read(batch):
+        key = batch.padded
+        if key not in graphs:
+            torch.cuda.synchronize()
+            graphs[key] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graphs[key]):
+                outputs[key] = {name: getattr(key, name).clone() for name in ("x", "ptr", "targets", "indices", "tile_ptr")}
+                torch.cuda._sleep(100_000)
+                batch.enqueue_next()
+        graphs[key].replay()
+        batch.next_is_enqueued()
+        return {name: value.clone() for name, value in outputs[key].items()}
+
+    for epoch, (plain, stop) in enumerate([((), 99), ((2, 3), 99), ((0,), 3), ((), 4), ((1,), 99)]):
+        loader.set_epoch(epoch)
+        expected.set_epoch(epoch)
+        for number, (one, other) in enumerate(zip(loader, expected, strict=False)):
+            if number == stop:
+                break
+            found = vars(one.clone()) if number in plain else read(one)
+            for name, value in found.items():
+                if torch.is_tensor(value):
+                    right = getattr(other, name)
+                    assert torch.equal(value[: len(right)].cpu().nan_to_num(), right.nan_to_num()), (epoch, number, name)

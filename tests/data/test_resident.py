@@ -84,7 +84,7 @@ def emulated(tmp_path):
         ]
         subprocess.run([COMPILER, "-x", "c++", *options, str(Path(__file__).with_name("threads.h")), "-o", str(library)], check=True)
         run = ctypes.CDLL(str(library)).run
-        return lambda launch, place: run(ctypes.byref(launch.batch(place)), launch.grid, THREADS)
+        return lambda launch, parameters: run(ctypes.byref(parameters), launch.grid, THREADS)
 
     return build
 
@@ -109,13 +109,20 @@ def assert_same(slot, expected):
 
 def test_the_kernel_fills_slots_from_the_set_as_the_cpu_does(molecules, emulated):
     resident, slots, buffer = ResidentSet(molecules, "cpu"), Slot.pair(molecules, Capacity.of(molecules, 7)), None
-    run = emulated(resident.macros)
+    run, cursor = emulated(resident.macros), torch.tensor([-5, -5], dtype=torch.int32)
     for plan, number, expected in batches_of_two_epochs(molecules, 7):
         buffer = (buffer or PlanBuffer(plan)).copy_(plan)
-        slot = slots[number % 2]
-        poison([slot])
-        run(Launch(resident.arrays() | buffer.arrays(), slot), plan.place(number))
-        assert_same(slot, expected)
+        arrays = resident.arrays() | buffer.arrays() | {"cursor": cursor}
+        launches = [Launch(arrays, slot, place, len(plan)) for place, slot in enumerate(slots)]
+        for told in [number] if number == 0 else [-1, number]:  # by the cursor, which the batch before has moved, and by its number
+            poison([slots[number % 2]])
+            run(launches[number % 2], launches[number % 2].batch(told))
+            assert_same(slots[number % 2], expected)
+            assert cursor[1 - number % 2] == number + 1
+    before = [tensor.clone() for tensor in slots[1 - number % 2].tensors()]
+    run(launches[1 - number % 2], launches[1 - number % 2].batch(-1))  # beyond the plan
+    for tensor, old in zip(slots[1 - number % 2].tensors(), before, strict=True):
+        assert torch.equal(tensor.nan_to_num(), old.nan_to_num())
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
@@ -129,7 +136,7 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
     first = pieces[0]
     run = emulated(macros(molecules.num_features, first.x, table, first.row_end, first.neighbors, staged=True))
     for plan, number, expected in batches_of_two_epochs(molecules, 7):
-        slot, piece, place = slots[number % 2], pieces[number % 2], plan.place(number)
+        slot, piece, place = slots[number % 2], pieces[number % 2], plan.places[number]
         poison([slot])
         for one in pieces:
             one.buffer.fill_(0xEE)
@@ -138,7 +145,8 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
         collator.stop()
         piece.buffer[piece.used_bytes(place) :] = 0xEE  # what is not copied to the GPU
         arrays = piece.arrays() | ({} if table is None else {"table": table})
-        run(Launch(arrays, slot), place._replace(first_graph=0, first_tile=0))
+        launch = Launch(arrays, slot)
+        run(launch, launch.piece(place))
         assert_same(slot, expected)
 
 
@@ -155,6 +163,6 @@ def test_a_staged_plan_is_the_plan(molecules):
         plan = sampler.plan(epoch)
         staged = buffer.copy_(plan).view(plan)
         for number in range(len(plan)):
-            assert staged.place(number) == plan.place(number)
+            assert staged.places[number] == plan.places[number]
             for one, other in zip(staged.batch(number), plan.batch(number), strict=True):
                 assert np.array_equal(one, other)

@@ -1,6 +1,7 @@
 // Runs a CUDA kernel whose threads do not communicate, one thread after the other.
 #include <cstring>
 
+#define __device__
 #define __global__
 #define __launch_bounds__(threads)
 #define __grid_constant__
