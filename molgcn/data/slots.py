@@ -208,7 +208,7 @@ class SlotBatch(GraphBatch):
             self._feed.enqueue_next(self.slot)
 
     def next_is_enqueued(self) -> None:
-        """A graph with :meth:`enqueue_next` in it has been replayed for this batch, on the stream that was current when it was asked for."""
+        """A graph with :meth:`enqueue_next` in it was replayed for this batch, on the stream that was current when it was asked for."""
         if self._feed is not None:
             self._feed.next_is_enqueued()
 

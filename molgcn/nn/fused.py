@@ -114,7 +114,7 @@ def _check_device(device: torch.device, strategy: str) -> None:
 def _seed(device: torch.device, dropout: float) -> Tensor:
     """Key of the dropout's numbers, from torch's generator; drawn on the device, so that a captured step draws anew on every replay."""
     if dropout == 0.0:
-        return torch.zeros(1, dtype=torch.int64, device=device)
+        return torch.empty(1, dtype=torch.int64, device=device)  # never read
     return torch.randint(-(2**63), 2**63 - 1, (1,), device=device)
 
 

@@ -124,6 +124,11 @@ class GCN(nn.Module):
         """Predictions [B, T] for a batch of B molecules."""
         return self.head(self.backend.pooled(self, batch))
 
+    def readout(self, batch: GraphBatch | Any) -> tuple[Tensor, nn.Linear]:
+        """Input and map of the last step of :meth:`forward`, which is linear: what a loss may be fused with."""
+        pooled = self.backend.pooled(self, batch)
+        return (self.head[:-1](pooled), self.head[-1]) if isinstance(self.head, nn.Sequential) else (pooled, self.head)  # type: ignore[return-value]
+
     def layer_options(self, index: int) -> tuple[nn.Module | None, bool, bool]:
         """The norm of layer `index`, whether relu and dropout follow, and whether its input is added."""
         activated = self.last_activation or index < self.num_layers - 1

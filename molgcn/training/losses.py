@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from molgcn.config import TrainingConfig
+from molgcn.nn import GCN
+from molgcn.ops.linear_loss import linear_loss
 from molgcn.ops.masked_loss import masked_loss, masked_loss_reference
 
 
@@ -30,6 +32,15 @@ class MaskedLoss:
             prediction = prediction.float()
         takes = self.fused and prediction.is_cuda and prediction.dtype == torch.float32
         return (masked_loss if takes else masked_loss_reference)(prediction, target, mean, std, *self.options)
+
+    def of_model(self, model: GCN, batch: Any, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of a model's prediction, with its last linear map in one operator where there is one."""
+        if not self.fused:
+            return self(model(batch), target, mean, std)
+        x, linear = model.readout(batch)
+        if not x.is_cuda or x.dtype != torch.float32 or torch.is_autocast_enabled("cuda"):
+            return self(linear(x), target, mean, std)
+        return linear_loss(x, linear.weight, linear.bias, target, mean, std, *self.options)
 
 
 class LossSum:

@@ -89,6 +89,7 @@ class MoleculeRegressor(LightningModule):
         self.evaluated: list[tuple[Tensor, Tensor]] = []
         self.captured: CapturedStep | None = None
         self._captured_forward: CapturedForward | None = None
+        self._loss_gradient: Tensor | None = None
         self._accumulated = False
         self._undecided = True
 
@@ -115,7 +116,7 @@ class MoleculeRegressor(LightningModule):
             super().__setattr__(name, value)
 
     def _on_before_batch_transfer(self, batch: Any, dataloader_idx: int = 0) -> Any:
-        """Nothing: Lightning would search module and data module for three public hooks at every batch, which takes longer than a replay."""
+        """Nothing: Lightning would search module and data module for three hooks at every batch, which takes longer than a replay."""
         return batch
 
     def _apply_batch_transfer_handler(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
@@ -128,7 +129,8 @@ class MoleculeRegressor(LightningModule):
 
     def on_train_start(self) -> None:
         """Forgets graphs of an earlier fit; they are captured once the first batch is there."""
-        self.captured, self._captured_forward, self._accumulated, self._undecided = None, None, False, True
+        self.captured, self._captured_forward, self._loss_gradient = None, None, None
+        self._accumulated, self._undecided = False, True
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """Forward, backward and, after `training.accumulate_batches` batches, one optimiser step; from a CUDA graph where there is one."""
@@ -151,9 +153,10 @@ class MoleculeRegressor(LightningModule):
 
     def add_gradients(self, batch: Any) -> None:
         """Forward, loss and backward."""
-        loss, sums = self.loss(self.model(batch), _targets(batch), self.target_mean, self.target_std)
-        batches = self.config.training.accumulate_batches
-        self.manual_backward(loss / batches if batches > 1 else loss)
+        loss, sums = self.loss.of_model(self.model, batch, _targets(batch), self.target_mean, self.target_std)
+        if self._loss_gradient is None:
+            self._loss_gradient = torch.full_like(loss, 1 / self.config.training.accumulate_batches)
+        self.manual_backward(loss, gradient=self._loss_gradient)
         self.train_loss.update(sums)
 
     def update_weights(self, optimizer: Any) -> None:

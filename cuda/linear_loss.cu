@@ -1,0 +1,104 @@
+// A linear map and the loss of what it predicts over targets that are not missing (NaN), and the gradients of its input, weight and bias.
+//
+// Macro: TARGETS (that a block of backward sums at a time).
+#include "masked_loss.cuh"
+
+enum { COLUMNS = 8 };  // of the weight's gradient that a block sums
+
+struct Parameters {
+    const float *x, *weight, *bias;          // [num_graphs, width], [num_targets, width], [num_targets]
+    const float *target, *mean, *std;        // [num_graphs, num_targets], [num_targets]
+    float* slopes;                           // [num_graphs, num_targets]: derivative of each term, 0 where the target is missing
+    double* partial;                         // [blocks, 2]: sum and number of each block's terms
+    double* sums;                            // [2]
+    float* loss;                             // the mean over known targets, 0 without any
+    const float* grad_loss;
+    float *grad_x, *grad_weight, *grad_bias;
+    int num_graphs, width, num_targets, num_partial, kind;  // of loss
+    float delta;
+};
+
+// A warp a molecule.
+extern "C" __global__ void __launch_bounds__(1024) linear_loss_forward(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(shared);
+    const int lane = threadIdx.x % 32, warps = gridDim.x * blockDim.x / 32;
+    double total = 0.0, known = 0.0;
+    for (int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32; row < p.num_graphs; row += warps) {
+        const float* x = p.x + static_cast<long long>(row) * p.width;
+        for (int t = 0; t < p.num_targets; ++t) {
+            float prediction = 0.0f;
+            for (int h = lane; h < p.width; h += 32) prediction += x[h] * p.weight[t * p.width + h];
+            for (int mask = 16; mask > 0; mask /= 2) prediction += shuffle_xor(prediction, mask);
+            if (lane != t % 32) continue;
+            const long long place = static_cast<long long>(row) * p.num_targets + t;
+            const float target = p.target[place], d = prediction + p.bias[t] - (target - p.mean[t]) / p.std[t];
+            const bool there = target == target;
+            p.slopes[place] = there ? slope(p.kind, d, p.delta) : 0.0f;
+            if (there) total += term(p.kind, d, p.delta), known += 1.0;
+        }
+    }
+    sum_over_block(reinterpret_cast<double*>(shared), total, known);
+    if (threadIdx.x != 0) return;
+    if (gridDim.x == 1)
+        write_loss(total, known, p.sums, p.loss);
+    else
+        p.partial[2 * blockIdx.x] = total, p.partial[2 * blockIdx.x + 1] = known;
+}
+
+// One block: the sums of all blocks.
+extern "C" __global__ void __launch_bounds__(1024) linear_loss_sums(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(shared);
+    double total = 0.0, known = 0.0;
+    for (int i = threadIdx.x; i < p.num_partial; i += blockDim.x) total += p.partial[2 * i], known += p.partial[2 * i + 1];
+    sum_over_block(reinterpret_cast<double*>(shared), total, known);
+    if (threadIdx.x == 0) write_loss(total, known, p.sums, p.loss);
+}
+
+// The sum over all molecules of `slopes` [., TARGETS from `first`] times COLUMNS columns of x, of which the last is one: the bias's.
+__device__ __forceinline__ void grad_columns(const Parameters& p, float* shared, float scale, int first_column, int first_target) {
+    const int column = first_column + threadIdx.x % COLUMNS, lane = threadIdx.x / COLUMNS, lanes = blockDim.x / COLUMNS;
+    const int targets = min(TARGETS, p.num_targets - first_target);
+    float total[TARGETS] = {};
+#pragma unroll 8
+    for (int row = lane; row < p.num_graphs; row += lanes) {
+        const float x = column < p.width ? p.x[static_cast<long long>(row) * p.width + column] : 1.0f;
+        const float* slopes = p.slopes + static_cast<long long>(row) * p.num_targets + first_target;
+#pragma unroll
+        for (int t = 0; t < TARGETS; ++t)
+            if (t < targets) total[t] += x * slopes[t];
+    }
+#pragma unroll
+    for (int t = 0; t < TARGETS; ++t) {
+        if (t >= targets) break;
+        __syncthreads();
+        shared[threadIdx.x] = total[t];
+        for (int half = lanes / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (lane < half) shared[threadIdx.x] += shared[threadIdx.x + half * COLUMNS];
+        }
+        if (lane != 0 || column > p.width) continue;
+        const int target = first_target + t;
+        float* out = column < p.width ? p.grad_weight + target * p.width + column : p.grad_bias + target;
+        *out = scale * shared[threadIdx.x];
+    }
+}
+
+// The first blocks sum weight and bias, the others compute the gradient of x.
+extern "C" __global__ void __launch_bounds__(1024) linear_loss_backward(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(shared);
+    const double known = p.sums[1];
+    const float scale = *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
+    const int chunks = p.width / COLUMNS + 1, summing = chunks * ((p.num_targets + TARGETS - 1) / TARGETS);
+    if (blockIdx.x < summing) {
+        grad_columns(p, reinterpret_cast<float*>(shared), scale, blockIdx.x % chunks * COLUMNS, blockIdx.x / chunks * TARGETS);
+        return;
+    }
+    const long long count = static_cast<long long>(p.num_graphs) * p.width;
+    const long long threads = static_cast<long long>(gridDim.x - summing) * blockDim.x;
+    for (long long i = static_cast<long long>(blockIdx.x - summing) * blockDim.x + threadIdx.x; i < count; i += threads) {
+        const float* slopes = p.slopes + i / p.width * p.num_targets;
+        float sum = 0.0f;
+        for (int t = 0; t < p.num_targets; ++t) sum += slopes[t] * p.weight[t * p.width + i % p.width];
+        p.grad_x[i] = scale * sum;
+    }
+}

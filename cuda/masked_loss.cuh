@@ -1,0 +1,34 @@
+// The losses over targets that are not missing: their terms, and sums in a fixed order.
+#pragma once
+#include "device.cuh"
+
+enum { mse, l1, huber };
+
+__device__ __forceinline__ float term(int loss, float d, float delta) {
+    const float size = d < 0.0f ? -d : d;
+    if (loss == mse) return d * d;
+    if (loss == l1) return size;
+    return size < delta ? 0.5f * d * d : delta * (size - 0.5f * delta);
+}
+__device__ __forceinline__ float slope(int loss, float d, float delta) {
+    if (loss == mse) return 2.0f * d;
+    const float sign = d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d;  // keeps NaN
+    if (loss == l1) return sign;
+    return d < delta && d > -delta ? d : delta * sign;
+}
+
+// sums = {total, known} and the mean, all from one thread
+__device__ __forceinline__ void write_loss(double total, double known, double* sums, float* loss) {
+    sums[0] = total, sums[1] = known;
+    *loss = static_cast<float>(total / (known < 1.0 ? 1.0 : known));
+}
+// Both sums over a block, in a fixed order, at thread 0; `shared` has two doubles a thread.
+__device__ __forceinline__ void sum_over_block(double* shared, double& total, double& known) {
+    double *totals = shared, *counts = shared + blockDim.x;
+    totals[threadIdx.x] = total, counts[threadIdx.x] = known;
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) totals[threadIdx.x] += totals[threadIdx.x + half], counts[threadIdx.x] += counts[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) total = totals[0], known = counts[0];
+}

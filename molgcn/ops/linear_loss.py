@@ -1,0 +1,154 @@
+r"""`molgcn::linear_loss`: a linear map and the loss of its predictions, one or two launches forward and one backward on CUDA."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from molgcn.ops.launch import Kernel, kernel
+from molgcn.ops.masked_loss import LOSSES, masked_loss_reference
+
+_THREADS, _COLUMNS = 1024, 8
+_TARGETS = 8  # summed at a time where there are several
+_ONE_BLOCK = 256  # molecules that one block takes faster than two launches
+_MAX_BLOCKS = 1024
+
+torch.library.define(
+    "molgcn::linear_loss",
+    "(Tensor x, Tensor weight, Tensor bias, Tensor target, Tensor mean, Tensor std, str loss, float delta) "
+    "-> (Tensor loss, Tensor sums, Tensor slopes)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+torch.library.define(
+    "molgcn::linear_loss_backward",
+    "(Tensor grad_loss, Tensor sums, Tensor slopes, Tensor x, Tensor weight) -> (Tensor grad_x, Tensor grad_weight, Tensor grad_bias)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+def linear_loss(
+    x: Tensor, weight: Tensor, bias: Tensor, target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    r""":func:`molgcn.ops.masked_loss.masked_loss` of the predictions :math:`x W^T + b`.
+
+    Args:
+        x: float32 [B, H].
+        weight: float32 [T, H], :math:`W`.
+        bias: float32 [T], :math:`b`.
+        target: float32 [B, T], NaN = missing.
+        mean: float32 [T].
+        std: float32 [T].
+        loss: "mse", "l1" or "huber".
+        delta: where huber turns from square to linear.
+
+    Returns:
+        - loss: float32, 0 where nothing is known; differentiable in `x`, `weight` and `bias`, once
+        - sums: float64 [2], sum and number of the terms
+    """
+    value, sums, _ = torch.ops.molgcn.linear_loss(x, weight, bias, target, mean, std, loss, delta)
+    return value, sums
+
+
+def linear_loss_reference(
+    x: Tensor, weight: Tensor, bias: Tensor, target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """:func:`linear_loss` in PyTorch's operators, for any device and dtype."""
+    return masked_loss_reference(F.linear(x, weight, bias), target, mean, std, loss, delta)
+
+
+class _Parameters(ctypes.Structure):
+    """`struct Parameters` of cuda/linear_loss.cu."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("x", "weight", "bias", "target", "mean", "std", "slopes", "partial", "sums", "loss")),
+        *((name, ctypes.c_uint64) for name in ("grad_loss", "grad_x", "grad_weight", "grad_bias")),
+        *((name, ctypes.c_int32) for name in ("num_graphs", "width", "num_targets", "num_partial", "kind")),
+        ("delta", ctypes.c_float),
+    )
+
+
+def _parameters(tensors: dict[str, Tensor], **values: float) -> _Parameters:
+    num_targets, width = tensors["weight"].shape
+    parameters = _Parameters(num_graphs=tensors["x"].shape[0], width=width, num_targets=num_targets, **values)
+    for name, tensor in tensors.items():
+        setattr(parameters, name, tensor.data_ptr())
+    return parameters
+
+
+def _kernel(name: str, weight: Tensor) -> Kernel:
+    return kernel("linear_loss.cu", name, {"TARGETS": 1 if weight.shape[0] == 1 else _TARGETS}, weight.device)
+
+
+def _check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
+    for name, tensor in {"x": x, "weight": weight, **others}.items():
+        if tensor.dtype != torch.float32 or tensor.device != x.device:
+            raise ValueError(f"linear_loss: expected {name} in float32 on {x.device}, got {tensor.dtype} on {tensor.device}")
+    expected = (x.shape[0], weight.shape[0]) if x.dim() == weight.dim() == 2 and x.shape[1] == weight.shape[1] else None
+    if others["target"].shape != expected:
+        shapes = [list(tensor.shape) for tensor in (x, weight, others["target"])]
+        raise ValueError("linear_loss: x {}, weight {} and target {} do not fit together".format(*shapes))
+
+
+def _forward(
+    x: Tensor, weight: Tensor, bias: Tensor, target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    _check(x, weight, bias=bias, target=target, mean=mean, std=std)
+    value, sums, slopes = _empty(x, weight)
+    count = x.shape[0]
+    blocks = 1 if count <= _ONE_BLOCK else min(-(-count // 8), _MAX_BLOCKS)
+    threads = _THREADS if blocks == 1 else 256
+    partial = x.new_empty(2 * blocks, dtype=torch.double)
+    inputs = {"x": x, "weight": weight, "bias": bias, "target": target, "mean": mean, "std": std}
+    inputs = {name: tensor.contiguous() for name, tensor in inputs.items()}
+    outputs = {"slopes": slopes, "partial": partial, "sums": sums, "loss": value}
+    parameters = _parameters(inputs | outputs, num_partial=blocks, kind=LOSSES.index(loss), delta=delta)
+    _kernel("linear_loss_forward", weight).launch(blocks, threads, 16 * threads, parameters)
+    if blocks > 1:
+        _kernel("linear_loss_sums", weight).launch(1, 256, 16 * 256, parameters)
+    return value, sums, slopes
+
+
+@torch.library.register_fake("molgcn::linear_loss")
+def _fake(x: Tensor, weight: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _empty(x, weight)
+
+
+def _empty(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(()), x.new_empty(2, dtype=torch.double), x.new_empty(x.shape[0], weight.shape[0])
+
+
+def _backward(grad_loss: Tensor, sums: Tensor, slopes: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    x, weight = x.contiguous(), weight.contiguous()
+    gradients = _empty_gradients(grad_loss, sums, slopes, x, weight)
+    (num_targets, width), count = weight.shape, x.shape[0]
+    blocks = (width // _COLUMNS + 1) * -(-num_targets // _TARGETS) + min(-(-count * width // _THREADS), _MAX_BLOCKS)
+    outputs = dict(zip(("grad_x", "grad_weight", "grad_bias"), gradients, strict=True))
+    inputs = {"x": x, "weight": weight, "slopes": slopes, "sums": sums, "grad_loss": grad_loss}
+    _kernel("linear_loss_backward", weight).launch(blocks, _THREADS, 4 * _THREADS, _parameters(inputs | outputs))
+    return gradients
+
+
+@torch.library.register_fake("molgcn::linear_loss_backward")
+def _empty_gradients(grad_loss: Tensor, sums: Tensor, slopes: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape[0])
+
+
+def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*output[1:], *inputs[:2])
+
+
+def _autograd(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple:
+    if grad_loss is None:
+        return (None,) * 8
+    return *torch.ops.molgcn.linear_loss_backward(grad_loss, *ctx.saved_tensors), *(None,) * 5
+
+
+torch.library.register_autograd("molgcn::linear_loss", _autograd, setup_context=_setup_context)
+torch.library.impl("molgcn::linear_loss", "CUDA", _forward)
+torch.library.impl("molgcn::linear_loss_backward", "CUDA", _backward)
