@@ -11,6 +11,10 @@
 #include <utility>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "tiles.hpp"
 
 namespace nb = nanobind;
@@ -70,7 +74,7 @@ using Address = uintptr_t;
 
 // Arguments of forward and backward alike; see molgcn/ops/gcn_stack_cpu.py.
 struct Arguments {
-    std::array<int64_t, 8> sizes;     // B, N, E, F, H, L, K, threads
+    std::array<int64_t, 9> sizes;     // B, N, E, F, H, L, K, threads, bytes saved
     std::array<int, 6> options;       // pool, norm, residual, add_self_loops, last_activation, training
     std::array<double, 3> numbers;    // dropout, eps, momentum
     uint64_t seed;
@@ -85,7 +89,7 @@ T* pointer(Address address) {
 
 template <typename T, typename Run>
 void with_stack(const Arguments& a, const Run& run) {
-    const auto [graphs, nodes, edges, in, hidden, layers, norms, most_threads] = a.sizes;
+    const auto [graphs, nodes, edges, in, hidden, layers, norms, most_threads, saved_bytes] = a.sizes;
     const auto *ptr = pointer<const int32_t>(a.tensors[1]), *rowptr = pointer<const int32_t>(a.tensors[2]), *col = pointer<const int32_t>(a.tensors[3]);
     const auto* counts = pointer<const int32_t>(a.tensors[5]);
     const int64_t used_nodes = counts != nullptr ? counts[1] : nodes, used_edges = counts != nullptr ? counts[2] : edges;
@@ -130,9 +134,19 @@ void with_stack(const Arguments& a, const Run& run) {
     run(s);
 }
 
+// Asks for huge pages for memory of many megabytes, which malloc maps anew for every batch: faults of 4 KB pages took longer than the layers.
+void use_huge_pages(Address begin, int64_t bytes) {
+#if defined(__linux__)
+    constexpr Address page = 2 << 20;
+    const Address first = (begin + page - 1) / page * page, last = (begin + bytes) / page * page;
+    if (first < last) madvise(pointer<void>(first), last - first, MADV_HUGEPAGE);  // a wish: failing is no error
+#endif
+}
+
 template <typename T>
 void forward(const Arguments& a, const std::array<Address, 3>& outputs) {
     const nb::gil_scoped_release release;
+    use_huge_pages(a.tensors[4], a.sizes[8]);
     with_stack<T>(a, [&](const Stack<T>& s) {
         kernels<T>().forward(s, {pointer<T>(outputs[0]), pointer<T>(outputs[1]), pointer<T>(outputs[2])});
     });
@@ -155,7 +169,7 @@ const std::string& instruction_set_in_use() { return in_use().name; }
 
 void bind_gcn_stack(nb::module_& m) {
     nb::class_<Arguments>(m, "StackArguments")
-        .def("__init__", [](Arguments* self, std::array<int64_t, 8> sizes, std::array<int, 6> options, std::array<double, 3> numbers, int64_t seed,
+        .def("__init__", [](Arguments* self, std::array<int64_t, 9> sizes, std::array<int, 6> options, std::array<double, 3> numbers, int64_t seed,
                             std::vector<Address> tensors) { new (self) Arguments{sizes, options, numbers, uint64_t(seed), std::move(tensors)}; });
     m.def("gcn_stack_forward_float32", &forward<float>);
     m.def("gcn_stack_forward_float64", &forward<double>);

@@ -66,16 +66,14 @@ def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
         )
     if training and statistics and x.shape[0] == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
+    parameters = (weights, [layer.bias for layer in convs], [norm.weight for norm in norms], [norm.bias for norm in norms])
     inputs = StackInputs(
         x,
         batch.ptr,
         batch.rowptr,
         batch.col,
         getattr(batch, "tile_ptr", None),
-        weights,
-        [layer.bias for layer in convs],
-        [norm.weight for norm in norms],
-        [norm.bias for norm in norms],
+        *parameters,
         [norm.running_mean for norm in statistics],
         [norm.running_var for norm in statistics],
         _seed(x.device, model.dropout if training else 0.0),
@@ -91,7 +89,7 @@ def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
         training=training,
         precision=_precision(x.device),
         strategy=model.strategy,
-        save_for_backward=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in model.parameters())),
+        save_for_backward=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for some in parameters for p in some)),
     )
     out, means, variances = gcn_stack(inputs)
     if training and statistics and x.shape[0] > 0:

@@ -88,6 +88,7 @@ def _arguments(inputs: StackInputs, tensors: list[Tensor]) -> _cpu.StackArgument
             inputs.num_layers,
             inputs.num_norms,
             torch.get_num_threads(),
+            tensors[4].numel(),
         ),
         (
             POOLS.index(inputs.pool),
