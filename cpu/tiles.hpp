@@ -35,14 +35,14 @@ public:
         : begin_(new int64_t[stack.num_rows]),
           end_(new int64_t[stack.num_rows]),
           entries_(new Entry<T>[rowptr[stack.num_nodes] + (add_self_loops ? stack.num_nodes : 0)]) {
-        const std::unique_ptr<T[]> scale(new T[stack.num_nodes]);
+        const std::unique_ptr<double[]> scale(new double[stack.num_nodes]);
 #pragma omp parallel for num_threads(stack.num_threads)
         for (int t = 0; t < stack.partition.num_tiles; t++) {
             const Tile& tile = stack.partition.tiles[t];
             for (int i = stack.ptr[tile.first_graph]; i < stack.ptr[tile.last_graph]; i++) {
                 int degree = add_self_loops;
                 for (int e = rowptr[i]; e < rowptr[i + 1]; e++) degree += !(add_self_loops && col[e] == i);
-                scale[i] = degree > 0 ? T(1) / std::sqrt(T(degree)) : T(0);
+                scale[i] = degree > 0 ? 1 / std::sqrt(double(degree)) : 0;
             }
             for (int row = tile.first_row; row < tile.first_row + tile.num_rows; row++) {
                 const int i = stack.row_atom[row];
@@ -51,10 +51,10 @@ public:
                 for (int e = rowptr[i]; e < rowptr[i + 1]; e++) {
                     const int j = col[e], source = stack.atom_row[j];
                     if ((add_self_loops && j == i) || stack.row_atom[source] != j) continue;  // the first of twins stands for all
-                    const T weight = scale[i] * scale[j];
-                    *entry++ = {source - tile.first_row, stack.copies[source] * weight, stack.copies[row] * weight};
+                    const double weight = scale[i] * scale[j];  // rounded once: all layers share its error
+                    *entry++ = {source - tile.first_row, T(stack.copies[source] * weight), T(stack.copies[row] * weight)};
                 }
-                if (add_self_loops) *entry++ = {row - tile.first_row, scale[i] * scale[i], scale[i] * scale[i]};
+                if (add_self_loops) *entry++ = {row - tile.first_row, T(scale[i] * scale[i]), T(scale[i] * scale[i])};
                 end_[row] = entry - entries_.get();
             }
         }
