@@ -1,4 +1,5 @@
 import pytest
+from lightning.pytorch.profilers import SimpleProfiler
 
 from molgcn.errors import UserError
 from molgcn.training.trainer import build_trainer
@@ -28,3 +29,13 @@ def test_no_gpu_is_said_in_words(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError, match="no CUDA GPU"):
         build_trainer({"accelerator": "gpu"}, [], [], tmp_path)
+
+
+@pytest.mark.parametrize(("given", "measures"), [({}, False), ({"profiler": None}, False), ({"profiler": "simple"}, True)])
+def test_hooks_are_timed_by_the_profiler_that_was_asked_for(given, measures, tmp_path):
+    profiler = build_trainer({"accelerator": "cpu", **given}, [], [], tmp_path).profiler
+    with profiler.profile("hook"):
+        pass
+    assert isinstance(profiler, SimpleProfiler) == measures
+    if measures:
+        assert len(profiler.recorded_durations["hook"]) == 1
