@@ -128,21 +128,26 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
         more.load(p, first + begin + team, begin + team < count, lane);
         finish_row(p, shared, first, count, begin + team, more, sums);
     }
-    __syncthreads();
-#pragma unroll
-    for (int kind = 0; kind < kinds; kind++)
-#pragma unroll
-        for (int i = 0; i < turns; i++) {
-            const int quad = lane + lanes * i;
-            if (quad < quads) four(shared.tile + (kind * teams + team) * width + 4 * quad) = sums[kind][i];
-        }
-    __syncthreads();
+    constexpr int together = kinds * teams * width <= 2 * rows * stride ? kinds : 1;  // that tile and own_rows have room for
+    static_assert(together * teams * width <= 2 * rows * stride, "a kind's sums fit shared memory");
     float* to = tile_sums(p, kinds * width);
-    for (int item = threadIdx.x; item < kinds * width; item += threads) {
-        float sum = 0.0f;
 #pragma unroll
-        for (int i = 0; i < teams; i++) sum += shared.tile[(item / width * teams + i) * width + item % width];
-        to[item] = sum;
+    for (int first_kind = 0; first_kind < kinds; first_kind += together) {
+        __syncthreads();
+#pragma unroll
+        for (int kind = 0; kind < together; kind++)
+#pragma unroll
+            for (int i = 0; i < turns; i++) {
+                const int quad = lane + lanes * i;
+                if (quad < quads) four(shared.tile + (kind * teams + team) * width + 4 * quad) = sums[first_kind + kind][i];
+            }
+        __syncthreads();
+        for (int item = threadIdx.x; item < together * width; item += threads) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int i = 0; i < teams; i++) sum += shared.tile[(item / width * teams + i) * width + item % width];
+            to[first_kind * width + item] = sum;
+        }
     }
     add_up(p, num_nodes, kinds * width, shared.flag, [&](const float* from, float* to, int atoms, int each) {
         for (int column = threadIdx.x; column < kinds * width; column += threads) {

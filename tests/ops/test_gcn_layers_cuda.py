@@ -46,9 +46,12 @@ def test_widths(emulate, channels, hidden):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hidden", [128, 172, 512])
-def test_wide(emulate, hidden):
-    check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, residual=True, norm="batch", training=True))
+@pytest.mark.parametrize(
+    ("hidden", "norm", "limit"), [(128, "batch", H100), (172, "batch", H100), (512, "batch", H100), (512, "layer", RTX)]
+)
+def test_wide(emulate, monkeypatch, hidden, norm, limit):
+    monkeypatch.setattr(gcn_layers_cuda, "gpu", lambda device: Gpu(1, limit))
+    check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, residual=True, norm=norm, training=True))
 
 
 def test_weight_gradients_of_a_few_layers_at_a_time(emulate, monkeypatch):
