@@ -14,9 +14,6 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLR
 
 from molgcn.config import OptimizerConfig, SchedulerConfig
 
-_SMALL = 8192  # elements of a tensor: a layer's weight up to width 90
-
-
 def build_optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Optimizer:
     """Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in PyTorch's fused form."""
     adam: dict[str, Any] = {"betas": config.betas, "eps": config.eps}
@@ -26,27 +23,7 @@ def build_optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerC
         "sgd": (SGD, {"momentum": config.momentum, "nesterov": config.nesterov}),
     }
     cls, options = classes[config.name]
-    optimizer = cls(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True, **options)  # type: ignore[call-arg]
-    tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-    if all(tensor.device.type == "cpu" and tensor.numel() <= _SMALL for tensor in tensors):
-        _step_on_one_thread(optimizer)
-    return optimizer
-
-
-def _step_on_one_thread(optimizer: Optimizer) -> None:
-    """PyTorch's fused kernels wake all threads for each tensor, which takes longer than the arithmetic of a small one."""
-    threads = torch.get_num_threads()
-
-    def before(*_: Any) -> None:
-        nonlocal threads
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    def after(*_: Any) -> None:
-        torch.set_num_threads(threads)
-
-    optimizer.register_step_pre_hook(before)
-    optimizer.register_step_post_hook(after)
+    return cls(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True, **options)  # type: ignore[call-arg]
 
 
 def build_scheduler(
