@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLR
 
 from molgcn.config import OptimizerConfig, SchedulerConfig
 
+
 def build_optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Optimizer:
     """Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in PyTorch's fused form."""
     adam: dict[str, Any] = {"betas": config.betas, "eps": config.eps}
