@@ -5,7 +5,7 @@
 // in than `width`), SHARED_WEIGHTS (all weights lie in a block's shared memory), SHARED_GRADIENTS (a block's sums of gradients do), INPUT_GRADIENT (wanted).
 #pragma once
 #include "philox.cuh"
-#include "tile.cuh"
+#include "neighbours.cuh"
 
 #define NORM_NONE 0
 #define NORM_LAYER 1
@@ -31,7 +31,7 @@ struct Parameters {
     float* normalised;           // saved [K, N, width]
     float* deviations;           // saved [K, N]: 1 / sqrt(variance + eps), layer norm only
     uint32* masks;               // saved [L, strips, mask_words, 32 WARPS]: which activations are > 0 and kept
-    float* last;                 // saved [N, width]: the last layer's output, pool=max only
+    float* last;                 // saved [N, width]: the last layer's output by atom, pool=max only
     uint32* arrivals;            // saved [2]: of the grid's barrier
     unsigned char* scratch;      // [3, N, stride] bytes: features of large molecules
     const float* grad_pooled;

@@ -6,7 +6,7 @@
 #include "gcn_stack_pool.cuh"
 #include "gcn_stack_reduce.cuh"
 
-// Through dropout, relu and norm of a layer: d becomes the gradient of Â H W + b; column sums are added up.
+// Through dropout, relu and norm of a layer, if it has them: d becomes the gradient of Â H W + b; column sums are added up.
 __device__ __forceinline__ void through_activation(Features& d, const uint32 (&masks)[mask_words], Columns& columns, const Parameters& p,
                                                    const Group& group, const Tile& tile, int first_row, int layer) {
     const Layer& it = p.layers[layer];
@@ -14,6 +14,7 @@ __device__ __forceinline__ void through_activation(Features& d, const uint32 (&m
         const int row = first_row + group.row(m, half), node = tile.first_node + row;
         const bool there = row < tile.num_nodes;
         float x[spans][own], along = 0.0f, sum = 0.0f;
+        const float dropout_scale = activated(p, layer) ? p.dropout_scale : 1.0f;
         const float deviation = NORM == NORM_LAYER && there ? __ldg(p.deviations + size_t(layer) * p.num_nodes + node) : 0.0f;
 #pragma unroll
         for (int c = 0; c < spans; c++) {
@@ -29,7 +30,7 @@ __device__ __forceinline__ void through_activation(Features& d, const uint32 (&m
             for (int e = 0; e < own; e++) {
                 float& g = d.at(m, half, c, e);
                 const int bit = ((m * 2 + half) * spans + c) * own + e;
-                g = masks[bit / 32] & 0x80000000u >> bit % 32 ? (DROPOUT ? g * p.dropout_scale : g) : 0.0f;
+                g = masks[bit / 32] & 0x80000000u >> bit % 32 ? (DROPOUT ? g * dropout_scale : g) : 0.0f;
                 if constexpr (NORM != NORM_NONE) {
                     columns.v[sums - 2][c][e] += g;
                     columns.v[sums - 1][c][e] += g * x[c][e];
@@ -58,9 +59,10 @@ __device__ __forceinline__ void through_activation(Features& d, const uint32 (&m
 // d += G W for columns base .. base + width of W [H, columns], with G = (A + I) V
 template <bool large>
 __device__ __forceinline__ void input_gradient(Features& d, const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
-                                               const Tile& tile, const Group& group, int layer, int base) {
+                                               const Tile& tile, const Group& lanes, int layer, int base) {
 #pragma unroll 1
     for (int b = 0; b < spans; b++) {
+        const Group group = lanes.again();
         const auto weights = [&](int j) {
             const size_t block = (size_t(layer - 1) * spans + b) * column_tiles + j;
             if (!INPUT_GRADIENT || layer > 0) return load(p.transposed + (32 * block + group.lane) * sizeof(Segment));
@@ -107,11 +109,11 @@ __device__ __forceinline__ void read_masks(uint32 (&masks)[mask_words], const Pa
                                            int layer) {
 #pragma unroll
     for (int i = 0; i < mask_words; i++)
-        masks[i] = layer >= 0 && activated(p, layer) ? __ldg(p.masks + mask_at(p, group, tile, first_row, layer) + i * 32 * WARPS) : 0;
+        masks[i] = layer >= 0 && activated(p, layer) ? __ldg(p.masks + mask_at(p, group, tile, first_row, layer) + i * 32 * WARPS) : ~0u;
 }
 
 template <bool large>
-__device__ __forceinline__ void backward(const Parameters& p, const Group& group, const Tile& tile, unsigned char* buffer, unsigned char* staged,
+__device__ __forceinline__ void backward(const Parameters& p, const Group& lanes, const Tile& tile, unsigned char* buffer, unsigned char* staged,
                                          float* total, const Sums& at, const Order& order) {
     const size_t plane = size_t(p.num_nodes) * stride;
     unsigned char* scaled = large ? p.scratch + size_t(tile.first_node) * stride : buffer;                     // V
@@ -121,24 +123,25 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& group
     Features d;
     uint32 masks[mask_words];
 
+    if constexpr (!large) neighbours.find(p.bonds, tile, lanes, buffer);
     if constexpr (POOL == POOL_MAX) {
-        share_maximum(p, group, tile, scaled);
-        group.sync();
+        share_maximum<large>(p, lanes, tile, scaled);
+        lanes.sync();
     }
     for (int first_row = 0; first_row < end_row; first_row += places) {
-        unpool(d, p, group, tile, first_row, scaled);
-        if (large) store_rows(d, gradient, group, tile, first_row);
+        unpool<large>(d, p, lanes, tile, first_row, scaled);
+        if (large) store_rows(d, gradient, lanes, tile, first_row);
     }
     if constexpr (!large) {
-        neighbours.find(p.bonds, tile, group, 0);
-        read_masks(masks, p, group, tile, 0, p.num_layers - 1);
-        if (packed) stage_ins(staged, p, group, tile, p.num_layers - 1, 0, 0);
+        read_masks(masks, p, lanes, tile, 0, p.num_layers - 1);
+        if (packed) stage_ins(staged, p, lanes, tile, p.num_layers - 1, 0, 0);
     }
 
 #pragma unroll 1
     for (int layer = p.num_layers - 1; layer >= 0; layer--) {
+        const Group group = lanes.again();
         if (!large && !packed) prefetch_pulled(p, group, tile, layer - 1);
-        Columns columns = {};
+        HalfColumns halves = {};
         Features outer;  // the residual connection's gradient
         group.sync();    // the buffer's last use is over
 #pragma unroll 1
@@ -150,8 +153,9 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& group
                 group.sync();
                 if (packed) stage_ins(staged, p, group, tile, layer, first_row, 0);
             }
+            Columns columns = {};
             if (RESIDUAL && !large) outer = d;
-            if (activated(p, layer)) through_activation(d, masks, columns, p, group, tile, first_row, layer);
+            if (NORM == NORM_NONE || activated(p, layer)) through_activation(d, masks, columns, p, group, tile, first_row, layer);
             each_row([&](int m, int half) {
                 const int row = first_row + group.row(m, half);
 #pragma unroll
@@ -165,18 +169,20 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& group
                     if (large && row < tile.num_nodes) store(scaled + group.own_place(first_row, m, half, b), v);
                 }
             });
+            halves.add(columns, group);
             if constexpr (!large) read_masks(masks, p, group, tile, 0, layer - 1);  // the next ones, under way meanwhile
             if (packed) wait_for_copies();
             group.sync();
-            weight_gradient(columns, p, group, tile, buffer, staged, layer, first_row, 0, total, at, order);
+            weight_gradient(halves, p, group, tile, buffer, staged, layer, first_row, 0, total, at, order);
             for (int base = width; WIDE_INPUT && packed && base < in_width(p, layer); base += width) {
                 group.sync();
                 stage_ins(staged, p, group, tile, layer, first_row, base);
                 wait_for_copies();
                 group.sync();
-                weight_gradient(columns, p, group, tile, buffer, staged, layer, first_row, base, total, at, order);
+                weight_gradient(halves, p, group, tile, buffer, staged, layer, first_row, base, total, at, order);
             }
         }
+        if (layer == 0 && !INPUT_GRADIENT) break;
         if (packed && !large && layer > 0) {
             if (WARPS > 1) group.sync();
             stage_ins(staged, p, group, tile, layer - 1, 0, 0);
@@ -186,7 +192,6 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& group
         for (int first_row = 0; first_row < end_row; first_row += places) {
             if constexpr (large) neighbours.find(p.bonds, tile, group, first_row);
             const bool residual = RESIDUAL && (layer > 0 || p.num_features == HIDDEN);
-            if (layer == 0 && !INPUT_GRADIENT) break;
 #pragma unroll 1
             for (int base = 0; base < (INPUT_GRADIENT && layer == 0 ? p.num_features : 1); base += width) {
                 d.zero();
@@ -202,29 +207,30 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& group
                         }
                     const int row = first_row + group.row(m, half);
                     if (!INPUT_GRADIENT || layer > 0 || row >= tile.num_nodes) return;
+                    float* to = p.grad_x + size_t(tile.first_node + atom_at<large>(scaled, row)) * p.num_features;
 #pragma unroll
                     for (int c = 0; c < spans; c++)
 #pragma unroll
                         for (int e = 0; e < own; e++) {
                             const int column = base + span * c + own * group.t + e;
-                            if (column < p.num_features) p.grad_x[size_t(tile.first_node + row) * p.num_features + column] = d.at(m, half, c, e);
+                            if (column < p.num_features) to[column] = d.at(m, half, c, e);
                         }
                 });
                 if (large && layer > 0) store_rows(d, gradient, group, tile, first_row);
             }
         }
     }
-    group.sync();
+    lanes.sync();
 }
 
 __device__ __noinline__ void backward_large(const Parameters& p, const Tile tile, unsigned char* buffer, unsigned char* staged, float* total,
                                             const Sums at, const Order order) {
-    backward<true>(p, Group(), tile, buffer, staged, total, at, order);
+    backward<true>(p, Group(threadIdx.x), tile, buffer, staged, total, at, order);
 }
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
-    const Group group;
+    const Group group(threadIdx.x);
     const Sums at(p);
     constexpr int staged_bytes = packed ? places * stride : 0;
     unsigned char* buffer = shared + group.index * buffer_bytes;

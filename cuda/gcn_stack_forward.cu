@@ -1,42 +1,6 @@
 // `molgcn::gcn_stack`: all layers and the pooling in one launch. A persistent block a multiprocessor, a group of warps a tile.
 #include "gcn_stack_pool.cuh"
-
-// The lane's segment of W [out, in] as right operand: ins of the out column n = g of a column tile, counted from `base`
-template <bool first>
-__device__ __forceinline__ Segment read_weights(const Parameters& p, const float* weight, int base, int b, int tile, const Group& group) {
-    const int out = tile_column(tile, group.g), in = base + first_column(b, group.t), columns = first ? p.num_features : HIDDEN;
-    float v[own];
-#pragma unroll
-    for (int i = 0; i < own; i += 4) {
-        if (first || padded || !ALIGNED) {
-            read4(v + i, weight + size_t(out) * columns, in + i, out < HIDDEN ? columns : 0, ALIGNED && !first);
-        } else {
-            const float4 all = __ldg(reinterpret_cast<const float4*>(weight + (out * HIDDEN + in + i)));
-            v[i] = all.x, v[i + 1] = all.y, v[i + 2] = all.z, v[i + 3] = all.w;
-        }
-    }
-    return segment(v);
-}
-
-// Weights in the order in which warps read them: in shared memory if they fit, and for backward.
-__device__ __forceinline__ void order_weights(const Parameters& p, const Group& group, Segment* shared) {
-    constexpr int blocks = spans * column_tiles;
-    const int warps = blockDim.x / 32, first = threadIdx.x / 32;
-    for (int i = first; SHARED_WEIGHTS && !WIDE_INPUT && i < blocks; i += warps)
-        shared[32 * i + group.lane] = read_weights<true>(p, p.layers[0].weight, 0, i / column_tiles, i % column_tiles, group);
-#pragma unroll 4
-    for (int i = blocks + first; SHARED_WEIGHTS && i < p.num_layers * blocks; i += warps)
-        shared[32 * i + group.lane] = read_weights<false>(p, p.layers[i / blocks].weight, 0, i % blocks / column_tiles, i % column_tiles, group);
-    for (int i = first + warps * blockIdx.x; SAVE && i < (p.num_layers - 1) * blocks; i += warps * gridDim.x) {
-        const int in = tile_column(i % column_tiles, group.g), out = first_column(i % blocks / column_tiles, group.t);
-        float v[own];
-#pragma unroll
-        for (int e = 0; e < own; e++)
-            v[e] = in < HIDDEN && out + e < HIDDEN ? __ldg(p.layers[1 + i / blocks].weight + size_t(out + e) * HIDDEN + in) : 0.0f;
-        store(p.transposed + (32 * size_t(i) + group.lane) * sizeof(Segment), segment(v));
-    }
-    __syncthreads();
-}
+#include "gcn_stack_weights.cuh"
 
 // The first layer reads its weights in a way of its own
 constexpr bool first_apart = WIDE_INPUT || !SHARED_WEIGHTS;
@@ -44,17 +8,18 @@ constexpr bool first_apart = WIDE_INPUT || !SHARED_WEIGHTS;
 // sum += (pulled features) W^T for the ins from `base` on; without the rows' factors D^-1/2
 template <bool large, bool first>
 __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
-                                         const Tile& tile, const Group& group, const Segment* shared, int layer, int base) {
+                                         const Tile& tile, const Group& lanes, const Segment* shared, int layer, int base) {
     const int kept_bytes = in_width(p, first ? 0 : layer) * number_bytes;
-    const int first_row = neighbours.first_row + group.row(0, 0), rows_left = tile.num_nodes - first_row;
-    unsigned char* kept = pulled_rows(p, tile, first ? 0 : layer) + size_t(first_row) * kept_bytes + (base + first_column(0, group.t)) * number_bytes;
+    const int first_row = neighbours.first_row + lanes.row(0, 0), rows_left = tile.num_nodes - first_row;
+    unsigned char* kept = pulled_rows(p, tile, first ? 0 : layer) + size_t(first_row) * kept_bytes + (base + first_column(0, lanes.t)) * number_bytes;
     const float* weight = p.layers[layer].weight;
-    shared += layer * spans * column_tiles * 32 + group.lane;
+    shared += layer * spans * column_tiles * 32;
 #pragma unroll 1
     for (int b = 0; b < spans; b++) {
+        const Group group = lanes.again();
         if (first && base + span * b >= p.num_features) break;
         const auto weights = [&](int j) {
-            if (SHARED_WEIGHTS && !(first && first_apart)) return shared[(b * column_tiles + j) * 32];
+            if (SHARED_WEIGHTS && !(first && first_apart)) return shared[(b * column_tiles + j) * 32 + group.lane];
             return read_weights<first>(p, weight, base, b, j, group);
         };
         multiply_pulled(sum, neighbours, buffer, p, tile, group, b, weights, [&](int m, int half, const Segment& pulled) {
@@ -124,18 +89,20 @@ __device__ __forceinline__ void normalise(Features& z, const Parameters& p, cons
 }
 
 // relu and dropout of -n; keeps which activations came through. Negated, positive ones are those with a sign: zeros have none.
-__device__ __forceinline__ void activate(Features& n, const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
+template <bool large>
+__device__ __forceinline__ void activate(Features& n, const Parameters& p, const Group& group, const Tile& tile, const unsigned char* buffer,
+                                         int first_row, int layer) {
     const uint64 seed = DROPOUT ? *p.seed : 0;
     uint32 mask = 0;
     uint32* masks = p.masks + (SAVE ? mask_at(p, group, tile, first_row, layer) : 0);
     each_row([&](int m, int half) {
-        const int node = tile.first_node + first_row + group.row(m, half);
+        const int row = first_row + group.row(m, half), atom = DROPOUT && row < tile.num_nodes ? atom_at<large>(buffer, row) : 0;
 #pragma unroll
         for (int c = 0; c < spans; c++) {
             Words random;
 #pragma unroll
             for (int e = 0; e < own; e++) {
-                if (DROPOUT && e % 4 == 0) random = philox(node, (span * c + own * group.t + e) / 4, layer, 0, seed);
+                if (DROPOUT && e % 4 == 0) random = philox(tile.first_node + atom, (span * c + own * group.t + e) / 4, layer, 0, seed);
                 float& y = n.at(m, half, c, e);
                 const bool kept = !DROPOUT || random.word[e % 4] >= p.dropout_threshold;
                 const int bit = ((m * 2 + half) * spans + c) * own + e;
@@ -157,18 +124,19 @@ __device__ __forceinline__ void load_atoms(unsigned char* buffer, const Neighbou
     if constexpr (large) others.find(p.bonds, tile, group, first_row);
     each_segment([&](int m, int half, int b) {
         const int row = first_row + group.row(m, half), column = base + first_column(b, group.t);
-        if (large && row >= tile.num_nodes) return;
-        const float* from = p.x + size_t(tile.first_node + row) * p.num_features;
+        const bool there = row < tile.num_nodes;
+        if (large && !there) return;
+        const float* from = p.x + size_t(tile.first_node + (there ? atom_at<large>(buffer, row) : 0)) * p.num_features;
         float v[own];
 #pragma unroll
         for (int e = 0; e < own; e++)
-            v[e] = row < tile.num_nodes && column + e < p.num_features ? others.scale[m][half] * __ldg(from + column + e) : 0.0f;
+            v[e] = there && column + e < p.num_features ? others.scale[m][half] * __ldg(from + column + e) : 0.0f;
         store(buffer + group.own_place(first_row, m, half, b), segment(v));
     });
 }
 
 template <bool large>
-__device__ __forceinline__ void forward(const Parameters& p, const Group& group, const Tile& tile, unsigned char* buffer, const Segment* weights) {
+__device__ __forceinline__ void forward(const Parameters& p, const Group& lanes, const Tile& tile, unsigned char* buffer, Segment* weights) {
     const size_t plane = size_t(p.num_nodes) * stride, origin = size_t(tile.first_node) * stride;
     unsigned char* source = large ? p.scratch + origin : buffer;
     unsigned char* target = large ? p.scratch + plane + origin : buffer;
@@ -177,14 +145,15 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& group,
     Neighbours<large> neighbours;
     Features h;
     if constexpr (!large) {
-        neighbours.find(p.bonds, tile, group, 0);
-        if (!first_apart) load_atoms(source, neighbours, p, group, tile, 0, 0);
-        group.sync();
+        neighbours.find(p.bonds, tile, lanes, buffer);
+        if (!first_apart) load_atoms(source, neighbours, p, lanes, tile, 0, 0);
+        lanes.sync();
     }
 #pragma unroll 1
     for (int layer = 0; layer < p.num_layers; layer++) {
         const Layer& it = p.layers[layer];
         const bool is_last = layer == p.num_layers - 1;
+        const Group group = lanes.again();
 #pragma unroll 1
         for (int first_row = 0; first_row < end_row; first_row += places) {
             if constexpr (large) neighbours.find(p.bonds, tile, group, first_row);
@@ -192,14 +161,14 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& group,
             if constexpr (RESIDUAL) {
                 input = h;
                 if (large || layer == 0) each_row([&](int m, int half) {
-                    const int row = first_row + group.row(m, half);
+                    const int row = first_row + group.row(m, half), atom = row < tile.num_nodes ? atom_at<large>(source, row) : 0;
 #pragma unroll
                     for (int c = 0; c < spans; c++)
 #pragma unroll
                         for (int e = 0; e < own; e++) {
                             const int column = span * c + own * group.t + e;
                             const bool there = row < tile.num_nodes && column < HIDDEN;
-                            const float* from = layer > 0 ? kept + size_t(row) * width : p.x + size_t(tile.first_node + row) * HIDDEN;
+                            const float* from = layer > 0 ? kept + size_t(row) * width : p.x + size_t(tile.first_node + atom) * HIDDEN;
                             input.at(m, half, c, e) = there && (layer > 0 || p.num_features == HIDDEN) ? from[column] : 0.0f;
                         }
                 });
@@ -214,24 +183,33 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& group,
                 }
             }
             if (!first_apart || layer > 0) convolve<large, false>(h, neighbours, source, p, tile, group, weights, layer, 0);
-            const bool negated = NORM == NORM_NONE && activated(p, layer);
+            const float sign = NORM == NORM_NONE ? -1.0f : 1.0f;  // as relu takes it
 #pragma unroll
             for (int c = 0; c < spans; c++) {
                 float bias[own];
-                read_columns(bias, it.bias, group, c);
-                if (negated)
+                if (!SHARED_WEIGHTS) read_columns(bias, it.bias, group, c);
 #pragma unroll
-                    for (int e = 0; e < own; e++) bias[e] = 0.0f - bias[e];
+                for (int e = 0; e < own; e++) {
+                    if (SHARED_WEIGHTS) bias[e] = shared_biases(p, weights, layer)[first_column(c, group.t) + e];
+                    if (NORM == NORM_NONE) bias[e] = 0.0f - bias[e];
+                }
                 each_row([&](int m, int half) {
-                    const float scale = negated ? -neighbours.scale[m][half] : neighbours.scale[m][half];
 #pragma unroll
-                    for (int e = 0; e < own; e++) h.at(m, half, c, e) = h.at(m, half, c, e) * scale + bias[e];
+                    for (int e = 0; e < own; e++) h.at(m, half, c, e) = h.at(m, half, c, e) * (sign * neighbours.scale[m][half]) + bias[e];
                 });
             }
             if (activated(p, layer)) {
                 if constexpr (NORM != NORM_NONE) normalise(h, p, group, tile, first_row, layer);
-                activate(h, p, group, tile, first_row, layer);
+                activate<large>(h, p, group, tile, source, first_row, layer);
+            } else {
+                each_row([&](int m, int half) {
+#pragma unroll
+                    for (int j = 0; j < column_tiles; j++)
+#pragma unroll
+                        for (int e = 0; e < 2; e++) h.v[m][j][2 * half + e] *= sign;
+                });
             }
+            if (is_last) each_row([&](int m, int half) { neighbours.scale[m][half] = 1.0f; });
             if constexpr (RESIDUAL) each_row([&](int m, int half) {
 #pragma unroll
                 for (int j = 0; j < column_tiles; j++)
@@ -242,12 +220,13 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& group,
             each_segment([&](int m, int half, int b) {
                 const int row = first_row + group.row(m, half);
                 const bool there = row < tile.num_nodes;
-                if (!large || there) store(target + group.own_place(first_row, m, half, b), h.get(m, half, b, is_last ? 1.0f : neighbours.scale[m][half]));
+                if (!large || there) store(target + group.own_place(first_row, m, half, b), h.get(m, half, b, neighbours.scale[m][half]));
                 if (!((large && RESIDUAL) || (SAVE && POOL == POOL_MAX)) || !there) return;
+                const int atom = atom_at<large>(buffer, row);
 #pragma unroll
                 for (int e = 0; e < own; e++) {
                     const float x = h.at(m, half, b, e);
-                    const size_t at = size_t(row) * width + first_column(b, group.t) + e;
+                    const size_t at = size_t(atom) * width + first_column(b, group.t) + e;
                     if (large && RESIDUAL) kept[at] = x;
                     if (SAVE && POOL == POOL_MAX && is_last) p.last[size_t(tile.first_node) * width + at] = x;
                 }
@@ -257,17 +236,17 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& group,
         unsigned char* next = source;
         source = target, target = next;
     }
-    pool(p, group, tile, source);
-    group.sync();
+    pool<large>(p, lanes, tile, source);
+    lanes.sync();
 }
 
-__device__ __noinline__ void forward_large(const Parameters& p, const Tile tile, const Segment* weights) {
-    forward<true>(p, Group(), tile, nullptr, weights);
+__device__ __noinline__ void forward_large(const Parameters& p, const Tile tile, Segment* weights) {
+    forward<true>(p, Group(threadIdx.x), tile, nullptr, weights);
 }
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
-    const Group group;
+    const Group group(threadIdx.x);
     unsigned char* buffer = shared + group.index * buffer_bytes;
     Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;

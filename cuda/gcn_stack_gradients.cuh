@@ -44,6 +44,23 @@ struct Order {  // of a block's tiles
 struct Columns {
     float v[sums][spans][own];
 };
+// Half of a lane's columns, added to those of the lane 16 on: of lanes g < 4 the first half, of the rest the others
+struct HalfColumns {
+    float v[sums][spans][own / 2];
+
+    __device__ __forceinline__ void add(const Columns& columns, const Group& group) {
+        const bool upper = group.g >= 4;
+#pragma unroll
+        for (int kind = 0; kind < sums; kind++)
+#pragma unroll
+            for (int c = 0; c < spans; c++)
+#pragma unroll
+                for (int i = 0; i < own / 2; i++) {
+                    const float low = columns.v[kind][c][i], high = columns.v[kind][c][own / 2 + i];
+                    v[kind][c][i] += (upper ? high : low) + shuffle_xor(upper ? low : high, 16);
+                }
+    }
+};
 
 // The saved pulled features of 16 atoms from `first` on, as left operand with rows = ins of tile q: parts of bf16. Beyond the tile the last
 // atom stands in: the gradient is zero there.
@@ -135,29 +152,25 @@ __device__ __forceinline__ void stage_ins(unsigned char* staged, const Parameter
     }
 }
 
-// Adds a tile's column sums to the block's: of a lane's columns the first half go to lanes g < 4, the others to the rest.
-__device__ __forceinline__ void column_sums(const Columns& columns, const Group& group, int layer, float* total, const Sums& at, bool more) {
-    const bool upper = group.g >= 4;
+// Adds a tile's column sums to the block's.
+__device__ __forceinline__ void column_sums(const HalfColumns& columns, const Group& group, int layer, float* total, const Sums& at, bool more) {
 #pragma unroll
     for (int kind = 0; kind < sums; kind++)
 #pragma unroll
         for (int c = 0; c < spans; c++) {
             float* to = total + at.columns(layer, group.warp, kind) + (32 * c + group.lane) * (own / 2);
 #pragma unroll
-            for (int i = 0; i < own / 2; i++) {
-                const float low = columns.v[kind][c][i], high = columns.v[kind][c][own / 2 + i];
-                const float sum = (upper ? high : low) + shuffle_xor(upper ? low : high, 16);
-                to[i] = more ? to[i] + sum : sum;
-            }
+            for (int i = 0; i < own / 2; i++) to[i] = more ? to[i] + columns.v[kind][c][i] : columns.v[kind][c][i];
         }
 }
 
 // Adds a tile's H^T G, here (pulled features)^T (D^-1/2 dZ), to the block's sums: the rows from `first_row` on, whose D^-1/2 dZ are in `buffer`;
 // with the last rows the column sums too. Warp w has the in tiles in_tiles (w + WARPS i).
-__device__ __forceinline__ void weight_gradient(const Columns& columns, const Parameters& p, const Group& group, const Tile& tile,
+__device__ __forceinline__ void weight_gradient(const HalfColumns& columns, const Parameters& p, const Group& lanes, const Tile& tile,
                                                 const unsigned char* buffer, const unsigned char* staged, int layer, int first_row, int base,
                                                 float* total, const Sums& at, const Order& order) {
     constexpr int most = column_tiles < 16 ? column_tiles : 16, blocks = places / 16;  // in registers
+    const Group group = lanes.again();
     const int bytes = in_width(p, layer) * number_bytes, last = min(tile.num_nodes - first_row, places) - 1;
     const unsigned char* pulled = pulled_rows(p, tile, layer) + size_t(first_row) * bytes;
     const int first_in = base / 16, end_in = packed ? min(at.tiles(layer), first_in + width / 16) : at.tiles(layer);

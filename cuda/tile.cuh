@@ -6,11 +6,13 @@
 #pragma once
 #include "fragments.cuh"
 
+constexpr bool scarce = ROW_TILES >= 4;  // registers
 constexpr int places = 16 * ROW_TILES * WARPS;
 constexpr int row_bytes = width * number_bytes;
 constexpr int stride = row_bytes;
 constexpr int offset_unit = (places + 1) * stride > 0x10000 ? 16 : 1;  // of a neighbour's 16-bit offset
-constexpr int buffer_bytes = (places + 1) * stride;  // the last row is zero: the neighbour that a row lacks
+constexpr int rows_bytes = (places + 1) * stride;      // the last row is zero: the neighbour that a row lacks
+constexpr int buffer_bytes = rows_bytes + 11 * places;  // with the tile's `Table`
 
 struct Tile {
     int index, first_graph, end_graph, first_node, num_nodes;
@@ -33,15 +35,16 @@ __device__ __forceinline__ Offset at_span(Offset place, int b) {
     return (place ^ static_cast<Offset>(b & 1 ? flip : 0)) + static_cast<Offset>(span_bytes(b));
 }
 
-__device__ __forceinline__ unsigned char* number_at(unsigned char* buffer, int row, int column) {
-    return buffer + at_span(place(row, column % span / own), column / span) + column % own * number_bytes;
+// A number of the row that lies at `begin` for lanes with t = 0
+__device__ __forceinline__ unsigned char* number_at(unsigned char* buffer, size_t begin, int column) {
+    return buffer + at_span(begin ^ place(0, column % span / own), column / span) + column % own * number_bytes;
 }
-__device__ __forceinline__ float get(const unsigned char* buffer, int row, int column) {
-    const unsigned char* at = number_at(const_cast<unsigned char*>(buffer), row, column);
+__device__ __forceinline__ float get(const unsigned char* buffer, size_t begin, int column) {
+    const unsigned char* at = number_at(const_cast<unsigned char*>(buffer), begin, column);
     return packed ? number(uint32(*reinterpret_cast<const unsigned short*>(at)) << 16) : *reinterpret_cast<const float*>(at);
 }
-__device__ __forceinline__ void put(unsigned char* buffer, int row, int column, float x) {
-    unsigned char* at = number_at(buffer, row, column);
+__device__ __forceinline__ void put(unsigned char* buffer, size_t begin, int column, float x) {
+    unsigned char* at = number_at(buffer, begin, column);
     if (packed)
         *reinterpret_cast<unsigned short*>(at) = static_cast<unsigned short>(pack_bf16(x, 0.0f));
     else
@@ -52,12 +55,13 @@ struct Group {
     int index, count, warp, lane, g, t;
     int corner;  // place of the lane's first segment in the buffer
 
-    __device__ Group() {
-        const int thread = threadIdx.x;
+    __device__ __forceinline__ explicit Group(int thread) {
         index = thread / (32 * WARPS), count = blockDim.x / (32 * WARPS), warp = thread / 32 % WARPS;
         lane = thread % 32, g = lane >> 2, t = lane & 3;
         corner = static_cast<int>(place(row(0, 0), t));
     }
+    // The same, computed anew where registers are scarce
+    __device__ __forceinline__ Group again() const { return scarce ? Group(static_cast<int>(anew(threadIdx.x))) : *this; }
     __device__ __forceinline__ void sync() const {
         if constexpr (WARPS == 1)
             __syncwarp();
@@ -71,95 +75,11 @@ struct Group {
     }
 };
 
-// The batch's bonds, counted within a tile.
+// The batch's bonds, of a tile's atoms.
 struct Bonds {
     const int *rowptr, *col;
 
-    __device__ __forceinline__ int begin(const Tile& tile, int row) const { return __ldg(rowptr + tile.first_node + row); }
-    __device__ __forceinline__ int end(const Tile& tile, int row) const { return __ldg(rowptr + tile.first_node + row + 1); }
+    __device__ __forceinline__ int begin(const Tile& tile, int atom) const { return __ldg(rowptr + tile.first_node + atom); }
+    __device__ __forceinline__ int end(const Tile& tile, int atom) const { return __ldg(rowptr + tile.first_node + atom + 1); }
     __device__ __forceinline__ int source(const Tile& tile, int bond) const { return __ldg(col + bond) - tile.first_node; }
-};
-
-constexpr int pair = ROW_TILES < 2 ? 1 : 2;  // row tiles whose neighbours are pulled together
-
-// Bonds of a warp's rows and D^-1/2. The first four bonds of a row stay in registers as 16-bit offsets into the buffer.
-template <bool large>
-struct Neighbours {
-    float scale[ROW_TILES][2];
-    uint32 near[ROW_TILES][2][2];
-    int beyond;  // most bonds of a row of the warp, without four
-    int first_row;
-
-    // Loads of all rows are under way together: a tile begins with a chain of them.
-    __device__ __forceinline__ void find(const Bonds& bonds, const Tile& tile, const Group& group, int first_row_) {
-        first_row = first_row_;
-        int begin[ROW_TILES][2], end[ROW_TILES][2], source[ROW_TILES][2][4];
-        int most = 0;
-        each_row([&](int m, int half) {
-            const int row = first_row + group.row(m, half);
-            const bool there = row < tile.num_nodes;
-            begin[m][half] = there ? bonds.begin(tile, row) : 0;
-            end[m][half] = there ? bonds.end(tile, row) : 0;
-        });
-        each_row([&](int m, int half) {
-#pragma unroll
-            for (int slot = 0; slot < 4; slot++) {
-                const int bond = begin[m][half] + slot;
-                source[m][half][slot] = bond < end[m][half] ? bonds.source(tile, bond) : -1;
-            }
-        });
-        each_row([&](int m, int half) {
-            const int row = first_row + group.row(m, half);
-            int degree = end[m][half] - begin[m][half];
-            most = max(most, degree);
-            uint32 offset[4];
-#pragma unroll
-            for (int slot = 0; slot < 4; slot++) {
-                const int neighbour = source[m][half][slot];
-                const bool self = SELF_LOOPS && neighbour == row;
-                degree -= self;
-                const int at = large || neighbour < 0 || self ? places : neighbour & (places - 1);
-                offset[slot] = static_cast<uint32>(place(at, group.t)) / offset_unit;
-            }
-            near[m][half][0] = offset[0] | offset[1] << 16;
-            near[m][half][1] = offset[2] | offset[3] << 16;
-#pragma unroll 1
-            for (int bond = begin[m][half] + 4; SELF_LOOPS && bond < end[m][half]; bond++) degree -= bonds.source(tile, bond) == row;
-            degree += SELF_LOOPS && row < tile.num_nodes;
-            scale[m][half] = degree > 0 ? 1.0f / sqrtf(static_cast<float>(degree)) : 0.0f;
-        });
-        beyond = largest(most) - 4;
-    }
-
-    // total = the lane's segments of span b of (A + I) times the buffer, for the rows of two row tiles from m0 on
-    __device__ __forceinline__ void pull(Segment (&total)[pair][2], const unsigned char* buffer, const Bonds& bonds, const Tile& tile,
-                                         const Group& group, int b, int m0) const {
-#pragma unroll
-        for (int i = 0; i < 2 * pair; i++) {
-            const bool own_row = SELF_LOOPS && (!large || first_row + group.row(m0 + i / 2, i % 2) < tile.num_nodes);
-            total[i / 2][i % 2] = own_row ? load(buffer + group.own_place(first_row, m0 + i / 2, i % 2, b)) : zeros();
-        }
-        if constexpr (!large) {
-            const unsigned char* begin = buffer + span_bytes(b);
-            const uint32 flips = b & 1 ? flip / offset_unit * 0x10001 : 0;
-#pragma unroll
-            for (int slot = 0; slot < 4; slot++)
-#pragma unroll
-                for (int i = 0; i < 2 * pair; i++) {
-                    const uint32 offset = (anew(near[m0 + i / 2][i % 2][slot >> 1]) ^ flips) >> 16 * (slot & 1) & 0xffffu;
-                    add(total[i / 2][i % 2], load(begin + offset * offset_unit));
-                }
-        }
-#pragma unroll 1
-        for (int slot = large ? 0 : 4; slot < beyond + 4; slot++)
-#pragma unroll
-            for (int i = 0; i < 2 * pair; i++) {
-                const int row = first_row + group.row(m0 + i / 2, i % 2);
-                const int bond = row < tile.num_nodes ? bonds.begin(tile, row) + slot : 0;
-                if (row >= tile.num_nodes || bond >= bonds.end(tile, row)) continue;
-                const int neighbour = bonds.source(tile, bond);
-                if (SELF_LOOPS && neighbour == row) continue;
-                add(total[i / 2][i % 2], load(buffer + at_span(place(large ? neighbour : neighbour & (places - 1), group.t), b)));
-            }
-    }
 };

@@ -124,7 +124,7 @@ class Plan:
 def forward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     """For the forward of a batch with `tile_ptr`: all weights lie in shared memory if they leave enough of it."""
     width = width_of(inputs.hidden_channels)
-    weights = _number_bytes(inputs) * width * width * inputs.num_layers
+    weights = (_number_bytes(inputs) * width + 4) * width * inputs.num_layers  # and biases
     shared = weights <= shared_limit(gpu) * 6 // 10
     return replace(_plan(inputs, gpu, _warps(inputs, gpu), weights if shared else 0, 1), shared=shared)
 
@@ -148,7 +148,7 @@ def _plan(inputs: StackInputs, gpu: Gpu, warps: int, reserved: int, buffers: int
     num_tiles, places = inputs.tile_ptr.shape[0] - 1, places_of(inputs)
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
     max_threads = 384 if width_of(inputs.hidden_channels) <= 128 else 256
-    buffer = (buffers * places + 1) * row_bytes
+    buffer = (buffers * places + 1) * row_bytes + 11 * places  # the table of `cuda/neighbours.cuh` behind each tile's rows
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))

@@ -215,6 +215,15 @@ inline float shuffle_xor(float x, int mask) {
         for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = warp.in[lane ^ warp.in[lane][1]][0];
     })[0]);
 }
+inline uint32 ballot(bool x) {
+    const uint32 in = x;
+    return emulator::collective(7, &in, 1, [](emulator::Warp& warp) {
+        uint32 all = 0;
+        for (int lane = 0; lane < 32; lane++) all |= warp.in[lane][0] << lane;
+        for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = all;
+    })[0];
+}
+inline int count_bits(uint32 x) { return __builtin_popcount(x); }
 inline int largest(int x) {
     const uint32 in = uint32(x);
     return int(emulator::collective(6, &in, 1, [](emulator::Warp& warp) {

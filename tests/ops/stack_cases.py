@@ -132,6 +132,8 @@ def kept_activations(inputs: StackInputs, saved: Tensor, plan: Plan) -> Tensor:
     tile = torch.repeat_interleave(torch.arange(tiles, device=device), firsts.diff())
     first = firsts[tile]
     row = torch.arange(num_nodes, device=device) - first
+    by_degree = torch.argsort(8 * tile - inputs.rowptr.diff().clamp(max=4), stable=True)  # a tile's rows: most bonds first
+    row = torch.where(firsts.diff()[tile] > places, row, row[torch.argsort(by_degree)])
     strip = torch.where(firsts.diff()[tile] > places, tiles + first // places + tile + row // places, tile)[:, None]
     warp, rest = row % places // (16 * plan.row_tiles), row % (16 * plan.row_tiles)
     column = torch.arange(inputs.hidden_channels, device=device)

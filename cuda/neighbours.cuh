@@ -1,0 +1,195 @@
+// Neighbours of a tile's atoms.
+//
+// A tile's rows are its atoms in the order of their degrees, so that rows which lie together have about equally many neighbours and a warp
+// asks for no more than those. A large molecule's rows are its atoms as they come.
+#pragma once
+#include "tile.cuh"
+
+constexpr int pair = ROW_TILES < 2 ? 1 : 2;  // row tiles whose neighbours are pulled together
+
+// Behind a tile's rows in its buffer. Offsets are those of rows for lanes with t = 0, in `offset_unit`.
+struct Table {
+    uint32* near;            // [places][2] by row: offsets of the first four neighbours, 16 bits each
+    unsigned short* offset;  // [places] by atom
+    unsigned char* atom;     // [places] by row
+
+    __device__ explicit Table(const unsigned char* buffer) {
+        near = reinterpret_cast<uint32*>(const_cast<unsigned char*>(buffer) + rows_bytes);
+        offset = reinterpret_cast<unsigned short*>(near + 2 * places);
+        atom = reinterpret_cast<unsigned char*>(offset + places);
+    }
+};
+template <bool large>
+__device__ __forceinline__ int atom_at(const unsigned char* buffer, int row) {
+    return large ? row : Table(buffer).atom[row];
+}
+// Where an atom's row begins, for `get` and `put`
+template <bool large>
+__device__ __forceinline__ size_t begin_of(const unsigned char* buffer, int atom) {
+    return large ? place(atom, 0) : size_t(Table(buffer).offset[atom]) * offset_unit;
+}
+
+// The sums of a lane's rows, which lie 8 apart from `row` on, to which the bonds from number `begin` on are still to be added
+struct More {
+    Segment total[2 * pair];
+    int begin, row, b, t;
+};
+template <bool large>
+__device__ __noinline__ void add_more(More& it, const unsigned char* buffer, const Bonds& bonds, const Tile& tile) {
+#pragma unroll 1
+    for (int i = 0; i < 2 * pair; i++) {
+        const int row = it.row + 8 * i, atom = row < tile.num_nodes ? atom_at<large>(buffer, row) : 0;
+        const int first = row < tile.num_nodes ? bonds.begin(tile, atom) : 0, end = row < tile.num_nodes ? bonds.end(tile, atom) : 0;
+        Segment sum = it.total[i];
+#pragma unroll 1
+        for (int bond = first + it.begin; bond < end; bond++) {
+            const int neighbour = bonds.source(tile, bond);
+            if (SELF_LOOPS && neighbour == atom) continue;
+            const size_t begin = begin_of<large>(buffer, large ? neighbour : neighbour & (places - 1));
+            add(sum, load(buffer + at_span(begin ^ place(0, it.t), it.b)));
+        }
+        it.total[i] = sum;
+    }
+}
+
+// D^-1/2 of a node that has `degree` neighbours without those bonds from `bond` to `end` that are self-loops
+__device__ __noinline__ float scale_of(const int* col, int node, int degree, int bond, int end) {
+#pragma unroll 1
+    for (; SELF_LOOPS && bond < end; bond++) degree -= __ldg(col + bond) == node;
+    return degree > 0 ? 1.0f / sqrtf(static_cast<float>(degree)) : 0.0f;
+}
+
+// D^-1/2 of a warp's rows, and how many neighbours they have.
+template <bool large>
+struct Neighbours {
+    float scale[ROW_TILES][2];
+    uint32 held[scarce ? 1 : 2 * ROW_TILES][2];  // the table's `near` of a lane's rows, unless registers are scarce
+    int near[ROW_TILES / pair];                  // most bonds of a row of `pair` row tiles, at most four
+    int beyond;                                  // most bonds of a row, without four
+    int first_row;
+
+    // Of a large molecule's rows from `first_row_` on
+    __device__ __forceinline__ void find(const Bonds& bonds, const Tile& tile, const Group& group, int first_row_) {
+        first_row = first_row_;
+        int most = 0;
+        each_row([&](int m, int half) {
+            const int row = first_row + group.row(m, half);
+            const bool there = row < tile.num_nodes;
+            const int begin = there ? bonds.begin(tile, row) : 0, end = there ? bonds.end(tile, row) : 0;
+            most = max(most, end - begin);
+            scale[m][half] = scale_of(bonds.col, tile.first_node + row, end - begin + (SELF_LOOPS && there), begin, end);
+        });
+        beyond = largest(most) - 4;
+    }
+
+    // Orders a tile's atoms (stable, most bonds first) and writes its table.
+    __device__ __forceinline__ void find(const Bonds& bonds, const Tile& tile, const Group& group, unsigned char* buffer) {
+        const Table table(buffer);
+        constexpr int blocks = places / 32;
+        int degree[blocks], row[blocks], most = 0, count = 0;
+#pragma unroll
+        for (int k = 0; k < blocks; k++) {
+            const int atom = 32 * k + group.lane;
+            degree[k] = atom < tile.num_nodes ? bonds.end(tile, atom) - bonds.begin(tile, atom) : -1;
+            most = max(most, degree[k]);
+        }
+        first_row = 0;
+        beyond = largest(most) - 4;
+#pragma unroll
+        for (int& slots : near) slots = 0;
+#pragma unroll
+        for (int slots = 4; slots >= 0; slots--) {
+#pragma unroll
+            for (int k = 0; k < blocks; k++) {
+                const bool here = min(degree[k], 4) == slots;
+                const uint32 all = ballot(here);
+                if (here) row[k] = count + count_bits(all & ((1u << group.lane) - 1));
+                count += count_bits(all);
+            }
+#pragma unroll
+            for (int i = 0; i < ROW_TILES / pair; i++) near[i] += slots > 0 && count > group.row(pair * i, 0) - group.g;
+        }
+#pragma unroll
+        for (int k = 0; k < blocks; k++) {
+            const int atom = 32 * k + group.lane;
+            if (group.warp > 0 || atom >= tile.num_nodes) continue;
+            table.offset[atom] = static_cast<unsigned short>(place(row[k], 0) / offset_unit);
+            table.atom[row[k]] = static_cast<unsigned char>(atom);
+        }
+        group.sync();
+        float* scales = reinterpret_cast<float*>(buffer);  // on their way to other lanes
+#pragma unroll
+        for (int k = group.warp; k < blocks; k += WARPS) {
+            const int atom = 32 * k + group.lane;
+            const bool there = atom < tile.num_nodes;
+            const int begin = there ? bonds.begin(tile, atom) : 0, end = there ? bonds.end(tile, atom) : 0;
+            int neighbour[4], degree = end - begin;
+            uint32 offset[4];
+#pragma unroll
+            for (int slot = 0; slot < 4; slot++) neighbour[slot] = begin + slot < end ? bonds.source(tile, begin + slot) : -1;
+#pragma unroll
+            for (int slot = 0; slot < 4; slot++) {
+                const bool self = SELF_LOOPS && neighbour[slot] == atom;
+                degree -= self;
+                const uint32 missing = static_cast<uint32>(place(places, 0)) / offset_unit;
+                offset[slot] = self || neighbour[slot] < 0 ? missing : table.offset[neighbour[slot] & (places - 1)];
+            }
+            const int at = there ? table.offset[atom] / (stride / offset_unit) : atom;
+            table.near[2 * at] = offset[0] | offset[1] << 16;
+            table.near[2 * at + 1] = offset[2] | offset[3] << 16;
+            scales[at] = scale_of(bonds.col, tile.first_node + atom, degree + (SELF_LOOPS && there), begin + 4, end);
+        }
+        group.sync();
+        each_row([&](int m, int half) {
+            scale[m][half] = scales[group.row(m, half)];
+            for (int i = 0; !scarce && i < 2; i++) held[2 * m + half][i] = table.near[2 * group.row(m, half) + i];
+        });
+        group.sync();
+    }
+
+    // total = the lane's segments of span b of (A + I) times the buffer, for the rows of `pair` row tiles from m0 on
+    __device__ __forceinline__ void pull(Segment (&total)[pair][2], const unsigned char* buffer, const Bonds& bonds, const Tile& tile,
+                                         const Group& group, int b, int m0) const {
+#pragma unroll
+        for (int i = 0; i < 2 * pair; i++) {
+            const bool own_row = SELF_LOOPS && (!large || first_row + group.row(m0 + i / 2, i % 2) < tile.num_nodes);
+            total[i / 2][i % 2] = own_row ? load(buffer + group.own_place(first_row, m0 + i / 2, i % 2, b)) : zeros();
+        }
+        if (large || (beyond > 0 && near[m0 / pair] == 4)) {
+            More more = {{}, large ? 0 : 4, first_row + group.row(m0, 0), b, group.t};
+#pragma unroll
+            for (int i = 0; i < 2 * pair; i++) more.total[i] = total[i / 2][i % 2];
+            add_more<large>(more, buffer, bonds, tile);
+#pragma unroll
+            for (int i = 0; i < 2 * pair; i++) total[i / 2][i % 2] = more.total[i];
+        }
+        if constexpr (!large) {
+            const uint32 lane = (static_cast<uint32>(place(0, group.t)) ^ (b & 1 ? flip : 0)) / offset_unit * 0x10001;
+            const int slots = near[m0 / pair];
+            if (m0 == 0) {
+                add_near<0, 2>(total, buffer, group, b, m0, lane);
+            } else {  // often no more than hydrogens
+                add_near<0, 1>(total, buffer, group, b, m0, lane);
+                if (slots > 1) add_near<1, 2>(total, buffer, group, b, m0, lane);
+            }
+            if (ROW_TILES == 1 || slots > 2) add_near<2, 4>(total, buffer, group, b, m0, lane);
+        }
+    }
+
+private:
+    // Neighbours `first` .. `end` - 1, of the first two or the next two, of rows of a tile
+    template <int first, int end>
+    __device__ __forceinline__ void add_near(Segment (&total)[pair][2], const unsigned char* buffer, const Group& group, int b, int m0,
+                                             uint32 lane) const {
+        const unsigned char* begin = buffer + span_bytes(b);
+        uint32 offsets[2 * pair];
+#pragma unroll
+        for (int i = 0; i < 2 * pair; i++)
+            offsets[i] = lane ^ (!scarce ? held[2 * m0 + i][first / 2] : Table(buffer).near[2 * group.row(m0 + i / 2, i % 2) + first / 2]);
+#pragma unroll
+        for (int slot = first; slot < end; slot++)
+#pragma unroll
+            for (int i = 0; i < 2 * pair; i++)
+                add(total[i / 2][i % 2], load(begin + (slot % 2 == 0 ? offsets[i] & 0xffffu : offsets[i] >> 16) * offset_unit));
+    }
+};
