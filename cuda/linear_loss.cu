@@ -3,7 +3,12 @@
 // Macro: TARGETS (that a block of backward sums at a time).
 #include "masked_loss.cuh"
 
-enum { COLUMNS = 8 };  // of the weight's gradient that a block sums
+enum {
+    LANES = 8,    // threads that compute a molecule's predictions,
+    WIDE = 4,     // as many columns at a time
+    COLUMNS = 8,  // of the weight's gradient that a block sums,
+    ROWS = 16,    // as many molecules at a time
+};
 
 struct Parameters {
     const float *x, *weight, *bias;          // [num_graphs, width], [num_targets, width], [num_targets]
@@ -18,20 +23,33 @@ struct Parameters {
     float delta;
 };
 
-// A warp a molecule.
-extern "C" __global__ void __launch_bounds__(1024) linear_loss_forward(const __grid_constant__ Parameters p) {
+// Eight lanes a molecule.
+extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
-    const int lane = threadIdx.x % 32, warps = gridDim.x * blockDim.x / 32;
+    const int lane = threadIdx.x % LANES, step = gridDim.x * blockDim.x / LANES;
     double total = 0.0, known = 0.0;
-    for (int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32; row < p.num_graphs; row += warps) {
-        const float* x = p.x + static_cast<long long>(row) * p.width;
+    for (int first = (blockIdx.x * blockDim.x + threadIdx.x) / 32 * (32 / LANES); first < p.num_graphs; first += step) {
+        const int row = first + threadIdx.x % 32 / LANES;
+        const bool exists = row < p.num_graphs;  // all lanes of a warp go on to the shuffles
+        const float* x = p.x + static_cast<long long>(exists ? row : first) * p.width;
         for (int t = 0; t < p.num_targets; ++t) {
-            float prediction = 0.0f;
-            for (int h = lane; h < p.width; h += 32) prediction += x[h] * p.weight[t * p.width + h];
-            for (int mask = 16; mask > 0; mask /= 2) prediction += shuffle_xor(prediction, mask);
-            if (lane != t % 32) continue;
             const long long place = static_cast<long long>(row) * p.num_targets + t;
-            const float target = p.target[place], d = prediction + p.bias[t] - (target - p.mean[t]) / p.std[t];
+            const float target = exists ? p.target[place] : 0.0f, mean = p.mean[t], std = p.std[t], bias = p.bias[t];
+            float prediction = 0.0f;
+            for (int first_column = lane; first_column < p.width; first_column += WIDE * LANES) {
+                float values[WIDE], weights[WIDE];
+#pragma unroll
+                for (int k = 0; k < WIDE; ++k) {
+                    const int column = first_column + k * LANES, h = min(column, p.width - 1);
+                    values[k] = x[h], weights[k] = p.weight[t * p.width + h];
+                    if (column >= p.width) weights[k] = 0.0f;
+                }
+#pragma unroll
+                for (int k = 0; k < WIDE; ++k) prediction += values[k] * weights[k];
+            }
+            for (int mask = LANES / 2; mask > 0; mask /= 2) prediction += shuffle_xor(prediction, mask);
+            if (lane != t % LANES || !exists) continue;
+            const float d = prediction + bias - (target - mean) / std;
             const bool there = target == target;
             p.slopes[place] = there ? slope(p.kind, d, p.delta) : 0.0f;
             if (there) total += term(p.kind, d, p.delta), known += 1.0;
@@ -46,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(1024) linear_loss_forward(const __g
 }
 
 // One block: the sums of all blocks.
-extern "C" __global__ void __launch_bounds__(1024) linear_loss_sums(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(512) linear_loss_sums(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     double total = 0.0, known = 0.0;
     for (int i = threadIdx.x; i < p.num_partial; i += blockDim.x) total += p.partial[2 * i], known += p.partial[2 * i + 1];
@@ -54,18 +72,33 @@ extern "C" __global__ void __launch_bounds__(1024) linear_loss_sums(const __grid
     if (threadIdx.x == 0) write_loss(total, known, p.sums, p.loss);
 }
 
+// Of every slope: what its term counts in the loss times the loss's own gradient.
+__device__ __forceinline__ float scale(const Parameters& p) {
+    const double known = p.sums[1];
+    return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
+}
+
 // The sum over all molecules of `slopes` [., TARGETS from `first`] times COLUMNS columns of x, of which the last is one: the bias's.
-__device__ __forceinline__ void grad_columns(const Parameters& p, float* shared, float scale, int first_column, int first_target) {
+__device__ __forceinline__ void grad_columns(const Parameters& p, float* shared, int first_column, int first_target) {
     const int column = first_column + threadIdx.x % COLUMNS, lane = threadIdx.x / COLUMNS, lanes = blockDim.x / COLUMNS;
     const int targets = min(TARGETS, p.num_targets - first_target);
     float total[TARGETS] = {};
-#pragma unroll 8
-    for (int row = lane; row < p.num_graphs; row += lanes) {
-        const float x = column < p.width ? p.x[static_cast<long long>(row) * p.width + column] : 1.0f;
-        const float* slopes = p.slopes + static_cast<long long>(row) * p.num_targets + first_target;
+    for (int first = lane; first < p.num_graphs; first += ROWS * lanes) {
+        long long rows[ROWS];  // at most the last: no branches, so that all loads are under way at a time
+        float x[ROWS];
 #pragma unroll
-        for (int t = 0; t < TARGETS; ++t)
-            if (t < targets) total[t] += x * slopes[t];
+        for (int k = 0; k < ROWS; ++k) {
+            const int row = first + k * lanes;
+            rows[k] = min(row, p.num_graphs - 1);
+            x[k] = p.x[rows[k] * p.width + min(column, p.width - 1)];
+            x[k] = row >= p.num_graphs ? 0.0f : column < p.width ? x[k] : 1.0f;
+        }
+#pragma unroll
+        for (int t = 0; t < TARGETS; ++t) {
+            const float* slopes = p.slopes + first_target + min(t, targets - 1);
+#pragma unroll
+            for (int k = 0; k < ROWS; ++k) total[t] += x[k] * slopes[rows[k] * p.num_targets];
+        }
     }
 #pragma unroll
     for (int t = 0; t < TARGETS; ++t) {
@@ -79,26 +112,25 @@ __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared,
         if (lane != 0 || column > p.width) continue;
         const int target = first_target + t;
         float* out = column < p.width ? p.grad_weight + target * p.width + column : p.grad_bias + target;
-        *out = scale * shared[threadIdx.x];
+        *out = scale(p) * shared[threadIdx.x];
     }
 }
 
 // The first blocks sum weight and bias, the others compute the gradient of x.
-extern "C" __global__ void __launch_bounds__(1024) linear_loss_backward(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
-    const double known = p.sums[1];
-    const float scale = *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
     const int chunks = p.width / COLUMNS + 1, summing = chunks * ((p.num_targets + TARGETS - 1) / TARGETS);
     if (blockIdx.x < summing) {
-        grad_columns(p, reinterpret_cast<float*>(shared), scale, blockIdx.x % chunks * COLUMNS, blockIdx.x / chunks * TARGETS);
+        grad_columns(p, reinterpret_cast<float*>(shared), blockIdx.x % chunks * COLUMNS, blockIdx.x / chunks * TARGETS);
         return;
     }
     const long long count = static_cast<long long>(p.num_graphs) * p.width;
     const long long threads = static_cast<long long>(gridDim.x - summing) * blockDim.x;
+    const float factor = scale(p);
     for (long long i = static_cast<long long>(blockIdx.x - summing) * blockDim.x + threadIdx.x; i < count; i += threads) {
         const float* slopes = p.slopes + i / p.width * p.num_targets;
         float sum = 0.0f;
         for (int t = 0; t < p.num_targets; ++t) sum += slopes[t] * p.weight[t * p.width + i % p.width];
-        p.grad_x[i] = scale * sum;
+        p.grad_x[i] = factor * sum;
     }
 }

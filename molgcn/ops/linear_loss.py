@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from molgcn.ops.launch import Kernel, kernel
 from molgcn.ops.masked_loss import LOSSES, masked_loss_reference
 
-_THREADS, _COLUMNS = 1024, 8
+_THREADS, _COLUMNS = 512, 8
 _TARGETS = 8  # summed at a time where there are several
-_ONE_BLOCK = 256  # molecules that one block takes faster than two launches
+_ONE_BLOCK = 512  # molecules that one block takes faster than two launches
 _MAX_BLOCKS = 1024
 
 torch.library.define(
@@ -99,7 +99,7 @@ def _forward(
     _check(x, weight, bias=bias, target=target, mean=mean, std=std)
     value, sums, slopes = _empty(x, weight)
     count = x.shape[0]
-    blocks = 1 if count <= _ONE_BLOCK else min(-(-count // 8), _MAX_BLOCKS)
+    blocks = 1 if count <= _ONE_BLOCK else min(-(-count // 32), _MAX_BLOCKS)
     threads = _THREADS if blocks == 1 else 256
     partial = x.new_empty(2 * blocks, dtype=torch.double)
     inputs = {"x": x, "weight": weight, "bias": bias, "target": target, "mean": mean, "std": std}

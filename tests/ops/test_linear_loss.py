@@ -13,7 +13,7 @@ from molgcn.ops.masked_loss import LOSSES
 from molgcn.ops.nvrtc import compile_source
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-SIZES = [(1, 1, 1), (37, 8, 3), (300, 33, 1), (261, 20, 11)]  # molecules, width, targets: one block and several, all columns and a rest
+SIZES = [(1, 1, 1), (37, 8, 3), (550, 33, 1), (521, 20, 11)]  # molecules, width, targets: one block and several, all columns and a rest
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
