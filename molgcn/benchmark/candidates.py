@@ -119,7 +119,12 @@ def capture(call: Callable[[], object]) -> Callable[[], object]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
-    return graph.replay
+    return partial(_replay, graph, call)
+
+
+def _replay(graph: torch.cuda.CUDAGraph, kept: object) -> None:
+    """What the graph writes to, such as an optimiser's state, lives as long as `kept`, the call that was recorded."""
+    graph.replay()
 
 
 def hoisted(batch: GraphBatch, add_self_loops: bool = True) -> dict[str, Tensor]:
