@@ -17,6 +17,8 @@ from molgcn.training.checkpoint_format import upgrade
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.rng import rng_state, set_rng_state
 
+_SECOND = 1.0  # between two epochs' checkpoints: epochs of milliseconds would mostly wait for the disk
+
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes to a temporary name, syncs, renames; reads plain tensors and values only."""
@@ -72,12 +74,12 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 class RunCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, from which the run continues exactly, and `best.ckpt`, the lowest validation loss.
 
-    `last.ckpt` is written at each epoch's end and, within an epoch, after `seconds`: always at a moment from which Lightning's loops
-    restart exactly (no optimiser step half accumulated, no validation due).
+    `last.ckpt` is written at an epoch's end, the last one's always and others' at most once a second, and within an epoch after `seconds`:
+    always at a moment from which Lightning's loops restart exactly (no optimiser step half accumulated, no validation due).
 
     Args:
         folder: where the files go.
-        seconds: time between two writes within an epoch; 0 is every batch.
+        seconds: time between two writes within an epoch; 0 is every batch and every epoch.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -114,9 +116,7 @@ class RunCheckpoint(Checkpoint):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Writes `last.ckpt` when it is time and the moment is a safe one."""
-        due = time.monotonic() - self._written >= self.seconds
-        if trainer.world_size > 1:
-            due = bool(trainer.strategy.broadcast(due))
+        due = self._due(trainer, self.seconds)
         validates = trainer.val_check_batch is not None and (batch_idx + 1) % trainer.val_check_batch == 0
         if due and pl_module.steps_after(batch_idx) and not trainer.is_last_batch and not validates:
             self._save(trainer, self.last_path)
@@ -131,10 +131,15 @@ class RunCheckpoint(Checkpoint):
             self._save(trainer, self.best_path)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Writes `last.ckpt`; Lightning runs checkpoint callbacks after all others."""
-        self._between_epochs = True
-        self._save(trainer, self.last_path)
-        self._between_epochs = False
+        """Writes `last.ckpt` when it is time; Lightning runs checkpoint callbacks after all others."""
+        if self._due(trainer, min(self.seconds, _SECOND)) or _ends(trainer):
+            self._between_epochs = True
+            self._save(trainer, self.last_path)
+            self._between_epochs = False
+
+    def _due(self, trainer: Trainer, seconds: float) -> bool:
+        due = time.monotonic() - self._written >= seconds
+        return bool(trainer.strategy.broadcast(due)) if trainer.world_size > 1 else due
 
     def _save(self, trainer: Trainer, path: Path) -> None:
         trainer.save_checkpoint(path)
@@ -161,6 +166,12 @@ class RunCheckpoint(Checkpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continues from :meth:`state_dict`."""
         self.best_loss, self.best_epoch = state_dict["best_loss"], state_dict["best_epoch"]
+
+
+def _ends(trainer: Trainer) -> bool:
+    """Whether no epoch follows this one."""
+    last_epoch = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch + 1
+    return trainer.should_stop or last_epoch or 0 <= trainer.max_steps <= trainer.global_step
 
 
 def _complete_epoch(fit_loop: dict[str, Any]) -> None:

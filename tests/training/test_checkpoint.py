@@ -1,12 +1,16 @@
 import errno
+import itertools
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from run_cases import train_and_copy
 
 from molgcn.errors import UserError
+from molgcn.training import checkpoint
 from molgcn.training.checkpoint import AtomicCheckpointIO, load_checkpoint
 
 
@@ -61,3 +65,15 @@ def test_cut_off_file(tmp_path):
     (tmp_path / "a.ckpt").write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match="not a readable checkpoint"):
         load_checkpoint(tmp_path / "a.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("tick", "options", "steps"), [(0.0, {"max_epochs": 3}, [24]), (0.0, {"max_steps": 10}, [10]), (2.0, {"max_epochs": 3}, [8, 16, 24])]
+)
+def test_epochs_shorter_than_a_second_do_not_wait_for_the_disk(tmp_path, small_config, monkeypatch, tick, options, steps):
+    """The last one is written in any case."""
+    clock = itertools.count(step=tick)
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    config = small_config(trainer=options, training={"checkpoint_seconds": 1000})
+    _, copies = train_and_copy(config, tmp_path / "run")
+    assert [load_checkpoint(copy / "checkpoints" / "last.ckpt")["global_step"] for copy in copies] == steps
