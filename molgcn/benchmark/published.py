@@ -16,7 +16,7 @@ from molgcn.benchmark.candidates import Candidate, build
 from molgcn.benchmark.measure import synchronize
 from molgcn.benchmark.results import Row, Table
 from molgcn.benchmark.steps import Grid, check
-from molgcn.benchmark.weights import steady_model
+from molgcn.benchmark.weights import exact, steady_model
 from molgcn.data import GraphBatch, PackedMolecules
 
 KEY = ("dataset", "device", "num_layers", "batch_size", "hidden_channels", "norm")
@@ -69,9 +69,9 @@ def measure(
             model = steady_model(molecules.num_features, grid.hidden_channels, num_layers, grid.norm, checked)
             candidates = [build(name, model, device) for name in _CANDIDATES]
             batch = molecules.batch(torch.arange(batch_size).numpy() % len(molecules))
-            sides = []
+            sides, right = [], exact(model, checked)
             for candidate in candidates:
-                check(candidate, model, checked)
+                check(candidate, right, checked)
                 sides.append(_Side(candidate, batch, device))
             times: dict[str, list[tuple[float, float]]] = {name: [] for name in _CANDIDATES}
             for _ in range(repeats):

@@ -17,7 +17,6 @@ from molgcn.benchmark.results import Row, Table
 from molgcn.benchmark.weights import error, exact, steady_model
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
-from molgcn.nn import GCN
 
 OUTPUT_BOUND, GRADIENT_BOUND = 1e-5, 5e-5  # relative L2 against float64
 WORKS = ("forward", "training_forward", "backward", "forward_backward", "step")
@@ -103,8 +102,9 @@ class _Bench:
         self.batch.targets = torch.zeros(batch_size, 1, device=device)
         model = steady_model(molecules.num_features, grid.hidden_channels, num_layers, grid.norm, self.batch)
         self.candidates = [build(name, model, device) for name in grid.candidates]
+        right = exact(model, self.batch)
         for candidate in self.candidates:
-            check(candidate, model, self.batch)
+            check(candidate, right, self.batch)
         self.inputs = {one.name: one.convert(self.batch) for one in self.candidates}
         self.measured: dict[str, tuple[dict[str, float], Row]] = {}
 
@@ -179,8 +179,8 @@ def _figures(times: dict[str, float], flops: float, peak: float) -> Row:
     return row | {f"{name}_ms": round(time, 4) for name, time in times.items()}
 
 
-def check(candidate: Candidate, model: GCN, batch: GraphBatch) -> None:
-    """Outputs and gradients of a candidate, in training mode, against PyG in float64.
+def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: GraphBatch) -> None:
+    """Outputs and gradients of a candidate, in training mode, against what :func:`~molgcn.benchmark.weights.exact` gives.
 
     A captured candidate is checked after a replay; a compiled one as the module that it compiles.
 
@@ -188,7 +188,6 @@ def check(candidate: Candidate, model: GCN, batch: GraphBatch) -> None:
         UserError: naming the candidate whose error is beyond float32 accuracy.
     """
     batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, torch.zeros(batch.num_graphs, 1, device=batch.x.device))
-    expected, gradients = exact(model, batch)
     inputs, outputs = candidate.convert(batch), []
     candidate.module.train()
 
@@ -204,8 +203,9 @@ def check(candidate: Candidate, model: GCN, batch: GraphBatch) -> None:
         for result in [outputs[-1], *(parameter.grad for parameter in candidate.module.parameters())]:
             result.fill_(float("nan"))
         replay()
+    expected, gradients = right
     output_error = error(outputs[-1], expected)
-    parameters = dict(zip(dict(model.named_parameters()), candidate.module.parameters(), strict=True))
+    parameters = {name.removeprefix("model."): parameter for name, parameter in candidate.module.named_parameters()}
     gradient_error = max(error(parameters[name].grad, gradient) for name, gradient in gradients.items())
     if not (output_error <= OUTPUT_BOUND and gradient_error <= GRADIENT_BOUND):
         raise UserError(

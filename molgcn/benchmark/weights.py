@@ -71,8 +71,12 @@ def exact(model: GCN, batch: GraphBatch, rounding: float = 0.0) -> tuple[Tensor,
     outputs = double(GraphBatch(move(batch.x.double()), batch.ptr, batch.rowptr, batch.col, batch.targets))
     outputs.sum().backward()
     without_effect = {f"convs.{index}.bias" for index in range(len(model.norms))} if model.norm == "batch" else set()
-    gradients = {name: parameter.grad for name, parameter in double.named_parameters() if name not in without_effect}
-    return outputs.detach(), {name: gradient for name, gradient in gradients.items() if gradient is not None}
+    gradients = {}
+    for name, parameter in double.named_parameters():
+        if name not in without_effect:
+            assert parameter.grad is not None
+            gradients[name] = parameter.grad
+    return outputs.detach(), gradients
 
 
 def error(actual: Tensor | None, expected: Tensor) -> float:

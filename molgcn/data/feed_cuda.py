@@ -12,7 +12,7 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.data.piece import Piece
 from molgcn.data.resident import KERNEL, SOURCE, THREADS, Launch, PlanBuffer, ResidentSet, macros
 from molgcn.data.sampler import EpochPlan
-from molgcn.data.slots import Capacity, Slot, SlotBatch
+from molgcn.data.slots import Capacity, GraphFeed, Slot, SlotBatch
 from molgcn.ops.launch import kernel
 
 
@@ -23,12 +23,7 @@ class CUDAFeed(ABC):
         molecules: the set.
         capacity: of the slots.
         device: the GPU.
-
-    Attributes:
-        in_graphs: whether a graph of the consumer may fill the slots in its place.
     """
-
-    in_graphs = False
 
     def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device) -> None:
         self.device = device
@@ -86,19 +81,15 @@ class CUDAFeed(ABC):
                     torch.cuda.current_stream(self.device).wait_event(self._filled[number % 2])
                     self._waits[number % 2] = False
                 self._number = number
-                self._batch = SlotBatch(self.slots[number % 2], plan.places[number], self if self.in_graphs else None)
+                self._batch = SlotBatch(self.slots[number % 2], plan.places[number], self.for_graphs())
                 yield self._batch
         finally:
             if self._reader is reader:
                 self.end()
 
-    def enqueue_next(self, slot: Slot) -> None:
-        """See :class:`molgcn.data.slots.GraphFeed`."""
-        raise NotImplementedError(f"{type(self).__name__} fills its slots by itself")
-
-    def next_is_enqueued(self) -> None:
-        """See :class:`molgcn.data.slots.GraphFeed`."""
-        self._next, self._ahead = self._number + 2, 0
+    def for_graphs(self) -> GraphFeed | None:
+        """The feed itself, where a graph of the consumer may fill the slots in its place."""
+        return None
 
     def _fill(self, plan: EpochPlan) -> None:
         """Fills a slot once the work that has been enqueued so far is done: the last batch that lay there is among it."""
@@ -122,8 +113,6 @@ class ResidentFeed(CUDAFeed):
     Raises:
         UserError: when the CUDA tool chain is not installed.
     """
-
-    in_graphs = True
 
     def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device) -> None:
         super().__init__(molecules, capacity, device)
@@ -163,6 +152,14 @@ class ResidentFeed(CUDAFeed):
         """One launch."""
         launch = self._launches[number % 2]
         self.kernel.launch(launch.grid, THREADS, 0, launch.batch(number), stream=self.stream)
+
+    def for_graphs(self) -> GraphFeed:
+        """Everything that a batch is made from lies on the device."""
+        return self
+
+    def next_is_enqueued(self) -> None:
+        """Leaves the filling of the next batch to the graph."""
+        self._next, self._ahead = self._number + 2, 0
 
     def enqueue_next(self, slot: Slot) -> None:
         """One launch, which finds the batch's number on the device."""

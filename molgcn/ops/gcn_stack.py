@@ -165,8 +165,8 @@ def gcn_stack(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
     return pooled, means, variances
 
 
-def check(inputs: StackInputs) -> StackInputs:
-    """`inputs`, after a look at shapes, dtypes, devices and names; values are left to the implementations.
+def check(inputs: StackInputs) -> None:
+    """A look at shapes, dtypes, devices and names; values are left to the implementations.
 
     Raises:
         ValueError: naming the first argument that does not fit.
@@ -210,7 +210,6 @@ def check(inputs: StackInputs) -> StackInputs:
         raise ValueError(f"gcn_stack: unknown pool={inputs.pool}, norm={inputs.norm} or precision={inputs.precision}")
     if not 0.0 <= inputs.dropout < 1.0:
         raise ValueError(f"gcn_stack: dropout={inputs.dropout}, expected a probability of at least 0 and below 1")
-    return inputs
 
 
 def empty_outputs(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:

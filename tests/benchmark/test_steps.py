@@ -7,6 +7,7 @@ from compiler import needs_extension
 from molgcn.benchmark.candidates import build
 from molgcn.benchmark.results import Table
 from molgcn.benchmark.steps import KEY, WORKS, Grid, check, measure
+from molgcn.benchmark.weights import exact
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.nn import GCN
@@ -62,11 +63,12 @@ def test_wrong_numbers_are_not_timed(molecules, name, norm):
     model = GCN(molecules.num_features, 8, 3, 1, backend="pyg", norm=norm)
     candidate = build(name, model, CPU)
     batch = molecules.batch(slice(None))
-    check(candidate, model, batch)
+    right = exact(model, batch)
+    check(candidate, right, batch)
     with torch.no_grad():
         dict(candidate.module.named_parameters(prefix="")).popitem()[1].add_(1e-3)  # the head's bias
     with pytest.raises(UserError, match=f"{name} is wrong"):
-        check(candidate, model, batch)
+        check(candidate, right, batch)
 
 
 @needs_extension
