@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
+from molgcn.benchmark.batches import first_batch
 from molgcn.benchmark.candidates import Candidate, build
 from molgcn.benchmark.measure import synchronize
 from molgcn.benchmark.results import Row, Table
@@ -65,10 +66,10 @@ def measure(
             key = dict(zip(KEY, (dataset, grid.device, num_layers, batch_size, grid.hidden_channels, grid.norm), strict=True))
             if table.find(**key) is not None:
                 continue
-            checked = molecules.batch(torch.arange(min(batch_size, 128)).numpy() % len(molecules), device)
+            checked = first_batch(molecules, min(batch_size, 128), device)
             model = steady_model(molecules.num_features, grid.hidden_channels, num_layers, grid.norm, checked)
             candidates = [build(name, model, device) for name in _CANDIDATES]
-            batch = molecules.batch(torch.arange(batch_size).numpy() % len(molecules))
+            batch = first_batch(molecules, batch_size)
             sides, right = [], exact(model, checked)
             for candidate in candidates:
                 check(candidate, right, checked)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.benchmark.batches import first_batch
 from molgcn.benchmark.candidates import CAPTURED, Candidate, build
 from molgcn.benchmark.measure import count_kernels, interleaved, medians
 from molgcn.benchmark.results import Row, Table
@@ -68,7 +69,7 @@ def measure(molecules: PackedMolecules, dataset: str, grid: Grid, table: Table, 
     layer forward and three times that with backward) and `peak` (`gflops` as a fraction of the multiply-add peak of the same run).
 
     Args:
-        molecules: the first B of them are the batch, repeated where there are fewer.
+        molecules: the first B of them are the batch, see :func:`~molgcn.benchmark.batches.first_batch`.
         dataset: their name.
         grid: what to measure.
         table: with the key columns :data:`KEY`.
@@ -98,7 +99,7 @@ class _Bench:
 
     def __init__(self, molecules: PackedMolecules, grid: Grid, device: torch.device, num_layers: int, batch_size: int) -> None:
         self.grid, self.device, self.num_layers = grid, device, num_layers
-        self.batch = molecules.batch(torch.arange(batch_size).numpy() % len(molecules), device)
+        self.batch = first_batch(molecules, batch_size, device)
         self.batch.targets = torch.zeros(batch_size, 1, device=device)
         model = steady_model(molecules.num_features, grid.hidden_channels, num_layers, grid.norm, self.batch)
         self.candidates = [build(name, model, device) for name in grid.candidates]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.benchmark.batches import first_batch
 from molgcn.benchmark.candidates import build, capture, twin
 from molgcn.benchmark.measure import interleaved, medians
 from molgcn.data import PackedMolecules
@@ -68,7 +69,7 @@ class Row:
 
 def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeats: int) -> Row:
     """Times all strategies that can do the work, interleaved."""
-    batch = molecules.batch(torch.arange(work.batch_size).numpy() % len(molecules), device)
+    batch = first_batch(molecules, work.batch_size, device)
     targets = torch.zeros(work.batch_size, 1, device=device)
     batch.targets = targets
     torch.manual_seed(0)
