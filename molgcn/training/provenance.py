@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def versions() -> dict[str, str | None]:
     return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
 
 
+@cache  # reading a package's metadata takes milliseconds, and every checkpoint holds the versions
 def _version(package: str) -> str | None:
     try:
         return version(package)
