@@ -33,6 +33,16 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def deterministic_algorithms() -> Iterator[None]:
+    """A Trainer leaves them on: what follows in the same process would be refused atomic additions."""
+    import torch
+
+    before = torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Tiny batches on a busy machine wait for their threads; that several give the same numbers is tested by itself."""

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molgcn.config import TrainingConfig
 from molgcn.data import GraphBatch
 from molgcn.nn import GCN
 from molgcn.ops.gcn_stack_plan import limit_shared_memory
+from molgcn.training.losses import MaskedLoss
 
 CANDIDATES = ("fused", "fused_captured", "fused_99kb", "pyg", "pyg_hoisted", "pyg_compiled")
 CAPTURED = ("fused_captured", "fused_99kb")  # need a GPU
@@ -30,12 +32,14 @@ class Candidate:
         module: holds the weights.
         convert: turns a GraphBatch into the input.
         model: what is called with it: the module, or its compiled form.
+        loss: mean squared error of an input and targets [B, 1].
     """
 
     name: str
     module: nn.Module
     convert: Callable[[GraphBatch], Any]
     model: Model
+    loss: Callable[[Any, Tensor], Tensor]
 
     def prepare(self, call: Callable[[], object]) -> Callable[[], object]:
         """The call as it is timed: recorded as a CUDA graph where the candidate is captured, planned for a smaller GPU where it says so."""
@@ -98,14 +102,29 @@ def twin(model: GCN, backend: Any, strategy: str = "auto") -> GCN:
 
 def build(name: str, model: GCN, device: torch.device) -> Candidate:
     """A candidate with the weights of `model` on a device."""
-    if name.startswith("fused") or name == "pyg":
-        copy = twin(model, "pyg" if name == "pyg" else "fused").to(device)
-        return Candidate(name, copy, GraphBatch.to_pyg if name == "pyg" else _same, copy)
+    if name.startswith("fused"):
+        copy = twin(model, "fused").to(device)
+        return Candidate(name, copy, _same, copy, fused_loss(copy) if device.type == "cuda" else _plain_loss(copy))
+    if name == "pyg":
+        copy = twin(model, "pyg").to(device)
+        return Candidate(name, copy, GraphBatch.to_pyg, copy, _plain_loss(copy))
     module, convert = HoistedGCN(model).to(device), partial(hoisted, add_self_loops=model.add_self_loops)
     if name == "pyg_hoisted":
-        return Candidate(name, module, convert, module)
+        return Candidate(name, module, convert, module, _plain_loss(module))
     mode = "reduce-overhead" if device.type == "cuda" else "default"
-    return Candidate(name, module, convert, torch.compile(module, dynamic=False, mode=mode))
+    compiled = torch.compile(module, dynamic=False, mode=mode)
+    return Candidate(name, module, convert, compiled, _plain_loss(compiled))
+
+
+def fused_loss(model: GCN) -> Callable[[GraphBatch, Tensor], Tensor]:
+    """Mean squared error of a fused model on a GPU as training computes it: the last linear map and the loss are one operator."""
+    loss, device = MaskedLoss(TrainingConfig(loss="mse"), fused=True), next(model.parameters()).device
+    mean, std = torch.zeros(model.out_channels, device=device), torch.ones(model.out_channels, device=device)
+    return lambda batch, targets: loss.of_model(model, batch, targets, mean, std)[0]
+
+
+def _plain_loss(model: Model) -> Callable[[Any, Tensor], Tensor]:
+    return lambda inputs, targets: F.mse_loss(model(inputs), targets)
 
 
 def capture(call: Callable[[], object]) -> Callable[[], object]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from molgcn.benchmark.batches import first_batch
 from molgcn.benchmark.candidates import CAPTURED, Candidate, build
@@ -37,7 +36,7 @@ class Grid:
         norm: None, batch or layer.
         candidates: names of :data:`molgcn.benchmark.candidates.CANDIDATES`.
         works: of :data:`WORKS`: forward (without gradients, eval mode), training_forward, backward (forward_backward less
-            training_forward), forward_backward (MSE loss included), step (with Adam).
+            training_forward), forward_backward (with the MSE loss, as each side trains), step (with Adam too).
         repeats: timed calls of each candidate.
         warm_up: calls before them.
     """
@@ -153,7 +152,7 @@ def _call(work: str, candidate: Candidate, inputs: Any, targets: Tensor) -> Call
 
     def forward_backward() -> None:
         candidate.module.zero_grad()
-        F.mse_loss(candidate.model(inputs), targets).backward()
+        candidate.loss(inputs, targets).backward()
 
     if work != "step":
         return {"forward": forward, "training_forward": training_forward, "forward_backward": forward_backward}[work]

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from molgcn.benchmark.batches import first_batch
-from molgcn.benchmark.candidates import build, capture, twin
+from molgcn.benchmark.candidates import build, capture, fused_loss, twin
 from molgcn.benchmark.measure import interleaved, medians
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
@@ -78,11 +77,12 @@ def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeat
     for strategy in STRATEGIES:
         if strategy == "stack" and automatic(work.options.get("norm"), work.hidden_channels, work.num_layers) != "stack":
             continue
-        calls[strategy] = capture(_step(twin(model, "fused", strategy).to(device), batch, targets))
+        fused = twin(model, "fused", strategy).to(device)
+        calls[strategy] = capture(_step(fused, fused_loss(fused), batch, targets))
     if work.pyg:
         for name in PYG:
             other = build(name, model, device)
-            step = _step(other.module, other.convert(batch), targets, other.model)
+            step = _step(other.module, other.loss, other.convert(batch), targets)
             calls[name] = other.prepare(step)
             if name == "pyg_hoisted":
                 calls["pyg_captured"] = capture(step)
@@ -101,10 +101,10 @@ def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeat
     )
 
 
-def _step(module: torch.nn.Module, given: Any, targets: Tensor, call: Callable[[Any], Tensor] | None = None) -> Callable[[], None]:
+def _step(module: torch.nn.Module, loss: Callable[[Any, Tensor], Tensor], given: Any, targets: Tensor) -> Callable[[], None]:
     def step() -> None:
         module.zero_grad(set_to_none=True)
-        F.mse_loss((call or module)(given), targets).backward()
+        loss(given, targets).backward()
 
     return step
 

@@ -1,8 +1,9 @@
+from dataclasses import replace
+
 import pytest
 from compiler import needs_extension
 
 from molgcn.benchmark import published
-from molgcn.benchmark.candidates import Candidate
 from molgcn.benchmark.results import Table
 from molgcn.benchmark.steps import Grid
 from molgcn.data import PackedMolecules
@@ -36,7 +37,7 @@ def test_the_protocol_moves_the_batch_every_iteration(tmp_path, monkeypatch):
             calls.append(name)
             return candidate.model(inputs)
 
-        return Candidate(name, candidate.module, candidate.convert, forward)
+        return replace(candidate, model=forward)
 
     monkeypatch.setattr(published, "build", counted)
     table = Table(tmp_path / "published.csv", published.KEY)
