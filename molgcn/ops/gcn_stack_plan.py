@@ -169,7 +169,9 @@ def _warps(inputs: StackInputs, gpu: Gpu) -> int:
     places, width = places_of(inputs), width_of(inputs.hidden_channels)
     tiles = (inputs.tile_ptr.shape[0] - 1) / gpu.num_multiprocessors
     least = places * width // 2048 * (2 if width == 32 and (inputs.norm or inputs.residual) else 1)
-    return min(max(1, least, 4 if tiles <= 3 else 2 if tiles <= 6 else 1), places // 16, 8 if places > PLACES else 4)
+    warps = max(1, least, 4 if tiles <= 3 else 2 if tiles <= 6 else 1)
+    even = 1 << (warps - 1).bit_length()  # as many rows for each
+    return min(even, places // 16, 8 if places > PLACES else 4)
 
 
 def shared_limit(gpu: Gpu) -> int:

@@ -12,7 +12,7 @@ from stack_cases import converted, kept_activations, random_batch, random_inputs
 
 from molgcn.errors import UserError
 from molgcn.ops import gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
-from molgcn.ops.gcn_stack_plan import PLACES, backward_plan, forward_plan, limit_shared_memory, next_fit, places_of, width_of
+from molgcn.ops.gcn_stack_plan import MAX_HIDDEN, PLACES, backward_plan, forward_plan, limit_shared_memory, next_fit, places_of, width_of
 from molgcn.ops.launch import Gpu
 from molgcn.ops.nvrtc import compile_source
 
@@ -67,6 +67,23 @@ def test_28_layers(emulate, monkeypatch, num_multiprocessors):
     """In groups of two warps, and of four, which a batch of few tiles gets."""
     monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 32, 28))
+
+
+def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
+    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(1, H100))
+    check(random_inputs(random_batch([64, 40, 60, 33], 11), 96, 2))
+
+
+@pytest.mark.parametrize("hidden", [1, 32, 64, 80, 96, 128, 160, 172, MAX_HIDDEN])
+@pytest.mark.parametrize(("sizes", "norm"), [(SIZES, None), ([60] * 800, None), ([60] * 800, "layer"), ([100] * 800, None)])
+def test_warps_share_a_tile_evenly(hidden, sizes, norm):
+    inputs = random_inputs(random_batch(sizes, 3), hidden, 1, norm=norm)
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    for gpu in (SMALL, Gpu(132, H100)):
+        for plan in (forward_plan(inputs, gpu), backward_plan(inputs, gpu)):
+            assert 16 * plan.row_tiles * plan.warps == places_of(inputs)
+            assert 1 <= plan.groups
+            assert plan.threads <= plan.max_threads
 
 
 @pytest.mark.parametrize("num_multiprocessors", [1, 12])

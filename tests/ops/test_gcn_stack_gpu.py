@@ -71,6 +71,11 @@ def test_28_layers_in_every_plan(limit, seed):
         check_with_masks(random_inputs(random_batch(SIZES, 11, seed, 1.2), 32, 28, seed=seed))
 
 
+@pytest.mark.parametrize("hidden", [64, 80, 128, 172])
+def test_widths_in_many_tiles(hidden):
+    check_with_masks(random_inputs(random_batch([18] * 2000, 11), hidden, 3))
+
+
 @pytest.mark.parametrize("tiles", [40, 600, 1200])
 def test_28_layers_in_groups_of_every_size(tiles):
     """Batches of more tiles get fewer warps a tile."""
