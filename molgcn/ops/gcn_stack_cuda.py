@@ -21,6 +21,7 @@ from molgcn.ops.gcn_stack_plan import MAX_HIDDEN, Plan, Saved, backward_plan, fo
 from molgcn.ops.launch import Kernel, Soon, gpu, kernel
 
 MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
+MAX_AUTOMATIC = 96  # features up to which `stack` is faster than `vertex`: benchmarks/results/strategies.md
 _NORMS = (None, "layer", "batch")
 _POINTERS = 10  # of `struct Layer`
 
@@ -34,8 +35,8 @@ def strategy_of(inputs: StackInputs) -> str:
 
 
 def automatic(norm: str | None, hidden_channels: int, num_layers: int) -> str:
-    """`stack` where it can train a model in float32, else `vertex`."""
-    return "stack" if norm != "batch" and hidden_channels <= MAX_HIDDEN and num_layers <= MAX_LAYERS else "vertex"
+    """`stack` where it can train a model in float32 and is the faster one, else `vertex`."""
+    return "stack" if norm != "batch" and hidden_channels <= MAX_AUTOMATIC and num_layers <= MAX_LAYERS else "vertex"
 
 
 def _by_layers(inputs: StackInputs) -> ModuleType:

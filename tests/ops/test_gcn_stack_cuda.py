@@ -12,7 +12,7 @@ from stack_cases import converted, kept_activations, random_batch, random_inputs
 
 from molgcn.errors import UserError
 from molgcn.ops import gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
-from molgcn.ops.gcn_stack_plan import MAX_HIDDEN, PLACES, backward_plan, forward_plan, limit_shared_memory, next_fit, places_of, width_of
+from molgcn.ops.gcn_stack_plan import PLACES, backward_plan, forward_plan, limit_shared_memory, next_fit, places_of, width_of
 from molgcn.ops.launch import Gpu
 from molgcn.ops.nvrtc import compile_source
 
@@ -59,7 +59,7 @@ def test_widths(emulate, channels, hidden):
 @pytest.mark.parametrize("hidden", [80, 128, 172, 256])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_wide(emulate, hidden, options):
-    check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, **options))
+    check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, strategy="stack", **options))
 
 
 @pytest.mark.parametrize("num_multiprocessors", [1, 3])
@@ -72,18 +72,6 @@ def test_28_layers(emulate, monkeypatch, num_multiprocessors):
 def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
     monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(1, H100))
     check(random_inputs(random_batch([64, 40, 60, 33], 11), 96, 2))
-
-
-@pytest.mark.parametrize("hidden", [1, 32, 64, 80, 96, 128, 160, 172, MAX_HIDDEN])
-@pytest.mark.parametrize(("sizes", "norm"), [(SIZES, None), ([60] * 800, None), ([60] * 800, "layer"), ([100] * 800, None)])
-def test_warps_share_a_tile_evenly(hidden, sizes, norm):
-    inputs = random_inputs(random_batch(sizes, 3), hidden, 1, norm=norm)
-    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
-    for gpu in (SMALL, Gpu(132, H100)):
-        for plan in (forward_plan(inputs, gpu), backward_plan(inputs, gpu)):
-            assert 16 * plan.row_tiles * plan.warps == places_of(inputs)
-            assert 1 <= plan.groups
-            assert plan.threads <= plan.max_threads
 
 
 @pytest.mark.parametrize("num_multiprocessors", [1, 12])
@@ -170,9 +158,10 @@ def test_next_fit_keeps_molecules_whole():
     assert next_fit(torch.zeros(1, dtype=torch.int32)).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("hidden", [16, 32, 64, 128, 172, 256])
-def test_plans_fit_the_shared_memory(hidden):
-    inputs = random_inputs(random_batch([20] * 200, 11), hidden, 28)
+@pytest.mark.parametrize("hidden", [16, 32, 64, 80, 96, 128, 172, 256])
+@pytest.mark.parametrize("sizes", [[20] * 200, [100] * 70])
+def test_plans_fit_the_shared_memory(hidden, sizes):
+    inputs = random_inputs(random_batch(sizes, 11), hidden, 28)
     inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
     for limit, num_multiprocessors in itertools.product((RTX, A100, H100), (2, 30, 132)):
         for plan in (forward_plan(inputs, Gpu(num_multiprocessors, limit)), backward_plan(inputs, Gpu(num_multiprocessors, limit))):
@@ -195,6 +184,16 @@ def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layer
     inputs = converted(random_inputs(random_batch([5], 3), hidden, num_layers, strategy="stack", **options), dtype)
     with pytest.raises(UserError, match=message):
         gcn_stack_cuda.forward(*inputs)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "options", "strategy"),
+    [(32, {}, "stack"), (96, {"norm": "layer"}, "stack"), (97, {}, "vertex"), (32, {"norm": "batch", "training": True}, "vertex")],
+)
+def test_auto_takes_the_faster_strategy(hidden, options, strategy):
+    inputs = converted(random_inputs(random_batch([5], 3), hidden, 2, **options), torch.float32)
+    assert gcn_stack_cuda.strategy_of(inputs) == strategy
+    assert gcn_stack_cuda.strategy_of(inputs._replace(strategy="edge")) == "edge"
 
 
 def test_half_precision_is_an_error_in_words():
