@@ -171,7 +171,7 @@ def _run(values: dict[str, Any], epochs: int, warm_up: int) -> Row:
 
 
 class CheckpointWrites(Callback):
-    """Writes the run's checkpoint three times when training ends.
+    """Writes the run's checkpoint three times when training ends, each until it is on disk: within a fit training goes on meanwhile.
 
     Args:
         path: where to.
@@ -183,4 +183,9 @@ class CheckpointWrites(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Takes the times."""
-        self.milliseconds = [milliseconds(lambda: trainer.save_checkpoint(self.path), pl_module.device) for _ in range(3)]
+
+        def save() -> None:
+            trainer.save_checkpoint(self.path)
+            trainer.strategy.checkpoint_io.wait()  # type: ignore[attr-defined]
+
+        self.milliseconds = [milliseconds(save, pl_module.device) for _ in range(3)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from lightning.pytorch.plugins import TorchCheckpointIO
 
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_format import upgrade
+from molgcn.training.checkpoint_writer import CheckpointWriter
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.rng import rng_state, set_rng_state
 
@@ -21,33 +21,36 @@ _SECOND = 1.0  # between two epochs' checkpoints: epochs of milliseconds would m
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes to a temporary name, syncs, renames; reads plain tensors and values only."""
+    """Writes in the background, each file as a whole or not at all; reads plain tensors and values only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._writer = CheckpointWriter()
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Replaces `path` by the new checkpoint, or leaves the old one as it is."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with open(temporary, "wb") as file:
-                torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError as error:
-            raise UserError(
-                f"The checkpoint {path} could not be written: {error.strerror}. Free disk space or choose another folder with "
-                "hydra.run.dir=; the earlier checkpoint is untouched, so that resume= continues from it."
-            ) from error
-        finally:
-            temporary.unlink(missing_ok=True)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+        """Replaces `path` by the checkpoint as it is now, or leaves the old one as it is; see :meth:`wait`.
+
+        Raises:
+            UserError: when an earlier checkpoint could not be written.
+        """
+        self._writer.write(checkpoint, Path(path))
+
+    def wait(self) -> None:
+        """Waits until every checkpoint is on disk.
+
+        Raises:
+            UserError: when one could not be written.
+        """
+        self._writer.wait()
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
         """See :func:`load_checkpoint`."""
+        self.wait()
         return load_checkpoint(Path(path))
+
+    def teardown(self) -> None:
+        """Waits likewise and ends the writing thread: when a fit ends, is interrupted or fails."""
+        self._writer.close()
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -136,6 +139,10 @@ class RunCheckpoint(Checkpoint):
             self._between_epochs = True
             self._save(trainer, self.last_path)
             self._between_epochs = False
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Lets no process go on to read what the first one has yet to write; that one waited for its disk before."""
+        trainer.strategy.barrier("checkpoints")
 
     def _due(self, trainer: Trainer, seconds: float) -> bool:
         due = time.monotonic() - self._written >= seconds

@@ -40,6 +40,7 @@ def train_and_copy(config: Config, folder: Path) -> tuple[RunResult, list[Path]]
 
     def keep_a_copy(self: RunCheckpoint, trainer: Any, path: Path) -> None:
         save(self, trainer, path)
+        trainer.strategy.checkpoint_io.wait()
         if path == self.last_path:
             copies.append(folder.with_name(f"killed-{len(copies)}"))
             shutil.copytree(self.folder.parent, copies[-1])

@@ -1,0 +1,136 @@
+"""Checkpoints go to disk in the background; training waits only until the host has a copy of them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from molgcn.errors import UserError
+
+_UNDER_WAY = 2  # copies in memory: an epoch may end with best.ckpt and last.ckpt
+_TURN = 1e-4
+
+
+class CheckpointWriter:
+    """One thread that writes checkpoints one after the other, in the order in which they were given."""
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        self._under_way: deque[Future[None]] = deque()
+
+    def write(self, checkpoint: dict[str, Any], path: Path) -> None:
+        """Has a copy of the checkpoint written to `path`; what is in it may change as soon as this returns.
+
+        Raises:
+            UserError: when an earlier checkpoint could not be written.
+        """
+        self.wait(_UNDER_WAY - 1)
+        self._thread = self._thread or ThreadPoolExecutor(1, "molgcn-checkpoint")
+        self._under_way.append(self._thread.submit(_write_in_turns, host_copy(checkpoint), path))
+
+    def wait(self, leave: int = 0) -> None:
+        """Waits until all but `leave` checkpoints are on disk.
+
+        Raises:
+            UserError: when one could not be written.
+        """
+        while len(self._under_way) > leave or (self._under_way and self._under_way[0].done()):
+            wait([self._under_way[0]])
+            self._under_way.popleft().result()
+
+    def close(self) -> None:
+        """Waits for all checkpoints and ends the thread; a later :meth:`write` starts another.
+
+        Raises:
+            UserError: when one could not be written.
+        """
+        try:
+            self.wait()
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown()
+            self._thread = None
+            self._under_way.clear()
+
+
+def host_copy(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The same nested dicts, lists and tuples, with the tensors copied into the host's memory.
+
+    The copies are complete when this returns and were read on the current stream: after the work that is enqueued there, before what
+    follows, such as replayed graphs, overwrites them. They are views of one tensor a device and dtype, which is what is waited for.
+    """
+    alike: dict[tuple[torch.device, torch.dtype], dict[int, Tensor]] = {}
+    for tensor in _tensors(checkpoint):
+        alike.setdefault((tensor.device, tensor.dtype), {})[id(tensor)] = tensor
+    copies: dict[int, Tensor] = {}
+    for tensors in alike.values():
+        together = torch.cat([tensor.detach().reshape(-1) for tensor in tensors.values()]).cpu()
+        parts = together.split([tensor.numel() for tensor in tensors.values()])
+        copies |= {key: part.view(tensor.shape) for (key, tensor), part in zip(tensors.items(), parts, strict=True)}
+    return _mapped(checkpoint, lambda tensor: copies[id(tensor)])
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(item)
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        changed = copy.copy(value)  # with the attributes of a module's state dict
+        changed.update({key: _mapped(item, change) for key, item in value.items()})
+        return changed
+    return type(value)(_mapped(item, change) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def _write_in_turns(checkpoint: dict[str, Any], path: Path) -> None:
+    """Writes a :func:`host_copy` while training goes on.
+
+    Pickling holds Python's lock, which a thread hands over after 5 ms otherwise: time for many a step.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _TURN))
+    try:
+        write(_mapped(checkpoint, Tensor.clone), path)  # in the file each tensor has a storage of its own
+    finally:
+        sys.setswitchinterval(before)
+
+
+def write(checkpoint: dict[str, Any], path: Path) -> None:
+    """Replaces `path` by the checkpoint, or leaves it as it is: writes to a temporary name, syncs, renames.
+
+    Raises:
+        UserError: when the disk is full or the folder can not be written to.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(
+            f"The checkpoint {path} could not be written: {error.strerror}. Free disk space or choose another folder with "
+            "hydra.run.dir=; the earlier checkpoint is untouched, so that resume= continues from it."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)

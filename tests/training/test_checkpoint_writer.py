@@ -1,0 +1,175 @@
+import errno
+import os
+import sys
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+import torch
+from lightning import Callback
+from torch import nn
+
+from molgcn.errors import UserError
+from molgcn.training import checkpoint_writer
+from molgcn.training.checkpoint import load_checkpoint
+from molgcn.training.checkpoint_writer import CheckpointWriter, host_copy
+from molgcn.training.train import train
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("molgcn-checkpoint")]
+
+
+def full_disk(checkpoint, file):
+    file.write(b"half of it")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def slow_disk(monkeypatch):
+    """Writes wait for the event that this is, and are listed."""
+    go, real, written = threading.Event(), checkpoint_writer.write, []
+
+    def write(checkpoint, path):
+        assert go.wait(30)
+        real(checkpoint, path)
+        written.append(path.name)
+
+    monkeypatch.setattr(checkpoint_writer, "write", write)
+    go.written = written
+    yield go
+    go.set()
+
+
+def everything(device):
+    """A checkpoint with all that may be in one, as functions of how its tensors are to change."""
+    norm = nn.BatchNorm1d(3).to(device)
+    long = torch.arange(12, device=device)
+    return {
+        "state_dict": norm.state_dict(),
+        "nested": [(torch.ones(2, 3, device=device, dtype=torch.double), {"step": torch.tensor(4.0, device=device)}), torch.zeros(0, 5)],
+        "strided": long.view(3, 4).T,
+        "twice": [long, long],
+        "bytes": torch.get_rng_state(),
+        "plain": (1, 2.5, "three", None, [4], {"five": 6}),
+    }
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_copy_is_what_was_there_when_it_was_made(device):
+    checkpoint, expected = everything(device), everything("cpu")
+    copied = host_copy(checkpoint)
+    for tensor in checkpoint_writer._tensors(checkpoint):
+        tensor.detach().zero_()
+    assert isinstance(copied["state_dict"], OrderedDict)
+    assert copied["state_dict"]._metadata == expected["state_dict"]._metadata
+    assert copied["plain"] == expected["plain"]
+    assert copied["plain"][4] is not checkpoint["plain"][4]
+    mine, theirs = (list(checkpoint_writer._tensors(value)) for value in (copied, expected))
+    for tensor, original in zip(mine, theirs, strict=True):
+        assert (tensor.device.type, tensor.dtype, tensor.requires_grad) == ("cpu", original.dtype, False)
+        if not torch.equal(original, torch.get_rng_state()):
+            torch.testing.assert_close(tensor, original, rtol=0, atol=0)
+
+
+@pytest.mark.gpu
+def test_a_copy_waits_for_the_steps_before_it_and_not_for_those_behind():
+    weights = torch.zeros(1_000_000, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(100):
+            weights.add_(1.0)
+    graph.replay()
+    torch.cuda.synchronize()
+    weights.zero_()
+    for step in range(1, 4):
+        for _ in range(5):
+            graph.replay()
+        copied = host_copy({"weights": weights})
+        graph.replay()
+        assert copied["weights"].eq(100.0 * (6 * step - 1)).all()
+
+
+def test_training_goes_on_while_files_are_written_in_order(tmp_path, slow_disk):
+    writer, value = CheckpointWriter(), torch.zeros(3)
+    for name in ("best", "last"):
+        value += 1
+        writer.write({"molgcn": {}, "value": value}, tmp_path / "run" / name)  # returns though nothing can be written yet
+    value += 1
+    assert slow_disk.written == []
+    threading.Timer(0.05, slow_disk.set).start()
+    writer.write({"molgcn": {}, "value": value}, tmp_path / "run" / "best")  # waits until one of the two is on disk
+    assert slow_disk.written[0] == "best"
+    writer.wait()
+    assert slow_disk.written == ["best", "last", "best"]
+    assert [load_checkpoint(tmp_path / "run" / name)["value"].tolist() for name in ("best", "last")] == [[3.0] * 3, [2.0] * 3]
+    assert len(threads()) == 1
+    writer.close()
+    assert threads() == []
+    writer.write({"molgcn": {}}, tmp_path / "after")
+    writer.close()
+    assert load_checkpoint(tmp_path / "after")["molgcn"]
+    assert sorted(os.listdir(tmp_path / "run")) == ["best", "last"]
+
+
+def test_each_tensor_has_a_storage_of_its_own_in_the_file(tmp_path):
+    writer = CheckpointWriter()
+    writer.write({"molgcn": {}, **everything("cpu")}, tmp_path / "a")
+    writer.close()
+    for tensor in checkpoint_writer._tensors(load_checkpoint(tmp_path / "a")):
+        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+
+
+@pytest.mark.parametrize("end", [CheckpointWriter.wait, CheckpointWriter.close, lambda writer: writer.write({}, Path("another"))])
+def test_a_failed_write_is_told_at_the_next_occasion_and_leaves_the_old_file(tmp_path, monkeypatch, end):
+    path, writer = tmp_path / "last.ckpt", CheckpointWriter()
+    writer.write({"molgcn": {}, "value": 1}, path)
+    writer.wait()
+    monkeypatch.setattr(torch, "save", full_disk)
+    writer.write({"molgcn": {}, "value": 2}, path)
+    writer._under_way[0].exception()
+    with pytest.raises(UserError, match="No space left on device"):
+        end(writer)
+    writer.close()  # it is told once
+    assert load_checkpoint(path)["value"] == 1
+    assert os.listdir(tmp_path) == ["last.ckpt"]
+
+
+def test_threads_take_short_turns_only_while_a_file_is_written(tmp_path, monkeypatch):
+    before, during = sys.getswitchinterval(), []
+    monkeypatch.setattr(checkpoint_writer, "write", lambda *_: during.append(sys.getswitchinterval()))
+    writer = CheckpointWriter()
+    writer.write({}, tmp_path / "a")
+    writer.close()
+    assert during[0] < before / 10
+    assert sys.getswitchinterval() == before
+
+
+class Break(Callback):
+    """Ends a run at its first epoch's end, the disk being slow, with `error`."""
+
+    def __init__(self, error, disk):
+        self.error, self.disk = error, disk
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if trainer.current_epoch == 1:
+            threading.Timer(0.1, self.disk.set).start()
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), KeyboardInterrupt()])
+def test_a_run_that_breaks_off_has_its_checkpoints_on_disk(tmp_path, small_config, slow_disk, error):
+    config = small_config(trainer={"limit_train_batches": 1}, training={"checkpoint_seconds": 0})
+    with pytest.raises((RuntimeError, SystemExit)):
+        train(config, tmp_path, [Break(error, slow_disk)])
+    assert threads() == []
+    assert [load_checkpoint(tmp_path / "checkpoints" / name)["global_step"] for name in ("best.ckpt", "last.ckpt")] == [1, 1]
+
+
+def test_a_run_whose_disk_is_full_says_so(tmp_path, small_config, monkeypatch):
+    monkeypatch.setattr(torch, "save", full_disk)
+    with pytest.raises(UserError, match="No space left on device"):
+        train(small_config(trainer={"limit_train_batches": 2, "max_epochs": 1}), tmp_path)
+    assert threads() == []
+    assert os.listdir(tmp_path / "checkpoints") == []
