@@ -13,8 +13,8 @@ SHORT_EPOCH = 1_000_000
 class PlanAhead:
     """Gives a sampler's plans and has the next ones made in background threads.
 
-    A plan costs some 30 ns a molecule. A GPU may read a short epoch faster than that, so short epochs are planned three ahead, each by a
-    thread; long ones one ahead, since plans take memory.
+    A plan costs some 30 ns a molecule. A GPU may read a short epoch faster than that, so short epochs are planned three ahead, long ones
+    one ahead, since plans take memory. Each plan has a thread, which ends with it: none is left when a run is over.
 
     Args:
         sampler: whose plans; one that does not shuffle has only one.
@@ -30,7 +30,6 @@ class PlanAhead:
     def __init__(self, sampler: MoleculeSampler) -> None:
         self.sampler = sampler
         self.ahead = (3 if sampler.share <= SHORT_EPOCH else 1) if sampler.shuffle else 0
-        self._threads = ThreadPoolExecutor(max(1, self.ahead), "molgcn-plan")
         self._plans: dict[int, Future[EpochPlan]] = {}
 
     def __call__(self, epoch: int) -> EpochPlan:
@@ -38,10 +37,16 @@ class PlanAhead:
         first = epoch if self.sampler.shuffle else 0
         wanted = range(first, first + 1 + self.ahead)
         for other in self._plans.keys() - set(wanted):
-            if not self._plans[other].cancel():
-                self._plans[other].result()
-        self._plans = {e: self._plans.get(e) or self._threads.submit(self._plan, e) for e in wanted}
+            self._plans[other].result()
+        self._plans = {e: self._plans.get(e) or self._start(e) for e in wanted}
         return self._plans[first].result()
+
+    def _start(self, epoch: int) -> Future[EpochPlan]:
+        thread = ThreadPoolExecutor(1, "molgcn-plan")
+        try:
+            return thread.submit(self._plan, epoch)
+        finally:
+            thread.shutdown(wait=False)  # it makes the plan all the same
 
     def _plan(self, epoch: int) -> EpochPlan:
         plan, places = self.sampler.plan(epoch), self.ahead + 1

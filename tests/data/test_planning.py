@@ -41,6 +41,17 @@ def test_plans_are_made_before_they_are_asked_for(monkeypatch):
     assert sorted(epoch for epoch, _ in made) == [0, 1, 2, 3, 4]
 
 
+def test_no_thread_is_left_when_the_plans_are_made():
+    ahead = PlanAhead(make())
+    for epoch in range(3):
+        ahead(epoch)
+    for thread in [thread for thread in threading.enumerate() if thread.name.startswith("molgcn-plan")]:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert all(future.done() for future in ahead._plans.values())
+    assert_plan(ahead(3), ahead.sampler, 3)
+
+
 def test_without_shuffling_there_is_one_plan():
     ahead = PlanAhead(make(shuffle=False))
     assert ahead(0) is ahead(5) and ahead.ahead == 0
