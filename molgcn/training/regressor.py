@@ -195,8 +195,12 @@ class MoleculeRegressor(LightningModule):
         self.validation_metrics.update(prediction, self._standardised(target))
         metrics = {"val/loss": value} | {f"val/{key}": value for key, value in self.validation_metrics.compute(self.target_std).items()}
         self.validation_metrics.reset()
-        self.log_dict(metrics, logger=False, sync_dist=True)  # every rank has the same values: they were reduced above
-        if self.trainer.sanity_checking or self.trainer.state.fn != TrainerFn.FITTING:
+        if self.trainer.state.fn != TrainerFn.FITTING:
+            self.log_dict(metrics, logger=False, sync_dist=True)  # every rank has the same values: they were reduced above
+            return
+        # for callbacks: `self.log` takes as long for it as a step or two
+        self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in metrics.items()})
+        if self.trainer.sanity_checking:
             return
         self.log_now(metrics)
         step_plateau(self.lr_schedulers(), value)  # type: ignore[arg-type]
@@ -275,5 +279,6 @@ def _targets(batch: Any) -> Tensor:
     return batch.targets if isinstance(batch, GraphBatch) else batch.y.reshape(batch.num_graphs, -1)
 
 
-# Lightning asks for it at every step, and finding it out takes as long as replaying one.
-MoleculeRegressor.training_step.__signature__ = inspect.signature(MoleculeRegressor.training_step)  # type: ignore[attr-defined]
+# Lightning asks for them at every step, and finding one out takes as long as replaying one.
+for _step in (MoleculeRegressor.training_step, MoleculeRegressor.validation_step, MoleculeRegressor.test_step):
+    _step.__signature__ = inspect.signature(_step)  # type: ignore[attr-defined]
