@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -82,57 +83,84 @@ struct Arguments {
                                       // weights, biases, norm weights and biases, running means and variances (where they are needed)
 };
 
+constexpr int first_parameter = 6;  // in Arguments::tensors
+
 template <typename T>
 T* pointer(Address address) {
     return reinterpret_cast<T*>(address);
 }
 
-template <typename T, typename Run>
-void with_stack(const Arguments& a, const Run& run) {
-    const auto [graphs, nodes, edges, in, hidden, layers, norms, most_threads, saved_bytes] = a.sizes;
-    const auto *ptr = pointer<const int32_t>(a.tensors[1]), *rowptr = pointer<const int32_t>(a.tensors[2]), *col = pointer<const int32_t>(a.tensors[3]);
-    const auto* counts = pointer<const int32_t>(a.tensors[5]);
-    const int64_t used_nodes = counts != nullptr ? counts[1] : nodes, used_edges = counts != nullptr ? counts[2] : edges;
-    if (used_nodes > nodes || used_edges > edges) throw std::invalid_argument("gcn_stack: counts are more than x and col have room for");
-    check_pointers(ptr, graphs, rowptr, used_nodes, used_edges);
-    const bool dropout = a.options[5] != 0 && a.numbers[0] > 0;
-    const T* x = pointer<const T>(a.tensors[0]);
-    const int threads = int(std::clamp<int64_t>(used_nodes / chunk_rows, 1, most_threads));
-    const Rows<T> rows(x, int(in), ptr, rowptr, col, graphs, !dropout, threads);
-    const int64_t gradient_bytes = sizeof(T) * (hidden * row_stride<T>(int(in)) + layers * (hidden + 3) * row_stride<T>(int(hidden)));
-    const Tiles tiles(rows.row_ptr(), graphs, gradient_bytes);
-    Stack<T> s{};
-    s.num_graphs = graphs;
-    s.num_nodes = used_nodes;
-    s.partition = tiles.partition();
-    s.num_threads = std::min(threads, s.partition.num_chunks);  // a chunk is the least that is worth waking one for
-    rows.attach(s);
-    s.in_channels = int(in);
-    s.hidden_channels = int(hidden);
-    s.num_layers = int(layers);
-    s.num_norms = int(norms);
-    s.x = x;
-    s.ptr = ptr;
-    const auto* table = reinterpret_cast<const T* const*>(a.tensors.data() + 6);
-    for (const auto& [parameters, count] : {std::pair{&s.weights, layers}, {&s.biases, layers}, {&s.norm_weights, norms}, {&s.norm_biases, norms},
-                                            {&s.running_means, norms}, {&s.running_vars, norms}}) {
-        *parameters = table;
-        table += count;
+// A batch as the kernels take it: rows, tiles and adjacency laid out.
+template <typename T>
+class Layout {
+public:
+    explicit Layout(const Arguments& a)
+        : threads_(checked_threads(a)),
+          rows_(pointer<const T>(a.tensors[0]), int(a.sizes[3]), index(a, 1), index(a, 2), index(a, 3), a.sizes[0],
+                !(a.options[5] != 0 && a.numbers[0] > 0), threads_),
+          tiles_(rows_.row_ptr(), a.sizes[0], gradient_bytes(a)),
+          stack_(stack(a)),
+          adjacency_(stack_, index(a, 2), index(a, 3), a.options[3] != 0) {
+        adjacency_.attach(stack_);
     }
-    s.pool = Pool(a.options[0]);
-    s.norm = Norm(a.options[1]);
-    s.residual = a.options[2] != 0;
-    s.last_activation = a.options[4] != 0;
-    s.training = a.options[5] != 0;
-    s.dropout = a.numbers[0];
-    s.eps = a.numbers[1];
-    s.momentum = a.numbers[2];
-    s.seed = a.seed;
-    s.saved = pointer<T>(a.tensors[4]);
-    const Adjacency<T> adjacency(s, rowptr, col, a.options[3] != 0);
-    adjacency.attach(s);
-    run(s);
-}
+
+    const Stack<T>& operator*() const { return stack_; }
+
+private:
+    static const int32_t* index(const Arguments& a, int place) { return pointer<const int32_t>(a.tensors[place]); }
+    static int64_t used_nodes(const Arguments& a) { return index(a, 5) != nullptr ? index(a, 5)[1] : a.sizes[1]; }
+
+    static int checked_threads(const Arguments& a) {
+        const int64_t nodes = used_nodes(a), edges = index(a, 5) != nullptr ? index(a, 5)[2] : a.sizes[2];
+        if (nodes > a.sizes[1] || edges > a.sizes[2]) throw std::invalid_argument("gcn_stack: counts are more than x and col have room for");
+        check_pointers(index(a, 1), a.sizes[0], index(a, 2), nodes, edges);
+        return int(std::clamp<int64_t>(nodes / chunk_rows, 1, a.sizes[7]));
+    }
+
+    static int64_t gradient_bytes(const Arguments& a) {
+        const int64_t in = a.sizes[3], hidden = a.sizes[4], layers = a.sizes[5];
+        return sizeof(T) * (hidden * row_stride<T>(int(in)) + layers * (hidden + 3) * row_stride<T>(int(hidden)));
+    }
+
+    Stack<T> stack(const Arguments& a) const {
+        const int64_t layers = a.sizes[5], norms = a.sizes[6];
+        Stack<T> s{};
+        s.num_graphs = a.sizes[0];
+        s.num_nodes = used_nodes(a);
+        s.partition = tiles_.partition();
+        s.num_threads = std::min(threads_, s.partition.num_chunks);  // a chunk is the least that is worth waking one for
+        rows_.attach(s);
+        s.in_channels = int(a.sizes[3]);
+        s.hidden_channels = int(a.sizes[4]);
+        s.num_layers = int(layers);
+        s.num_norms = int(norms);
+        s.x = pointer<const T>(a.tensors[0]);
+        s.ptr = index(a, 1);
+        const auto* table = reinterpret_cast<const T* const*>(a.tensors.data() + first_parameter);
+        for (const auto& [parameters, count] : {std::pair{&s.weights, layers}, {&s.biases, layers}, {&s.norm_weights, norms}, {&s.norm_biases, norms},
+                                                {&s.running_means, norms}, {&s.running_vars, norms}}) {
+            *parameters = table;
+            table += count;
+        }
+        s.pool = Pool(a.options[0]);
+        s.norm = Norm(a.options[1]);
+        s.residual = a.options[2] != 0;
+        s.last_activation = a.options[4] != 0;
+        s.training = a.options[5] != 0;
+        s.dropout = a.numbers[0];
+        s.eps = a.numbers[1];
+        s.momentum = a.numbers[2];
+        s.seed = a.seed;
+        s.saved = pointer<T>(a.tensors[4]);
+        return s;
+    }
+
+    int threads_;
+    Rows<T> rows_;
+    Tiles tiles_;
+    Stack<T> stack_;
+    Adjacency<T> adjacency_;
+};
 
 // Asks for huge pages for memory of many megabytes, which malloc maps anew for every batch: faults of 4 KB pages took longer than the layers.
 void use_huge_pages(Address begin, int64_t bytes) {
@@ -144,23 +172,77 @@ void use_huge_pages(Address begin, int64_t bytes) {
 }
 
 template <typename T>
+void run_backward(const Stack<T>& s, int64_t nodes, const std::array<Address, 7>& gradients) {
+    T* grad_x = pointer<T>(gradients[1]);
+    if (grad_x != nullptr) std::fill(grad_x + s.num_nodes * s.in_channels, grad_x + nodes * s.in_channels, T(0));
+    kernels<T>().backward(s, {pointer<const T>(gradients[0]), grad_x, pointer<T>(gradients[2]), pointer<T>(gradients[3]),
+                              pointer<T>(gradients[4]), pointer<T>(gradients[5]), pointer<T>(gradients[6])});
+}
+
+template <typename T>
 void forward(const Arguments& a, const std::array<Address, 3>& outputs) {
     const nb::gil_scoped_release release;
     use_huge_pages(a.tensors[4], a.sizes[8]);
-    with_stack<T>(a, [&](const Stack<T>& s) {
-        kernels<T>().forward(s, {pointer<T>(outputs[0]), pointer<T>(outputs[1]), pointer<T>(outputs[2])});
-    });
+    const Layout<T> layout(a);
+    std::vector<T*> statistics;
+    for (const Address block : {outputs[1], outputs[2]}) {
+        for (int64_t l = 0; l < a.sizes[6]; l++) statistics.push_back(pointer<T>(block) + l * a.sizes[4]);
+    }
+    kernels<T>().forward(*layout, {pointer<T>(outputs[0]), statistics.data(), statistics.data() + a.sizes[6]});
 }
 
 template <typename T>
 void backward(const Arguments& a, const std::array<Address, 7>& gradients) {
     const nb::gil_scoped_release release;
-    with_stack<T>(a, [&](const Stack<T>& s) {
-        T* grad_x = pointer<T>(gradients[1]);
-        if (grad_x != nullptr) std::fill(grad_x + s.num_nodes * s.in_channels, grad_x + a.sizes[1] * s.in_channels, T(0));
-        kernels<T>().backward(s, {pointer<const T>(gradients[0]), grad_x, pointer<T>(gradients[2]), pointer<T>(gradients[3]),
-                                  pointer<T>(gradients[4]), pointer<T>(gradients[5]), pointer<T>(gradients[6])});
-    });
+    run_backward(*Layout<T>(a), a.sizes[1], gradients);
+}
+
+// Forward and backward over batch after batch of a training run: parameters, gradients and statistics stay where they are, and what forward
+// has laid out serves backward.
+template <typename T>
+class BoundStack {
+public:
+    // `arguments` of some batch; `gradients` as of backward, the first two anything; `num_batches_tracked` int64, one a batch norm.
+    BoundStack(const Arguments& arguments, const std::array<Address, 7>& gradients, const std::vector<Address>& num_batches_tracked)
+        : arguments_(arguments), gradients_(gradients), num_batches_tracked_(num_batches_tracked) {}
+
+    // sizes: B, N, E, threads; tensors: x, ptr, rowptr, col, saved, pooled. Running statistics are updated in place.
+    void forward(const std::array<int64_t, 4>& sizes, uint64_t seed, const std::array<Address, 6>& tensors) {
+        const nb::gil_scoped_release release;
+        std::copy(sizes.begin(), sizes.begin() + 3, arguments_.sizes.begin());
+        arguments_.sizes[7] = sizes[3];
+        arguments_.seed = seed;
+        std::copy(tensors.begin(), tensors.begin() + 5, arguments_.tensors.begin());
+        layout_.emplace(arguments_);
+        T* const* statistics = reinterpret_cast<T* const*>(arguments_.tensors.data() + first_parameter + 2 * (arguments_.sizes[5] + arguments_.sizes[6]));
+        kernels<T>().forward(**layout_, {pointer<T>(tensors[5]), statistics, statistics + arguments_.sizes[6]});
+        for (const Address count : num_batches_tracked_) ++*pointer<int64_t>(count);
+    }
+
+    // Of the batch of the last forward; grad_x may be null.
+    void backward(Address grad_pooled, Address grad_x) {
+        const nb::gil_scoped_release release;
+        if (!layout_) throw std::logic_error("gcn_stack: backward comes after forward");
+        gradients_[0] = grad_pooled;
+        gradients_[1] = grad_x;
+        run_backward(**layout_, arguments_.sizes[1], gradients_);
+        layout_.reset();
+    }
+
+private:
+    Arguments arguments_;
+    std::array<Address, 7> gradients_;
+    std::vector<Address> num_batches_tracked_;
+    std::optional<Layout<T>> layout_;
+};
+
+template <typename T>
+void bind_bound_stack(nb::module_& m, const char* name) {
+    nb::class_<BoundStack<T>>(m, name)
+        .def(nb::init<const Arguments&, const std::array<Address, 7>&, const std::vector<Address>&>())
+        .def("forward", [](BoundStack<T>& self, const std::array<int64_t, 4>& sizes, int64_t seed,
+                           const std::array<Address, 6>& tensors) { self.forward(sizes, uint64_t(seed), tensors); })
+        .def("backward", &BoundStack<T>::backward);
 }
 
 }  // namespace
@@ -175,6 +257,8 @@ void bind_gcn_stack(nb::module_& m) {
     m.def("gcn_stack_forward_float64", &forward<double>);
     m.def("gcn_stack_backward_float32", &backward<float>);
     m.def("gcn_stack_backward_float64", &backward<double>);
+    bind_bound_stack<float>(m, "BoundStackFloat32");
+    bind_bound_stack<double>(m, "BoundStackFloat64");
     m.def("instruction_sets", [] {
         std::vector<std::string> names;
         for (const InstructionSet& set : instruction_sets()) names.push_back(set.name);

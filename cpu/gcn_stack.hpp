@@ -69,8 +69,8 @@ struct Stack {
 
 template <typename T>
 struct ForwardOutputs {
-    T* pooled;                     // [B, H]
-    T *running_means, *running_vars;  // [K, H], batch norm in training
+    T* pooled;  // [B, H]
+    T *const *running_means, *const *running_vars;  // K of [H], batch norm in training; may be the present ones
 };
 
 template <typename T>

@@ -177,10 +177,9 @@ private:
             mean_plane(l)[c] = T(sum.mean[c]);
             rstd_plane(l)[c] = T(1 / std::sqrt(variance + s_.eps));
             net_.set_statistics(l, c, mean_plane(l)[c], rstd_plane(l)[c]);
-            const int64_t at = int64_t{l} * net_.channels + c;
             const double momentum = sum.count > 0 ? s_.momentum : 0, unbiased = sum.squares[c] / (sum.count > 1 ? sum.count - 1 : 1);
-            out.running_means[at] = T((1 - momentum) * s_.running_means[l][c] + momentum * sum.mean[c]);
-            out.running_vars[at] = T((1 - momentum) * s_.running_vars[l][c] + momentum * unbiased);
+            out.running_means[l][c] = T((1 - momentum) * s_.running_means[l][c] + momentum * sum.mean[c]);
+            out.running_vars[l][c] = T((1 - momentum) * s_.running_vars[l][c] + momentum * unbiased);
         }
     }
 

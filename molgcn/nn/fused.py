@@ -53,6 +53,19 @@ def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
     """
     if not isinstance(batch, GraphBatch):
         batch = GraphBatch.from_pyg(batch)
+    inputs = stack_inputs(model, batch)
+    out, means, variances = gcn_stack(inputs)
+    if inputs.batch_statistics and inputs.num_norms > 0 and inputs.x.shape[0] > 0:
+        norms: list[Any] = list(model.norms)
+        with torch.no_grad():
+            torch._foreach_copy_([norm.running_mean for norm in norms], list(means.unbind()))
+            torch._foreach_copy_([norm.running_var for norm in norms], list(variances.unbind()))
+            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
+    return out
+
+
+def stack_inputs(model: GCN, batch: GraphBatch) -> StackInputs:
+    """The operator's arguments for a model and a batch; errors as :func:`pooled`."""
     _check_device(batch.x.device, model.strategy)
     convs: list[Any] = list(model.convs)
     norms: list[Any] = list(model.norms)
@@ -67,7 +80,7 @@ def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
     if training and statistics and x.shape[0] == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
     parameters = (weights, [layer.bias for layer in convs], [norm.weight for norm in norms], [norm.bias for norm in norms])
-    inputs = StackInputs(
+    return StackInputs(
         x,
         batch.ptr,
         batch.rowptr,
@@ -76,7 +89,7 @@ def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
         *parameters,
         [norm.running_mean for norm in statistics],
         [norm.running_var for norm in statistics],
-        _seed(x.device, model.dropout if training else 0.0),
+        dropout_seed(x.device, model.dropout if training else 0.0),
         batch.counts,
         pool=model.pool,
         norm=model.norm,
@@ -91,13 +104,6 @@ def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
         strategy=model.strategy,
         save_for_backward=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for some in parameters for p in some)),
     )
-    out, means, variances = gcn_stack(inputs)
-    if training and statistics and x.shape[0] > 0:
-        with torch.no_grad():
-            torch._foreach_copy_([norm.running_mean for norm in norms], list(means.unbind()))
-            torch._foreach_copy_([norm.running_var for norm in norms], list(variances.unbind()))
-            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
-    return out
 
 
 def _check_device(device: torch.device, strategy: str) -> None:
@@ -109,7 +115,7 @@ def _check_device(device: torch.device, strategy: str) -> None:
         raise UserError(f"backend.strategy={strategy} is for CUDA. On the CPU use auto or stack.")
 
 
-def _seed(device: torch.device, dropout: float) -> Tensor:
+def dropout_seed(device: torch.device, dropout: float) -> Tensor:
     """Key of the dropout's numbers, from torch's generator; drawn on the device, so that a captured step draws anew on every replay."""
     if dropout == 0.0:
         return torch.empty(1, dtype=torch.int64, device=device)  # never read

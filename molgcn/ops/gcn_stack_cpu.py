@@ -16,7 +16,7 @@ _BACKWARD = {torch.float32: _cpu.gcn_stack_backward_float32, torch.float64: _cpu
 STRATEGIES = ("auto", "stack")
 
 
-def _saved_bytes(inputs: StackInputs) -> int:
+def saved_bytes(inputs: StackInputs) -> int:
     """Batch norm in training keeps the norms' inputs, rows rounded up to 64 bytes; everything else is computed again in backward."""
     if not inputs.batch_statistics:
         return 0
@@ -25,7 +25,7 @@ def _saved_bytes(inputs: StackInputs) -> int:
     return inputs.num_norms * stride * (inputs.x.shape[0] * (2 if inputs.residual else 1) + 2)
 
 
-keeps("cpu", _saved_bytes)
+keeps("cpu", saved_bytes)
 
 
 @torch.library.impl("molgcn::gcn_stack", "CPU")
@@ -35,24 +35,32 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     pooled, means, variances, saved = outputs
     if inputs.batch_statistics and not inputs.save_for_backward:  # the passes hand the layers on through memory all the same
         saved = empty_saved(inputs._replace(save_for_backward=True))
-    run, tensors = _implementation(_FORWARD, inputs), _contiguous(inputs, saved)
-    run(_arguments(inputs, tensors), (pooled.data_ptr(), means.data_ptr(), variances.data_ptr()))
+    run, tensors = _implementation(_FORWARD, inputs), contiguous(inputs, saved)
+    run(stack_arguments(inputs, tensors), (pooled.data_ptr(), means.data_ptr(), variances.data_ptr()))
     return outputs
 
 
 @torch.library.impl("molgcn::gcn_stack_backward", "CPU")
 def _backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any) -> tuple[Tensor, list, list, list, list]:
     inputs = StackInputs(*args)
-    run, tensors = _implementation(_BACKWARD, inputs), _contiguous(inputs, saved)
+    run, tensors = _implementation(_BACKWARD, inputs), contiguous(inputs, saved)
     grad_pooled, x = grad_pooled.contiguous(), inputs.x
-    hidden, layers, norms = inputs.hidden_channels, inputs.num_layers, inputs.num_norms
     grad_x = x.new_empty(x.shape if needs_grad_x else (0, 0))
+    blocks, gradients = empty_parameter_gradients(inputs)
+    run(stack_arguments(inputs, tensors), [tensor.data_ptr() for tensor in (grad_pooled, grad_x, *blocks)])
+    return grad_x, *gradients
+
+
+def empty_parameter_gradients(
+    inputs: StackInputs,
+) -> tuple[tuple[Tensor, ...], tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]]:
+    """Uninitialised gradients of weights, biases, norm_weights and norm_biases, and the blocks of memory that C++ writes them in."""
+    x, hidden, layers, norms = inputs.x, inputs.hidden_channels, inputs.num_layers, inputs.num_norms
     first = x.new_empty(inputs.weights[0].shape)
     others, biases = x.new_empty(layers - 1, hidden, hidden), x.new_empty(layers, hidden)  # one piece of memory each, which takes less time
     norm_weights, norm_biases = x.new_empty(norms, hidden), x.new_empty(norms, hidden)
-    gradients = (grad_pooled, grad_x, first, others, biases, norm_weights, norm_biases)
-    run(_arguments(inputs, tensors), [tensor.data_ptr() for tensor in gradients])
-    return grad_x, [first, *others.unbind()], list(biases.unbind()), list(norm_weights.unbind()), list(norm_biases.unbind())
+    gradients = [first, *others.unbind()], list(biases.unbind()), list(norm_weights.unbind()), list(norm_biases.unbind())
+    return (first, others, biases, norm_weights, norm_biases), gradients
 
 
 def _implementation(table: dict[torch.dtype, Any], inputs: StackInputs) -> Any:
@@ -64,7 +72,7 @@ def _implementation(table: dict[torch.dtype, Any], inputs: StackInputs) -> Any:
     return run
 
 
-def _contiguous(inputs: StackInputs, saved: Tensor) -> list[Tensor]:
+def contiguous(inputs: StackInputs, saved: Tensor) -> list[Tensor]:
     """All tensors that C++ reads, in its order; they must outlive the call."""
     tensors = [inputs.x, inputs.ptr, inputs.rowptr, inputs.col, saved, saved if inputs.counts is None else inputs.counts]
     for parameters in inputs[5:11]:
@@ -72,7 +80,7 @@ def _contiguous(inputs: StackInputs, saved: Tensor) -> list[Tensor]:
     return [tensor.contiguous() for tensor in tensors]
 
 
-def _arguments(inputs: StackInputs, tensors: list[Tensor]) -> _cpu.StackArguments:
+def stack_arguments(inputs: StackInputs, tensors: list[Tensor]) -> _cpu.StackArguments:
     """Addresses and numbers in the order of `Arguments` in cpu/gcn_stack.cpp."""
     num_nodes, in_channels = inputs.x.shape
     addresses = [tensor.data_ptr() for tensor in tensors]

@@ -19,7 +19,7 @@ class MaskedLoss:
 
     Args:
         config: `loss` and `huber_delta`.
-        fused: use this project's operator where there is one: float32 on a GPU.
+        fused: use this project's operators where there are some: in float32, on a CPU for a whole model's loss only.
     """
 
     def __init__(self, config: TrainingConfig, fused: bool) -> None:
@@ -38,7 +38,7 @@ class MaskedLoss:
         if not self.fused:
             return self(model(batch), target, mean, std)
         x, linear = model.readout(batch)
-        if not x.is_cuda or x.dtype != torch.float32 or torch.is_autocast_enabled("cuda"):
+        if x.dtype != torch.float32 or torch.is_autocast_enabled(x.device.type):
             return self(linear(x), target, mean, std)
         return linear_loss(x, linear.weight, linear.bias, target, mean, std, *self.options)
 

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning import LightningModule
@@ -18,12 +18,16 @@ from torch.nn.utils import clip_grad_norm_
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.nn import GCN
+from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.training.captured import CapturedForward, CapturedStep, count_optimizer_step, obstacle
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.losses import LossSum, MaskedLoss
 from molgcn.training.metrics import TargetMetrics
 from molgcn.training.optim import build_optimizer, build_scheduler, float32_rates, step_plateau, step_scheduler
+
+if TYPE_CHECKING:
+    from molgcn.training.direct import DirectStep
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +91,7 @@ class MoleculeRegressor(LightningModule):
         self.test_results: dict[str, float] = {}
         self.train_loss = LossSum()
         self.evaluated: list[tuple[Tensor, Tensor]] = []
-        self.captured: CapturedStep | None = None
+        self.captured: CapturedStep | DirectStep | None = None
         self._captured_forward: CapturedForward | None = None
         self._loss_gradient: Tensor | None = None
         self._accumulated = False
@@ -133,7 +137,7 @@ class MoleculeRegressor(LightningModule):
         self._accumulated, self._undecided = False, True
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        """Forward, backward and, after `training.accumulate_batches` batches, one optimiser step; from a CUDA graph where there is one."""
+        """Forward, backward and, after `training.accumulate_batches` batches, one optimiser step; by a shorter way where there is one."""
         last = self.steps_after(batch_idx)
         if self._undecided:
             self.captured, self._undecided = self._capturing(batch), False
@@ -182,7 +186,7 @@ class MoleculeRegressor(LightningModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Keeps a batch's predictions for the validation loss and metrics; from a CUDA graph where training steps are."""
-        if self.captured is not None and self._captured_forward is None:
+        if isinstance(self.captured, CapturedStep) and self._captured_forward is None:
             self._captured_forward = CapturedForward(self.averaged)
         self._evaluate(batch, self._captured_forward or self.averaged)
 
@@ -254,8 +258,8 @@ class MoleculeRegressor(LightningModule):
         self.evaluated = []
         return torch.cat(predictions), torch.cat(targets)
 
-    def _capturing(self, batch: Any) -> CapturedStep | None:
-        """The graphs of this run's steps, or None and a line that says why."""
+    def _capturing(self, batch: Any) -> CapturedStep | DirectStep | None:
+        """The graphs of this run's steps, or on a CPU their direct form, or None; a line says why there are no graphs."""
         wanted = self.config.training.captured
         if wanted is False:
             return None
@@ -264,6 +268,12 @@ class MoleculeRegressor(LightningModule):
             return CapturedStep(self, self.optimizers().optimizer)  # type: ignore[union-attr]
         if self.trainer.is_global_zero and (wanted is True or self.device.type == "cuda"):
             log.warning("Training steps are not captured as a CUDA graph: %s.", reason)
+        if HAS_CPU_EXTENSION:
+            from molgcn.training.direct import DirectStep, applies
+
+            optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
+            if applies(self, optimizer, batch):
+                return DirectStep(self, optimizer)
         return None
 
     def _static_form(self, batch: Any) -> Any:

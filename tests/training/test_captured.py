@@ -151,7 +151,7 @@ def test_lightning_counts_steps_that_it_does_not_see(variant, tmp_path, small_co
 
 
 @pytest.mark.parametrize("wanted", [True, "auto", False])
-def test_a_cpu_takes_the_plain_step(wanted, tmp_path, small_config, caplog):
+def test_a_cpu_has_no_graphs(wanted, tmp_path, small_config, caplog):
     config = small_config(training={"captured": wanted}, trainer={"max_epochs": 1})
     with caplog.at_level(logging.WARNING):
         train(config, tmp_path)

@@ -1,0 +1,61 @@
+"""`molgcn::gcn_stack` on the CPU as a training run calls it: bound to a network, without autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+import molgcn._cpu as _cpu
+from molgcn.ops.gcn_stack import StackInputs
+from molgcn.ops.gcn_stack_cpu import contiguous, empty_parameter_gradients, saved_bytes, stack_arguments
+
+_BOUND = {torch.float32: _cpu.BoundStackFloat32, torch.float64: _cpu.BoundStackFloat64}
+
+
+class BoundStack:
+    """Forward and backward of one network over batch after batch, bit for bit what the operator gives.
+
+    Addresses are taken once: parameters and running statistics change in place only, gradients are written where they were before, and
+    what forward has found out about a batch serves backward.
+
+    Args:
+        inputs: of some batch; its parameters are contiguous, its running statistics are updated in place.
+        num_batches_tracked: int64 scalars that count batches, one a norm with running statistics.
+
+    Attributes:
+        gradients: of weights, biases, norm_weights and norm_biases in this order, as :class:`StackInputs` lists them; the last backward's.
+    """
+
+    def __init__(self, inputs: StackInputs, num_batches_tracked: Sequence[Tensor] = ()) -> None:
+        blocks, gradients = empty_parameter_gradients(inputs)
+        self.gradients: list[Tensor] = [gradient for some in gradients for gradient in some]
+        self._saved_bytes = saved_bytes(inputs._replace(x=inputs.x[:1])), saved_bytes(inputs._replace(x=inputs.x[:0]))
+        self._saved = inputs.x.new_empty(0, dtype=torch.uint8)
+        self._hidden = inputs.hidden_channels
+        tensors = contiguous(inputs, self._saved)
+        self._keep = tensors, blocks, list(num_batches_tracked)  # C++ has their addresses
+        addresses = [0, 0, *(block.data_ptr() for block in blocks)]
+        self._bound = _BOUND[inputs.x.dtype](
+            stack_arguments(inputs, tensors), addresses, [count.data_ptr() for count in num_batches_tracked]
+        )
+
+    def forward(self, x: Tensor, ptr: Tensor, rowptr: Tensor, col: Tensor, seed: int = 0) -> Tensor:
+        """Pooled features [B, H] of a batch of full, contiguous arrays, named as in :class:`StackInputs`.
+
+        Raises:
+            ValueError: for pointers that do not fit.
+        """
+        one, none = self._saved_bytes
+        if (size := none + (one - none) * x.shape[0]) > self._saved.numel():
+            self._saved = x.new_empty(size + size // 8, dtype=torch.uint8)
+        pooled = x.new_empty(ptr.shape[0] - 1, self._hidden)
+        self._batch = x, ptr, rowptr, col, self._saved, pooled
+        sizes = pooled.shape[0], x.shape[0], col.shape[0], torch.get_num_threads()
+        self._bound.forward(sizes, seed, [tensor.data_ptr() for tensor in self._batch])
+        return pooled
+
+    def backward(self, grad_pooled: Tensor, grad_x: Tensor | None = None) -> None:
+        """Writes `gradients`, and the gradient of `x` into `grad_x` [N, F], of the last batch of :meth:`forward`."""
+        self._bound.backward(grad_pooled.data_ptr(), 0 if grad_x is None else grad_x.data_ptr())

@@ -1,0 +1,146 @@
+"""The whole training step on a CPU by the operators' own calls: no autograd, nothing looked up twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch.profilers import PassThroughProfiler
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+
+from molgcn.data.batch import GraphBatch
+from molgcn.nn import fused
+from molgcn.ops import linear_loss_cpu
+from molgcn.ops.bound_stack import BoundStack
+from molgcn.training.fused_update import FusedUpdate
+
+if TYPE_CHECKING:
+    from molgcn.training.regressor import MoleculeRegressor
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool:
+    """Whether a :class:`DirectStep` does all that this run's plain steps would do; where it does not they are taken.
+
+    Args:
+        module: attached to its trainer, optimisers configured.
+        optimizer: PyTorch's own.
+        batch: a training batch.
+    """
+    model, trainer = module.model, module.trainer
+    tensors = [*model.parameters(), *module.buffers(recurse=False), *([batch.x, batch.targets] if isinstance(batch, GraphBatch) else [])]
+    return (
+        isinstance(batch, GraphBatch)
+        and batch.counts is None
+        and model.backend.name == "fused"
+        and all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)
+        and all(parameter.requires_grad and not parameter._backward_hooks for parameter in model.parameters())
+        and not any(getattr(part, hooks) for part in model.modules() for hooks in _HOOKS)
+        and all(part.training for part in model.modules())
+        and trainer.world_size == 1
+        and trainer.precision == "32-true"
+        and module.config.training.accumulate_batches == 1
+        and not torch.is_anomaly_enabled()
+        and isinstance(trainer.profiler, PassThroughProfiler)  # type: ignore[attr-defined]  # another is to see autograd's steps
+        and FusedUpdate.applies(optimizer)
+    )
+
+
+class DirectStep:
+    """Takes training steps as autograd would, bit for bit, by direct calls of forwards and backwards.
+
+    The first step of a run is taken plainly, so that the optimiser's state exists.
+
+    Args:
+        module: whose step it is, where :func:`applies`.
+        optimizer: PyTorch's own.
+    """
+
+    num_kernels: int | None = None
+
+    def __init__(self, module: MoleculeRegressor, optimizer: Optimizer) -> None:
+        self.module = module
+        self.optimizer = optimizer
+        self._warm = False
+        self._made = False
+
+    def __call__(self, batch: GraphBatch, first: bool, last: bool) -> bool:
+        """Takes the step, or returns False where it is to be taken plainly; arguments as of a captured step."""
+        if not self._warm or batch.num_nodes < 2:  # batch norm refuses a single atom
+            self._warm = True
+            return False
+        if not self._made:
+            self._make(batch)
+        self._gradients_of(batch)
+        self._clip()
+        self._update()
+        if self.module.ema is not None:
+            self.module.ema.update(self.module.model)
+        return True
+
+    def _make(self, batch: GraphBatch) -> None:
+        model = self.module.model
+        with torch.random.fork_rng(devices=[]):  # which draws a seed
+            inputs = fused.stack_inputs(model, batch)
+        statistics: list[Any] = list(model.norms) if model.norm == "batch" else []
+        self._stack = BoundStack(inputs, [norm.num_batches_tracked for norm in statistics])
+        gradients = dict(zip([p for some in inputs[5:9] for p in some], self._stack.gradients, strict=True))
+        gradients |= {parameter: torch.empty_like(parameter) for parameter in model.parameters() if parameter not in gradients}
+        self._gradients = [gradients[parameter] for parameter in model.parameters()]
+        linears = [part for part in model.head.modules() if isinstance(part, nn.Linear)]
+        *self._hidden, self._last = [_Linear(part, gradients) for part in linears]
+        self._embed = None if model.embed is None else (model.embed.weight.detach(), gradients[model.embed.weight])
+        self._one = torch.ones(())
+        self._update = FusedUpdate(self.optimizer, gradients)
+        self._made = True
+
+    def _gradients_of(self, batch: GraphBatch) -> None:
+        module = self.module
+        x = batch.x if self._embed is None else batch.x.mm(self._embed[0].t())
+        dropout = module.model.dropout
+        seed = int(fused.dropout_seed(x.device, dropout)) if dropout > 0 else 0
+        features = [self._stack.forward(x, batch.ptr, batch.rowptr, batch.col, seed)]
+        for linear in self._hidden:
+            features.append(torch.addmm(linear.bias, features[-1], linear.transposed).relu_())
+        mean, std = module.target_mean, module.target_std
+        _, sums, slopes = linear_loss_cpu.forward(
+            features[-1], self._last.weight, self._last.bias, batch.targets, mean, std, *module.loss.options
+        )
+        gradient = torch.empty_like(features[-1])
+        gradients = gradient, self._last.grad_weight, self._last.grad_bias
+        linear_loss_cpu.backward_into(gradients, self._one, sums, slopes, features[-1], self._last.weight)
+        for linear, out, into in zip(reversed(self._hidden), reversed(features[1:]), reversed(features[:-1]), strict=True):
+            gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
+            torch.sum(gradient, 0, out=linear.grad_bias)
+            torch.mm(gradient.t(), into, out=linear.grad_weight)
+            gradient = gradient.mm(linear.weight)
+        if self._embed is None:
+            self._stack.backward(gradient)
+        else:
+            self._stack.backward(gradient, grad_x := torch.empty_like(x))
+            torch.mm(grad_x.t(), batch.x, out=self._embed[1])
+        module.train_loss.update(sums)
+
+    def _clip(self) -> None:
+        limit = self.module.config.training.gradient_clip_norm
+        if limit is None:
+            return
+        parameters = list(self.module.model.parameters())
+        for parameter, gradient in zip(parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+        clip_grad_norm_(parameters, limit)
+        for parameter in parameters:
+            parameter.grad = None
+
+
+class _Linear:
+    """A linear map's tensors without autograd."""
+
+    def __init__(self, linear: nn.Linear, gradients: Mapping[Tensor, Tensor]) -> None:
+        self.weight, self.bias = linear.weight.detach(), linear.bias.detach()
+        self.transposed = self.weight.t()
+        self.grad_weight, self.grad_bias = gradients[linear.weight], gradients[linear.bias]
