@@ -129,6 +129,11 @@ class GCN(nn.Module):
         pooled = self.backend.pooled(self, batch)
         return (self.head[:-1](pooled), self.head[-1]) if isinstance(self.head, nn.Sequential) else (pooled, self.head)  # type: ignore[return-value]
 
+    @property
+    def linears(self) -> list[nn.Linear]:
+        """The head's linear maps, relu between them."""
+        return [part for part in self.head.modules() if isinstance(part, nn.Linear)]
+
     def layer_options(self, index: int) -> tuple[nn.Module | None, bool, bool]:
         """The norm of layer `index`, whether relu and dropout follow, and whether its input is added."""
         activated = self.last_activation or index < self.num_layers - 1

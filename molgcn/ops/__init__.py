@@ -23,4 +23,4 @@ HAS_CPU_EXTENSION = find_spec("molgcn._cpu") is not None  # built at install tim
 if HAS_CPU_EXTENSION:
     from molgcn.ops import gcn_conv_cpu as gcn_conv_cpu
     from molgcn.ops import gcn_stack_cpu as gcn_stack_cpu
-    from molgcn.ops import linear_loss_cpu as linear_loss_cpu
+    from molgcn.ops import head_loss as head_loss

@@ -1,4 +1,4 @@
-r"""`molgcn::linear_loss`: a linear map and the loss of its predictions; on CUDA one or two launches forward and one backward."""
+r"""`molgcn::linear_loss`: a linear map and the loss of its predictions, one or two launches forward and one backward on CUDA."""
 
 from __future__ import annotations
 
@@ -83,12 +83,7 @@ def _kernel(name: str, weight: Tensor) -> Kernel:
     return kernel("linear_loss.cu", name, {"TARGETS": 1 if weight.shape[0] == 1 else _TARGETS}, weight.device)
 
 
-def check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
-    """A look at dtypes, devices and shapes.
-
-    Raises:
-        ValueError: naming what does not fit.
-    """
+def _check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
     for name, tensor in {"x": x, "weight": weight, **others}.items():
         if tensor.dtype != torch.float32 or tensor.device != x.device:
             raise ValueError(f"linear_loss: expected {name} in float32 on {x.device}, got {tensor.dtype} on {tensor.device}")
@@ -101,8 +96,8 @@ def check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor, target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    check(x, weight, bias=bias, target=target, mean=mean, std=std)
-    value, sums, slopes = empty(x, weight)
+    _check(x, weight, bias=bias, target=target, mean=mean, std=std)
+    value, sums, slopes = _empty(x, weight)
     count = x.shape[0]
     blocks = 1 if count <= _ONE_BLOCK else min(-(-count // 32), _MAX_BLOCKS)
     threads = _THREADS if blocks == 1 else 256
@@ -119,17 +114,16 @@ def _forward(
 
 @torch.library.register_fake("molgcn::linear_loss")
 def _fake(x: Tensor, weight: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty(x, weight)
+    return _empty(x, weight)
 
 
-def empty(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Uninitialised outputs: loss, sums and slopes."""
+def _empty(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(()), x.new_empty(2, dtype=torch.double), x.new_empty(x.shape[0], weight.shape[0])
 
 
 def _backward(grad_loss: Tensor, sums: Tensor, slopes: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     x, weight = x.contiguous(), weight.contiguous()
-    gradients = empty_gradients(grad_loss, sums, slopes, x, weight)
+    gradients = _empty_gradients(grad_loss, sums, slopes, x, weight)
     (num_targets, width), count = weight.shape, x.shape[0]
     blocks = (width // _COLUMNS + 1) * -(-num_targets // _TARGETS) + min(-(-count * width // _THREADS), _MAX_BLOCKS)
     outputs = dict(zip(("grad_x", "grad_weight", "grad_bias"), gradients, strict=True))
@@ -139,8 +133,7 @@ def _backward(grad_loss: Tensor, sums: Tensor, slopes: Tensor, x: Tensor, weight
 
 
 @torch.library.register_fake("molgcn::linear_loss_backward")
-def empty_gradients(grad_loss: Tensor, sums: Tensor, slopes: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Uninitialised gradients of x, weight and bias."""
+def _empty_gradients(grad_loss: Tensor, sums: Tensor, slopes: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape[0])
 
 

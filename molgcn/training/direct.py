@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch.profilers import PassThroughProfiler
-from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from molgcn.data.batch import GraphBatch
 from molgcn.nn import fused
-from molgcn.ops import linear_loss_cpu
 from molgcn.ops.bound_stack import BoundStack
+from molgcn.ops.head_loss import BoundHead, empty_outputs
 from molgcn.training.fused_update import FusedUpdate
 
 if TYPE_CHECKING:
     from molgcn.training.regressor import MoleculeRegressor
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool:
@@ -38,8 +34,7 @@ def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool
         and batch.counts is None
         and model.backend.name == "fused"
         and all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)
-        and all(parameter.requires_grad and not parameter._backward_hooks for parameter in model.parameters())
-        and not any(getattr(part, hooks) for part in model.modules() for hooks in _HOOKS)
+        and all(parameter.requires_grad and not _has_hooks(parameter) for parameter in model.parameters())
         and all(part.training for part in model.modules())
         and trainer.world_size == 1
         and trainer.precision == "32-true"
@@ -91,10 +86,13 @@ class DirectStep:
         gradients = dict(zip([p for some in inputs[5:9] for p in some], self._stack.gradients, strict=True))
         gradients |= {parameter: torch.empty_like(parameter) for parameter in model.parameters() if parameter not in gradients}
         self._gradients = [gradients[parameter] for parameter in model.parameters()]
-        linears = [part for part in model.head.modules() if isinstance(part, nn.Linear)]
-        *self._hidden, self._last = [_Linear(part, gradients) for part in linears]
+        weights, biases = ([getattr(linear, name) for linear in model.linears] for name in ("weight", "bias"))
+        options = self.module.target_mean, self.module.target_std, *self.module.loss.options
+        self._head = BoundHead([weight.detach() for weight in weights], [bias.detach() for bias in biases], *options)
+        self._head_gradients = [gradients[weight] for weight in weights], [gradients[bias] for bias in biases]
+        self._weights = weights
         self._embed = None if model.embed is None else (model.embed.weight.detach(), gradients[model.embed.weight])
-        self._one = torch.ones(())
+        self._one, self._gradient = torch.ones(()), torch.empty(0, 0)
         self._update = FusedUpdate(self.optimizer, gradients)
         self._made = True
 
@@ -103,27 +101,17 @@ class DirectStep:
         x = batch.x if self._embed is None else batch.x.mm(self._embed[0].t())
         dropout = module.model.dropout
         seed = int(fused.dropout_seed(x.device, dropout)) if dropout > 0 else 0
-        features = [self._stack.forward(x, batch.ptr, batch.rowptr, batch.col, seed)]
-        for linear in self._hidden:
-            features.append(torch.addmm(linear.bias, features[-1], linear.transposed).relu_())
-        mean, std = module.target_mean, module.target_std
-        _, sums, slopes = linear_loss_cpu.forward(
-            features[-1], self._last.weight, self._last.bias, batch.targets, mean, std, *module.loss.options
-        )
-        gradient = torch.empty_like(features[-1])
-        gradients = gradient, self._last.grad_weight, self._last.grad_bias
-        linear_loss_cpu.backward_into(gradients, self._one, sums, slopes, features[-1], self._last.weight)
-        for linear, out, into in zip(reversed(self._hidden), reversed(features[1:]), reversed(features[:-1]), strict=True):
-            gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
-            torch.sum(gradient, 0, out=linear.grad_bias)
-            torch.mm(gradient.t(), into, out=linear.grad_weight)
-            gradient = gradient.mm(linear.weight)
+        pooled = self._stack.forward(x, batch.ptr, batch.rowptr, batch.col, seed)
+        if pooled.shape != self._gradient.shape:
+            self._gradient, self._outputs = torch.empty_like(pooled), empty_outputs(pooled, self._weights)
+        self._head.forward(pooled, batch.targets, self._outputs)
+        self._head.backward(self._one, pooled, self._outputs, (self._gradient, *self._head_gradients))
         if self._embed is None:
-            self._stack.backward(gradient)
+            self._stack.backward(self._gradient)
         else:
-            self._stack.backward(gradient, grad_x := torch.empty_like(x))
+            self._stack.backward(self._gradient, grad_x := torch.empty_like(x))
             torch.mm(grad_x.t(), batch.x, out=self._embed[1])
-        module.train_loss.update(sums)
+        module.train_loss.update(self._outputs[1])
 
     def _clip(self) -> None:
         limit = self.module.config.training.gradient_clip_norm
@@ -137,10 +125,5 @@ class DirectStep:
             parameter.grad = None
 
 
-class _Linear:
-    """A linear map's tensors without autograd."""
-
-    def __init__(self, linear: nn.Linear, gradients: Mapping[Tensor, Tensor]) -> None:
-        self.weight, self.bias = linear.weight.detach(), linear.bias.detach()
-        self.transposed = self.weight.t()
-        self.grad_weight, self.grad_bias = gradients[linear.weight], gradients[linear.bias]
+def _has_hooks(parameter: Any) -> bool:
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)

@@ -19,7 +19,7 @@ class MaskedLoss:
 
     Args:
         config: `loss` and `huber_delta`.
-        fused: use this project's operators where there are some: in float32, on a CPU for a whole model's loss only.
+        fused: use this project's operators where there are some: where dtypes are alike, on a CPU for a whole model's loss only.
     """
 
     def __init__(self, config: TrainingConfig, fused: bool) -> None:
@@ -34,13 +34,24 @@ class MaskedLoss:
         return (masked_loss if takes else masked_loss_reference)(prediction, target, mean, std, *self.options)
 
     def of_model(self, model: GCN, batch: Any, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        """The same of a model's prediction, with its last linear map in one operator where there is one."""
+        """The same of a model's prediction, with its head or its last linear map in one operator where there is one."""
         if not self.fused:
             return self(model(batch), target, mean, std)
+        if not batch.x.is_cuda:
+            return self._on_cpu(model, batch, target, mean, std)
         x, linear = model.readout(batch)
-        if x.dtype != torch.float32 or torch.is_autocast_enabled(x.device.type):
+        if x.dtype != torch.float32 or torch.is_autocast_enabled("cuda"):
             return self(linear(x), target, mean, std)
         return linear_loss(x, linear.weight, linear.bias, target, mean, std, *self.options)
+
+    def _on_cpu(self, model: GCN, batch: Any, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+        from molgcn.ops.head_loss import head_loss
+
+        pooled = model.backend.pooled(model, batch)
+        if torch.is_autocast_enabled("cpu") or not pooled.dtype == target.dtype == mean.dtype:
+            return self(model.head(pooled), target, mean, std)
+        weights, biases = zip(*((linear.weight, linear.bias) for linear in model.linears), strict=True)
+        return head_loss(pooled, weights, biases, target, mean, std, *self.options)
 
 
 class LossSum:

@@ -1,11 +1,11 @@
-"""The last linear map with its loss: compiled for every architecture, run under emulation, on the CPU and on a GPU against float64."""
+"""The last linear map with its loss: compiled for every architecture, run under emulation against float64, checked on a GPU."""
 
 from __future__ import annotations
 
 import emulated
 import pytest
 import torch
-from compiler import needs_compiler, needs_extension
+from compiler import needs_compiler
 
 from molgcn.ops import linear_loss as module
 from molgcn.ops.linear_loss import linear_loss, linear_loss_reference
@@ -19,9 +19,6 @@ SIZES = [(1, 1, 1), (37, 8, 3), (550, 33, 1), (521, 20, 11)]  # molecules, width
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_compiles_for_every_architecture(arch):
     assert compile_source("linear_loss.cu", {"TARGETS": 8}, arch).startswith(b"\x7fELF")
-
-
-DEVICES = [pytest.param("cpu", marks=needs_extension), pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def example(count: int, width: int, num_targets: int, device: str = "cpu") -> list[torch.Tensor]:
@@ -73,11 +70,11 @@ def test_nothing_is_known(monkeypatch):
     assert all(torch.all(gradient == 0) for gradient in module._backward(torch.tensor(1.0), sums, slopes, *inputs[:2]))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.gpu
 @pytest.mark.parametrize("size", [*SIZES, (5000, 32, 1), (4096, 130, 19)], ids=str)
-def test_against_float64(size, device):
+def test_against_float64_on_a_gpu(size):
     for loss in LOSSES:
-        inputs = example(*size, device=device)
+        inputs = example(*size, device="cuda")
         results = []
         for _ in range(2):
             parameters = [tensor.clone().requires_grad_() for tensor in inputs[:3]]
@@ -87,9 +84,9 @@ def test_against_float64(size, device):
         assert_close(results[0][0], results[0][1], results[0][2:], expected(inputs, loss))
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_contract_of_an_operator(device):
-    inputs = example(40, 16, 2, device)
+@pytest.mark.gpu
+def test_contract_of_an_operator():
+    inputs = example(40, 16, 2, "cuda")
     parameters = [tensor.requires_grad_() for tensor in inputs[:3]]
     torch.library.opcheck(torch.ops.molgcn.linear_loss.default, (*parameters, *inputs[3:], "huber", 0.5))
     compiled = torch.compile(lambda x: linear_loss(x, *inputs[1:], "l1")[0], backend="aot_eager", fullgraph=True)
