@@ -10,7 +10,7 @@ namespace MOLGCN_ISA {
 
 template <typename T>
 void forward(const Stack<T>& stack, const ForwardOutputs<T>& out) {
-    const Network<T> net(stack);
+    const Network<T> net(stack, Orders::forward);
     if (stack.batch_statistics() && stack.num_norms > 0) {
         SyncedStack<T>(net).forward(out);
     } else {
@@ -20,8 +20,10 @@ void forward(const Stack<T>& stack, const ForwardOutputs<T>& out) {
 
 template <typename T>
 void backward(const Stack<T>& stack, const Gradients<T>& grads) {
-    const Network<T> net(stack);
-    if (stack.batch_statistics() && stack.num_norms > 0) {
+    const bool synced = stack.batch_statistics() && stack.num_norms > 0;
+    const bool again = !synced || stack.pool == Pool::max;  // layers of forward are computed again
+    const Network<T> net(stack, again ? Orders::both : Orders::backward);
+    if (synced) {
         SyncedStack<T>(net).backward(grads);
     } else {
         backward_local(net, grads);

@@ -14,21 +14,23 @@ template <typename T>
 struct Layer {
     int in_channels, in_stride;
     T* transposed;    // [in, stride]: forward, H W^T
-    T* weight;        // [hidden, in_stride]: backward, G W
+    const T* weight;  // [hidden, in_stride]: backward, G W; the parameter itself where it has that form
     T *bias;          // [stride]
     T *gamma, *beta;  // [stride] of the norm
     T *mean, *rstd;   // [stride] of batch norm
     T* scale;         // [stride] gamma * rstd
 };
 
-// Padded columns of every array are zero, and stay zero through all layers.
+enum class Orders { forward, backward, both };
+
+// Padded columns of every array are zero, and stay zero through all layers. Of the weights there are the orders that are asked for.
 template <typename T>
 class Network {
 public:
     const Stack<T>& stack;
     const int channels, stride, in_stride;
 
-    explicit Network(const Stack<T>& s)
+    Network(const Stack<T>& s, Orders orders)
         : stack(s),
           channels(s.hidden_channels),
           stride(row_stride<T>(s.hidden_channels)),
@@ -36,18 +38,17 @@ public:
           layers_(s.num_layers),
           memory_(elements()) {
         T* next = memory_.data();
-        zero(next, elements());
         auto take = [&next](int64_t count) { T* taken = next; next += count; return taken; };
         for (int l = 0; l < s.num_layers; l++) {
             Layer<T>& layer = layers_[l];
             layer.in_channels = l == 0 ? s.in_channels : channels;
             layer.in_stride = l == 0 ? in_stride : stride;
             layer.transposed = take(int64_t{layer.in_channels} * stride);
-            layer.weight = take(int64_t{channels} * layer.in_stride);
+            layer.weight = is_padded(s.weights[l], layer) ? s.weights[l] : take(int64_t{channels} * layer.in_stride);
             for (T** row : {&layer.bias, &layer.gamma, &layer.beta, &layer.mean, &layer.rstd, &layer.scale}) *row = take(stride);
         }
-#pragma omp parallel for num_threads(s.num_threads) schedule(dynamic, 1) if (elements() > 1 << 18)
-        for (int l = 0; l < s.num_layers; l++) fill(l);
+#pragma omp parallel for num_threads(s.num_threads) schedule(static) if (elements() > 1 << 14)
+        for (int l = 0; l < s.num_layers; l++) fill(l, orders);
     }
 
     const Layer<T>& operator[](int l) const { return layers_[l]; }
@@ -61,21 +62,47 @@ public:
     }
 
 private:
-    void fill(int l) const {
+    // Whether a parameter's rows are whole cache lines.
+    static bool is_padded(const T* weight, const Layer<T>& layer) {
+        return layer.in_channels == layer.in_stride && reinterpret_cast<uintptr_t>(weight) % 64 == 0;
+    }
+
+    void fill(int l, Orders orders) const {
         const Stack<T>& s = stack;
         const Layer<T>& layer = layers_[l];
-        for (int o = 0; o < channels; o++) {
-            for (int i = 0; i < layer.in_channels; i++) {
-                const T w = s.weights[l][int64_t{o} * layer.in_channels + i];
-                layer.transposed[int64_t{i} * stride + o] = w;
-                layer.weight[int64_t{o} * layer.in_stride + i] = w;
+        if (orders != Orders::backward) transpose(s.weights[l], layer.in_channels, layer.transposed);
+        if (orders != Orders::forward && layer.weight != s.weights[l]) {
+            T* row = const_cast<T*>(layer.weight);  // memory of this object
+            for (int o = 0; o < channels; o++, row += layer.in_stride) {
+                std::memcpy(row, s.weights[l] + int64_t{o} * layer.in_channels, layer.in_channels * sizeof(T));
+                zero(row + layer.in_channels, layer.in_stride - layer.in_channels);
             }
+        }
+        zero(layer.bias, 6 * int64_t{stride});
+        for (int o = 0; o < channels; o++) {
             layer.bias[o] = s.biases[l][o];
             if (!s.normed(l)) continue;
             layer.gamma[o] = s.norm_weights[l][o];
             layer.beta[o] = s.norm_biases[l][o];
             if (s.norm == Norm::batch && !s.training) {
                 set_statistics(l, o, s.running_means[l][o], T(1) / std::sqrt(s.running_vars[l][o] + T(s.eps)));
+            }
+        }
+    }
+
+    // In squares of cache lines.
+    void transpose(const T* weight, int in_channels, T* out) const {
+        constexpr int line = 64 / sizeof(T);
+        for (int first = 0; first < in_channels; first += line) {
+            const int last = first + line < in_channels ? first + line : in_channels;
+            for (int o = 0; o < stride; o += line) {
+                const int rows = channels - o < line ? channels - o : line;
+                for (int i = first; i < last; i++) {
+                    T* to = out + int64_t{i} * stride + o;
+                    const T* from = weight + int64_t{o} * in_channels + i;
+                    for (int r = 0; r < rows; r++) to[r] = from[int64_t{r} * in_channels];
+                    for (int r = rows; r < line; r++) to[r] = T(0);
+                }
             }
         }
     }

@@ -34,7 +34,8 @@ Tiles::Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes)
     for (int t = 0; t < int(tiles_.size()); t++) {
         const Tile& tile = tiles_[t];
         const int64_t end = int64_t{tile.first_row} + tile.num_rows;
-        if (t + 1 == int(tiles_.size()) || end * chunks >= rows * int64_t(chunk_ptr_.size())) chunk_ptr_.push_back(t + 1);
+        const bool full = (end + tile_rows / 2) * chunks >= rows * int64_t(chunk_ptr_.size());  // to the nearest tile
+        if (t + 1 == int(tiles_.size()) || full) chunk_ptr_.push_back(t + 1);
     }
     if (chunk_ptr_.size() == 1) chunk_ptr_.push_back(0);
 }
