@@ -10,28 +10,29 @@ from typing import Any, NamedTuple
 
 import torch
 
-from molgcn.ops.nvrtc import cubin
+from molgcn.ops.nvrtc import cubin, tool_chain
 
 
 class _Context:
     """PyTorch's context of a device, current from `with` to its end, whatever the thread had before; a new one, as autograd's, has none."""
 
     def __init__(self, device: int) -> None:
-        from cuda.bindings import driver
+        with tool_chain():
+            from cuda.bindings import driver
 
         torch.cuda.init()
-        self._driver = driver
+        self.driver = driver
         error, self._handle = driver.cuDevicePrimaryCtxRetain(device)
         if int(error) != 0:
             raise RuntimeError(f"CUDA context of cuda:{device}: {error.name}")
 
     def __enter__(self) -> None:
-        (error,) = self._driver.cuCtxPushCurrent(self._handle)
+        (error,) = self.driver.cuCtxPushCurrent(self._handle)
         if int(error) != 0:
             raise RuntimeError(f"CUDA context: {error.name}")
 
     def __exit__(self, *_: object) -> None:
-        self._driver.cuCtxPopCurrent()
+        self.driver.cuCtxPopCurrent()
 
 
 _context = cache(_Context)
@@ -41,19 +42,19 @@ class Kernel:
     """One kernel on one device; loaded once a process (see :func:`kernel`).
 
     Args:
-        code: machine code that it is in.
+        code: machine code that it is in, once it is there; the driver is made ready meanwhile.
         name: its name there.
         device: index of the device.
     """
 
-    def __init__(self, code: bytes, name: str, device: int) -> None:
-        from cuda.bindings import driver
-
+    def __init__(self, code: Future[bytes], name: str, device: int) -> None:
         self.device = device
         self._name = name
         self._context = _context(device)
+        driver = self._context.driver
+        loadable = code.result()
         with self._context:
-            library = self._check(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))
+            library = self._check(driver.cuLibraryLoadData(loadable, [], [], 0, [], [], 0))
             self._function = driver.CUfunction(int(self._check(driver.cuLibraryGetKernel(library, name.encode()))))
         self._driver = driver
         self._shared = 0
@@ -176,5 +177,5 @@ def kernel(
         code = _code(source, key[2], arch)
         for other, macros in soon() if soon is not None else ():
             _code(other, _sorted(macros), arch)
-        _kernels[key] = Kernel(code.result(), name, index)
+        _kernels[key] = Kernel(code, name, index)
     return _kernels[key]

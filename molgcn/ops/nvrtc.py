@@ -11,12 +11,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from molgcn.errors import UserError
 from molgcn.resources import resource
 
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 _HASH_BYTES = hashlib.sha256().digest_size
 _importing = threading.Lock()
 _OPTIONS = ("std=c++17", "no device headers")  # part of the cache key; changes with the ProgramOptions below
@@ -46,7 +47,7 @@ def cubin(source: str, defines: Mapping[str, int], arch: str) -> bytes:
 def compile_source(source: str, defines: Mapping[str, int], arch: str) -> bytes:
     """As :func:`cubin`, past the cache."""
     nvrtc_version()
-    with _tool_chain():
+    with tool_chain():
         from cuda.core import Program, ProgramOptions  # a tenth of a second, which reading the cache does without
     folder = resource("cuda")
     options = ProgramOptions(
@@ -66,9 +67,18 @@ def _cache_file(source: str, defines: Mapping[str, int], arch: str) -> Path | No
     folder = _cache_folder()
     if folder is None:
         return None
-    parts = [nvrtc_version(), arch, *_OPTIONS, *(f"{name}={value}" for name, value in sorted(defines.items())), *_texts(source)]
+    parts = [_compiler(), arch, *_OPTIONS, *(f"{name}={value}" for name, value in sorted(defines.items())), *_texts(source)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return folder / f"{Path(source).stem}-{arch}-{key[:32]}.cubin"
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> str:
+    """What the key says of the compiler: its package's version, or else the library's own, which would take 10 to 25 ms to load."""
+    try:
+        return version("nvidia-cuda-nvrtc")
+    except PackageNotFoundError:
+        return nvrtc_version()
 
 
 @lru_cache(maxsize=1)
@@ -78,7 +88,7 @@ def nvrtc_version() -> str:
     Raises:
         UserError: when the CUDA tool chain is not installed.
     """
-    with _tool_chain():
+    with tool_chain():
         from cuda.bindings import nvrtc
 
         error, major, minor = nvrtc.nvrtcVersion()  # loads the library, which the package alone does not prove
@@ -88,8 +98,8 @@ def nvrtc_version() -> str:
 
 
 @contextmanager
-def _tool_chain() -> Iterator[None]:
-    """Around imports of it: two threads that import `cuda.core` at once may see a part of it."""
+def tool_chain() -> Iterator[None]:
+    """Around imports of `cuda`: two threads that import `cuda.core` at once may see a part of it."""
     try:
         with _importing:
             yield
@@ -104,12 +114,20 @@ def _texts(source: str) -> list[str]:
     """The source and every file of `cuda/` that it includes, directly or not."""
     folder, texts, waiting, seen = resource("cuda"), [], [source], {source}
     while waiting:
-        text = (folder / waiting.pop()).read_text()
+        path = folder / waiting.pop()
+        text, names = _text(path, path.stat().st_mtime_ns)
         texts.append(text)
-        included = [name for name in _INCLUDE.findall(text) if (folder / name).is_file() and name not in seen]
+        included = [name for name in names if name not in seen and (folder / name).is_file()]
         waiting += included
         seen.update(included)
     return texts
+
+
+@lru_cache(maxsize=64)
+def _text(path: Path, changed: int) -> tuple[str, list[str]]:
+    """A file and the names that it includes; most files are part of several kernels."""
+    text = path.read_text()
+    return text, _INCLUDE.findall(text)
 
 
 def _cache_folder() -> Path | None:

@@ -19,7 +19,7 @@ def compiled(monkeypatch):
     """Which sources were compiled, in that order; nothing is loaded."""
     found = []
     monkeypatch.setattr(launch, "cubin", lambda source, defines, arch: found.append((source, defines, arch)) or source.encode())
-    monkeypatch.setattr(launch, "Kernel", lambda code, name, device: (code, name, device))
+    monkeypatch.setattr(launch, "Kernel", lambda code, name, device: (code.result(), name, device))
     monkeypatch.setattr(launch, "_kernels", {})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=9, minor=0))
     launch._code.cache_clear()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, distributions
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,28 @@ def test_second_use_reads_the_cache(sources, tmp_path, monkeypatch):
     monkeypatch.setattr(nvrtc, "compile_source", lambda *args: pytest.fail("compiled again"))
     assert nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80") == first
     assert len(cached(tmp_path)) == 1
+
+
+@pytest.mark.skipif(not any(distributions(name="nvidia-cuda-nvrtc")), reason="NVRTC is not installed as a package")
+def test_reading_the_cache_does_not_load_the_compiler(sources):
+    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    program = (
+        "import sys; sys.modules['cuda'] = None; from pathlib import Path; from molgcn.ops import nvrtc; "
+        "nvrtc.resource = lambda name: Path(sys.argv[1]); print(nvrtc.cubin('fill.cu', {'VALUE': 2}, 'sm_80')[:4])"
+    )
+    command = [sys.executable, "-c", program, str(sources)]
+    done = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.stdout.strip() == str(ELF)
+
+
+def test_a_compiler_that_is_no_package_says_its_version_itself(monkeypatch):
+    def none(name):
+        raise PackageNotFoundError(name)
+
+    nvrtc._compiler.cache_clear()
+    monkeypatch.setattr(nvrtc, "version", none)
+    assert nvrtc._compiler() == nvrtc.nvrtc_version()
+    nvrtc._compiler.cache_clear()
 
 
 def test_source_include_macro_and_architecture_are_in_the_key(sources, tmp_path):
