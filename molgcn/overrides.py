@@ -11,7 +11,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
@@ -86,6 +86,8 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
     known = sorted({*_keys(config), *groups})
     for argument, override in zip(typed, overrides, strict=True):
         key = override.key_or_group
+        if key == "hydra.verbose" and not isinstance(override.value(), (bool, str, QuotedString, list)):
+            raise UserError(f"{argument} is not valid: expected true, false, or the name of a logger (or a list of them) to set to DEBUG.")
         if key in known and override.is_add() and not override.is_force_add():
             raise UserError(f"{key} is in the configuration already. Leave the + out: {argument.lstrip('+')}")
         if key in known or re.split("[./]", key)[0] == "hydra":

@@ -161,6 +161,14 @@ def test_presets_of_ones_own(tmp_path):
         own_presets(["--config-dir=nowhere"])
 
 
+def test_loggers_to_be_verbose():
+    for value in ("true", "false", "molgcn", "'molgcn.data'", "[molgcn,hydra]"):
+        check_overrides([f"hydra.verbose={value}"], resource("conf"), "train")
+    for value in ("3", "null", "{a: 1}"):
+        with pytest.raises(UserError, match="expected true, false, or the name of a logger"):
+            check_overrides([f"hydra.verbose={value}"], resource("conf"), "train")
+
+
 def test_a_launcher_that_is_not_installed(tmp_path):
     (tmp_path / "launcher").mkdir()
     (tmp_path / "launcher" / "other.yaml").write_text("# @package _global_\ndefaults:\n  - override /hydra/launcher: nowhere\n")

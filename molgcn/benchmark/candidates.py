@@ -70,12 +70,12 @@ class HoistedGCN(nn.Module):
 
     def forward(self, batch: Any) -> Tensor:
         """As :class:`molgcn.nn.GCN`; the batch brings `edge_weight` and its edges include the self-loops."""
-        h = batch["x"]
+        h = batch["x"] if self.model.embed is None else self.model.embed(batch["x"])
         for index, conv in enumerate(self.model.convs):
             norm, activated, residual = self.model.layer_options(index)
             out = conv(h, batch["edge_index"], batch["edge_weight"])
             out = out if norm is None else norm(out)
-            out = F.relu(out) if activated else out
+            out = F.dropout(F.relu(out), self.model.dropout, self.training) if activated else out
             h = out + h if residual else out
         return self.model.head(self.pool(h, batch["batch"], batch["targets"].shape[0]))
 
@@ -89,12 +89,15 @@ def twin(model: GCN, backend: Any, strategy: str = "auto") -> GCN:
         model.out_channels,
         backend=backend,
         strategy=strategy,
+        dropout=model.dropout,
         norm=model.norm,
         residual=model.residual,
         pool=model.pool,
         add_self_loops=model.add_self_loops,
+        embed=model.embed is not None,
         last_activation=model.last_activation,
         head_layers=model.head_layers,
+        init=model.init,
     )
     copy.load_state_dict(model.state_dict())
     return copy

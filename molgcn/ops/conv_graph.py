@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 import molgcn._cpu as _cpu
+from molgcn.errors import UserError
 
+_MOST = 2**31 - 1
 _WEIGHTS = {torch.float32: _cpu.conv_weights_float32, torch.float64: _cpu.conv_weights_float64}
 
 
@@ -35,11 +37,18 @@ class ConvGraph:
 
         Raises:
             IndexError: for a node outside 0 .. N - 1.
+            UserError: for more entries than 32 bits can count.
         """
+        num_entries = edge_index.shape[1] + num_nodes * add_self_loops
+        if max(num_entries, num_nodes) > _MOST:
+            raise UserError(
+                f"A graph of {num_nodes:,} nodes and {edge_index.shape[1]:,} edges{', with self-loops,' * add_self_loops} is too large for "
+                f"backend=fused on a CPU, which counts up to {_MOST:,}. Split it into smaller batches, or use backend=pyg."
+            )
         edges = edge_index.detach().contiguous()
         num_edges = edges.shape[1]
         source, target = (edges[1], edges[0]) if reverse else (edges[0], edges[1])
-        graph = cls(*_empty_rows(num_nodes, num_edges + num_nodes * add_self_loops))
+        graph = cls(*_empty_rows(num_nodes, num_entries))
         sizes = (num_edges, num_nodes, torch.get_num_threads())
         _cpu.conv_sort_edges(target.data_ptr(), source.data_ptr(), sizes, add_self_loops, graph.rows)
         return graph

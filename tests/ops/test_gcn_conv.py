@@ -9,6 +9,7 @@ from compiler import needs_extension
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from molgcn.errors import UserError
 from molgcn.ops import ConvInputs, conv_graph, gcn_conv, gcn_conv_reference
 
 pytestmark = needs_extension
@@ -241,6 +242,15 @@ def test_a_node_that_is_not_there(node, row):
     inputs.edge_index[row, 13] = node
     with pytest.raises(IndexError, match="edge_index has a node outside"):
         gcn_conv(inputs)
+
+
+@pytest.mark.parametrize(
+    ("num_edges", "num_nodes", "add_self_loops"), [(2**31, 1, False), (2**31 - 1, 1, True), (1, 2**31, False), (2**30, 2**30, True)]
+)
+def test_more_entries_than_are_counted(num_edges, num_nodes, add_self_loops):
+    edge_index = torch.zeros(2, 1, dtype=torch.int64).expand(2, num_edges)  # takes no memory
+    with pytest.raises(UserError, match="counts up to 2,147,483,647"):
+        conv_graph.ConvGraph.build(edge_index, num_nodes, add_self_loops, reverse=False)
 
 
 @pytest.mark.parametrize(
