@@ -31,12 +31,11 @@ Tiles::Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes)
     if (chunks > 2) chunks = (chunks + 3) / 4 * 4;  // even shares for two and four threads
     chunks = std::min(chunks, most);
     chunk_ptr_.push_back(0);
-    for (int t = 0; t < int(tiles_.size()); t++) {
-        const Tile& tile = tiles_[t];
-        const int64_t end = int64_t{tile.first_row} + tile.num_rows;
-        const bool full = (end + tile_rows / 2) * chunks >= rows * int64_t(chunk_ptr_.size());  // to the nearest tile
-        if (t + 1 == int(tiles_.size()) || full) chunk_ptr_.push_back(t + 1);
+    for (int t = 0; t + 1 < int(tiles_.size()) && int64_t(chunk_ptr_.size()) < chunks; t++) {
+        const int64_t end = int64_t{tiles_[t].first_row} + tiles_[t].num_rows;
+        if ((end + tile_rows / 2) * chunks >= rows * int64_t(chunk_ptr_.size())) chunk_ptr_.push_back(t + 1);  // at the nearest tile
     }
+    if (!tiles_.empty()) chunk_ptr_.push_back(int(tiles_.size()));
     if (chunk_ptr_.size() == 1) chunk_ptr_.push_back(0);
 }
 

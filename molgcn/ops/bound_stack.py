@@ -41,19 +41,26 @@ class BoundStack:
             stack_arguments(inputs, tensors), addresses, [count.data_ptr() for count in num_batches_tracked]
         )
 
-    def forward(self, x: Tensor, ptr: Tensor, rowptr: Tensor, col: Tensor, seed: int = 0) -> Tensor:
-        """Pooled features [B, H] of a batch of full, contiguous arrays, named as in :class:`StackInputs`.
+    def forward(self, sizes: tuple[int, int, int], x: Tensor, ptr: Tensor, rowptr: Tensor, col: Tensor, seed: int = 0) -> Tensor:
+        """Pooled features [B, H] of a batch.
+
+        Args:
+            sizes: B, N and E.
+            x: contiguous, as :class:`StackInputs` has it or with room for more atoms; likewise
+            ptr: of the molecules,
+            rowptr: of the atoms,
+            col: of the bonds.
+            seed: of the dropout.
 
         Raises:
             ValueError: for pointers that do not fit.
         """
         one, none = self._saved_bytes
-        if (size := none + (one - none) * x.shape[0]) > self._saved.numel():
+        if (size := none + (one - none) * sizes[1]) > self._saved.numel():
             self._saved = x.new_empty(size + size // 8, dtype=torch.uint8)
-        pooled = x.new_empty(ptr.shape[0] - 1, self._hidden)
+        pooled = x.new_empty(sizes[0], self._hidden)
         self._batch = x, ptr, rowptr, col, self._saved, pooled
-        sizes = pooled.shape[0], x.shape[0], col.shape[0], torch.get_num_threads()
-        self._bound.forward(sizes, seed, [tensor.data_ptr() for tensor in self._batch])
+        self._bound.forward((*sizes, torch.get_num_threads()), seed, [tensor.data_ptr() for tensor in self._batch])
         return pooled
 
     def backward(self, grad_pooled: Tensor, grad_x: Tensor | None = None) -> None:

@@ -10,6 +10,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from molgcn.data.batch import GraphBatch
+from molgcn.data.slots import SlotBatch
 from molgcn.nn import fused
 from molgcn.ops.bound_stack import BoundStack
 from molgcn.ops.head_loss import BoundHead, empty_outputs
@@ -98,13 +99,15 @@ class DirectStep:
 
     def _gradients_of(self, batch: GraphBatch) -> None:
         module = self.module
-        x = batch.x if self._embed is None else batch.x.mm(self._embed[0].t())
+        arrays = batch.slot if isinstance(batch, SlotBatch) else batch  # views of a slot take as long as the loss
+        x = arrays.x if self._embed is None else batch.x.mm(self._embed[0].t())
         dropout = module.model.dropout
         seed = int(fused.dropout_seed(x.device, dropout)) if dropout > 0 else 0
-        pooled = self._stack.forward(x, batch.ptr, batch.rowptr, batch.col, seed)
+        sizes = batch.num_graphs, batch.num_nodes, batch.num_edges
+        pooled = self._stack.forward(sizes, x, arrays.ptr, arrays.rowptr, arrays.col, seed)
         if pooled.shape != self._gradient.shape:
             self._gradient, self._outputs = torch.empty_like(pooled), empty_outputs(pooled, self._weights)
-        self._head.forward(pooled, batch.targets, self._outputs)
+        self._head.forward(pooled, arrays.targets, self._outputs)
         self._head.backward(self._one, pooled, self._outputs, (self._gradient, *self._head_gradients))
         if self._embed is None:
             self._stack.backward(self._gradient)
