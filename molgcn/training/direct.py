@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning import Callback
 from lightning.pytorch.profilers import PassThroughProfiler
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
@@ -19,6 +20,8 @@ from molgcn.training.fused_update import FusedUpdate
 if TYPE_CHECKING:
     from molgcn.training.regressor import MoleculeRegressor
 
+_WITHIN = ("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad")
+
 
 def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool:
     """Whether a :class:`DirectStep` does all that this run's plain steps would do; where it does not they are taken.
@@ -29,12 +32,14 @@ def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool
         batch: a training batch.
     """
     model, trainer = module.model, module.trainer
-    tensors = [*model.parameters(), *module.buffers(recurse=False), *([batch.x, batch.targets] if isinstance(batch, GraphBatch) else [])]
+    if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":
+        return False
+    floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets]
+    integers = [batch.ptr, batch.rowptr, batch.col]
     return (
-        isinstance(batch, GraphBatch)
-        and batch.counts is None
-        and model.backend.name == "fused"
-        and all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)
+        all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in floats + integers)
+        and all(tensor.dtype == torch.float32 for tensor in floats)
+        and all(tensor.dtype == torch.int32 for tensor in integers)
         and all(parameter.requires_grad and not _has_hooks(parameter) for parameter in model.parameters())
         and all(part.training for part in model.modules())
         and trainer.world_size == 1
@@ -42,6 +47,7 @@ def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool
         and module.config.training.accumulate_batches == 1
         and not torch.is_anomaly_enabled()
         and isinstance(trainer.profiler, PassThroughProfiler)  # type: ignore[attr-defined]  # another is to see autograd's steps
+        and not any(_listens(callback) for callback in trainer.callbacks)  # type: ignore[attr-defined]
         and FusedUpdate.applies(optimizer)
     )
 
@@ -130,3 +136,8 @@ class DirectStep:
 
 def _has_hooks(parameter: Any) -> bool:
     return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
+def _listens(callback: Callback) -> bool:
+    """Whether a callback is to be called within a step."""
+    return any(getattr(type(callback), name) is not getattr(Callback, name) for name in _WITHIN)

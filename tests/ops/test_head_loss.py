@@ -83,6 +83,15 @@ def test_contract_of_an_operator():
     torch.testing.assert_close(compiled(x), head_loss(x, weights, biases, *rest, "l1")[0], rtol=0, atol=0)
 
 
+def test_there_is_no_second_derivative():
+    from molgcn.ops.head_loss import head_loss
+
+    x, *rest = example(9, (4, 3, 2))
+    (gradient,) = torch.autograd.grad(head_loss(x.requires_grad_(), *rest, "mse")[0], x, create_graph=True)
+    with pytest.raises(RuntimeError, match="head_loss has no second derivative"):
+        gradient.sum().backward()
+
+
 def test_what_does_not_fit_is_refused():
     from molgcn.ops.head_loss import head_loss
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from compiler import needs_extension
+from lightning import Callback
 from test_captured import assert_same_progress
 
 from molgcn.training.checkpoint import load_checkpoint
@@ -77,6 +78,21 @@ def test_what_a_direct_step_does_not_do_is_done_plainly(variant, tmp_path, small
     changes = PLAIN[variant]
     train(fused(small_config, {**changes, "trainer": {"max_epochs": 1, **changes.get("trainer", {})}}), tmp_path)
     assert direct_steps == []
+
+
+class Listener(Callback):
+    """Counts what it hears within steps."""
+
+    heard = 0
+
+    def on_before_optimizer_step(self, *args: Any) -> None:
+        self.heard += 1
+
+
+def test_callbacks_within_a_step_are_called(tmp_path, small_config, direct_steps):
+    listener = Listener()
+    train(fused(small_config, {"trainer": {"max_epochs": 1}}), tmp_path, [listener])
+    assert direct_steps == [] and listener.heard > 5
 
 
 def test_hooks_are_heard(tmp_path, small_config, direct_steps, monkeypatch):
