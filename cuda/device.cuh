@@ -37,6 +37,23 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32 (&a)[4], co
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+__device__ __forceinline__ uint32 pack_half(float low, float high) {
+    uint32 packed;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+__device__ __forceinline__ float2 unpack_half(uint32 x) {
+    float2 y;
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}" : "=f"(y.x), "=f"(y.y) : "r"(x));
+    return y;
+}
+// d [16 x 8] += a [16 x 16] b [16 x 8]
+__device__ __forceinline__ void mma_half(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 // x. Keeps the compiler from computing ahead of a loop what follows from x in a few instructions: registers are scarcer than these.
 __device__ __forceinline__ uint32 anew(uint32 x) {
     asm volatile("" : "+r"(x));
@@ -94,6 +111,57 @@ __device__ __forceinline__ void wait_for_previous() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+
+// Blocks of a cluster, from Hopper on: they meet, write to each other's shared memory, and are sent copies of global memory together.
+__device__ __forceinline__ uint32 shared_address(const void* at) { return static_cast<uint32>(__cvta_generic_to_shared(at)); }
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ int cluster_rank() {
+    int rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// To where `at` is in the shared memory of block `rank`
+__device__ __forceinline__ void store_to_peer(float* at, int rank, const float2& x) {
+    uint32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(there), "f"(x.x), "f"(x.y) : "memory");
+}
+// A count of bytes on their way: one thread says how many to expect, all wait for the end of a phase (0, 1, 0, ...)
+__device__ __forceinline__ void start_counting(uint64* count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" ::"r"(shared_address(count)) : "memory");
+}
+__device__ __forceinline__ void expect(uint64* count, uint32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(count)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void wait_for_phase(uint64* count, int phase) {
+    uint32 done;
+    do {
+        asm volatile(
+            "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+            : "=r"(done)
+            : "r"(shared_address(count)), "r"(phase)
+            : "memory");
+    } while (!done);
+}
+// Bytes, a multiple of 16, to the same place in the shared memory of the cluster's first `size` blocks, counted in each
+__device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint32 bytes, uint64* count, int size) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(count)), "h"(static_cast<unsigned short>((1u << size) - 1))
+                 : "memory");
+}
+#else
+__device__ __forceinline__ int cluster_rank() { return 0; }
+__device__ __forceinline__ void cluster_arrive() {}
+__device__ __forceinline__ void cluster_wait() {}
+__device__ __forceinline__ void store_to_peer(float*, int, const float2&) {}
+__device__ __forceinline__ void start_counting(uint64*) {}
+__device__ __forceinline__ void expect(uint64*, uint32) {}
+__device__ __forceinline__ void wait_for_phase(uint64*, int) {}
+__device__ __forceinline__ void copy_to_cluster(void*, const void*, uint32, uint64*, int) {}
+#endif
 __device__ __forceinline__ float load_past_l1(const float* at) { return __ldcg(at); }
 __device__ __forceinline__ float4 load4_past_l1(const float* at) { return __ldcg(reinterpret_cast<const float4*>(at)); }
 __device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }

@@ -6,20 +6,8 @@
 // Macros: HIDDEN (H), PRECISION, NORM, DROPOUT, SELF_LOOPS, POOL, and of the product WARP_ROWS, WARP_COLUMNS (a block's warps), ROW_TILES,
 // COLUMN_TILES (16 x 16 blocks of a warp), MIN_BLOCKS (of a multiprocessor).
 #pragma once
-#include "matrix.cuh"
-#include "philox.cuh"
+#include "gcn_layer_basics.cuh"
 
-#define NORM_NONE 0
-#define NORM_LAYER 1
-#define NORM_BATCH 2       // with running statistics: an affine map
-#define NORM_STATISTICS 3  // batch norm in training: what follows a layer's product waits for all atoms, so the next kernel does it
-#define POOL_MEAN 0
-#define POOL_SUM 1
-#define POOL_MAX 2
-
-constexpr int width = (HIDDEN + 15) / 16 * 16;
-constexpr int quads = width / 4;  // of four columns
-constexpr int chunks = width / 16;
 constexpr int depth = width < 64 ? 64 : width;             // columns of a block's rows in shared memory
 constexpr int stride = depth % 32 == 0 ? depth + 16 : depth;  // two rows side by side use all banks
 constexpr int warps = WARP_ROWS * WARP_COLUMNS;
@@ -27,8 +15,6 @@ constexpr int threads = 32 * warps;
 constexpr int rows = 16 * ROW_TILES * WARP_ROWS;
 constexpr int kinds = NORM == NORM_NONE ? 1 : NORM == NORM_STATISTICS ? 2 : 3;  // column sums of backward, see gcn_layer_backward.cu
 constexpr bool statistics = NORM == NORM_STATISTICS;
-constexpr int lanes = quads <= 4 ? 4 : quads <= 8 ? 8 : quads <= 16 ? 16 : 32;  // that finish a row
-constexpr int turns = (quads + lanes - 1) / lanes;                              // float4 of a row in each of them
 constexpr int teams = threads / lanes;
 constexpr int shares = threads < quads ? 1 : threads / quads;                   // threads that share a quad's sums
 
@@ -71,43 +57,7 @@ struct Parameters {
     Activation in, out;  // what is pulled goes through `in`, the result through `out`
 };
 
-__device__ __forceinline__ float4 nothing() { return make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
-__device__ __forceinline__ float4 load4(const float* at) { return __ldg(reinterpret_cast<const float4*>(at)); }
-__device__ __forceinline__ float4& four(float* at) { return *reinterpret_cast<float4*>(at); }
-__device__ __forceinline__ void add(float4& sum, const float4& x) { sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w; }
-__device__ __forceinline__ void add(float4& sum, float factor, const float4& x) {
-    sum.x = fmaf(factor, x.x, sum.x), sum.y = fmaf(factor, x.y, sum.y), sum.z = fmaf(factor, x.z, sum.z), sum.w = fmaf(factor, x.w, sum.w);
-}
-__device__ __forceinline__ float& at(float4& x, int e) { return e == 0 ? x.x : e == 1 ? x.y : e == 2 ? x.z : x.w; }
-__device__ __forceinline__ float at(const float4& x, int e) { return e == 0 ? x.x : e == 1 ? x.y : e == 2 ? x.z : x.w; }
-
-__device__ __forceinline__ size_t at_row(int node) { return size_t(node) * width; }
 __device__ __forceinline__ int num_atoms(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
-
-// A vector [HIDDEN] with zeros beyond
-__device__ __forceinline__ float parameter(const float* vector, int column) { return column < HIDDEN ? __ldg(vector + column) : 0.0f; }
-
-struct Moments {
-    float mean, squares;  // sum of squared distances from the mean
-};
-
-// Sums of a column's distances from some value near its mean, and of their squares: one pass, without cancellation
-struct Distances {
-    float origin, sum = 0.0f, squares = 0.0f;
-
-    __device__ __forceinline__ void add(float x) { sum += x - origin, squares = fmaf(x - origin, x - origin, squares); }
-    __device__ __forceinline__ void add(float mean, float more, float count) {
-        const float distance = mean - origin;
-        sum = fmaf(count, distance, sum), squares += fmaf(count * distance, distance, more);
-    }
-    __device__ __forceinline__ Moments moments(int count) const {
-        const float mean = sum / static_cast<float>(count > 0 ? count : 1), rest = squares - sum * mean;
-        return {origin + mean, rest > 0.0f || rest != rest ? rest : 0.0f};
-    }
-};
-
-__device__ __forceinline__ int parts_of(int count, int each) { return (count + each - 1) / each; }
-__device__ __forceinline__ int part_size(int count, int each, int i) { return min(each, count - i * each); }
 
 // Whether this block is the last of `size` to arrive; the order of the sums then decides, not that of the blocks.
 __device__ __forceinline__ bool last_to_arrive(uint32* arrivals, int size, int* flag) {

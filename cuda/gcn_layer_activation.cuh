@@ -48,9 +48,6 @@ __device__ __forceinline__ void find_statistics(const Parameters& p, const Activ
     }
 }
 
-// y before relu; forward and backward must agree to the bit, or they would disagree on which activations are alive
-__device__ __forceinline__ float normalised(float raw, float mean, float factor, float bias) { return fmaf(raw - mean, factor, bias); }
-
 // An atom's input of this layer, from what the norm of the layer before was given
 __device__ __forceinline__ float4 pending(const Parameters& p, const Columns& column, int node, int quad) {
     const float4 raw = load4(p.in.raw + at_row(node) + 4 * quad);

@@ -1,8 +1,8 @@
 // What all layers of a pass share, in one launch: the bonds' entries of Â, the atoms' molecules, x in rows of whole quads, the weights as
 // operands of the tensor cores, and counters at zero.
 //
-// Macros: SELF_LOOPS, TRANSPOSED (operands of G W instead of S W^T), PRECISION (not used), MAX_LAYERS.
-#include "device.cuh"
+// Macros: SELF_LOOPS, TRANSPOSED (operands of G W instead of S W^T), HALVES (operands of gcn_chain_*.cu), MAX_LAYERS.
+#include "halves.cuh"
 
 struct Parameters {
     const int *ptr, *rowptr, *col;
@@ -13,6 +13,7 @@ struct Parameters {
     const float* x;
     float* padded_x;  // [N, in_width], or null: x is read as it is
     float* fragments;
+    float* scales;  // [layers, columns in whole 16]: of the operands, if they are halves
     uint32* counters;
     int num_graphs, num_features, in_width, hidden, num_layers, num_counters;
     const float* weights[MAX_LAYERS];
@@ -62,6 +63,45 @@ __device__ __forceinline__ void prepare_weight(const Parameters& p, int layer, i
     *reinterpret_cast<float4*>(to + 4 * size_t(index)) = make_float4(v[0], v[1], v[2], v[3]);
 }
 
+// 16 columns of W^T (or W) as halves, by a block: of its 16 x 16 blocks lane 4 g + t has columns 2 g and 2 g + 1 of rows 4 t .. 4 t + 3
+__device__ __forceinline__ void prepare_halves(const Parameters& p, int layer, int chunk, float* most) {
+    const int columns_in = layer == 0 ? p.num_features : p.hidden, in_chunks = (columns_in + 15) / 16, out_chunks = (p.hidden + 15) / 16;
+    const int across = TRANSPOSED ? in_chunks : out_chunks, count = TRANSPOSED ? out_chunks : in_chunks;
+    if (chunk >= across) return;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, column = 16 * chunk + 2 * (lane / 4);
+    const auto load = [&](int k, int j, int e) {
+        const int contracted = 16 * k + 4 * (lane % 4) + e, out = TRANSPOSED ? contracted : column + j, in = TRANSPOSED ? column + j : contracted;
+        return out < p.hidden && in < columns_in ? __ldg(p.weights[layer] + size_t(out) * columns_in + in) : 0.0f;
+    };
+    Scale scale[2] = {Scale(0), Scale(0)};
+    for (int j = 0; j < 2; j++) {
+        float x = 0.0f;
+        for (int k = warp; k < count; k += warps)
+            for (int e = 0; e < 4; e++) x = fmaxf(x, fabsf(load(k, j, e)));
+        x = fmaxf(x, shuffle_xor(x, 1));
+        x = fmaxf(x, shuffle_xor(x, 2));
+        most[16 * warp + 2 * (lane / 4) + j] = x;
+    }
+    __syncthreads();
+    for (int j = 0; j < 2; j++) {
+        float x = 0.0f;
+        for (int i = 0; i < warps; i++) x = fmaxf(x, most[16 * i + 2 * (lane / 4) + j]);
+        scale[j] = Scale(bits(x));
+        if (warp == 0) p.scales[layer * 16 * out_chunks + column + j] = scale[j].down;
+    }
+    __syncthreads();
+    const int first_chunks = (p.num_features + 15) / 16;
+    float4* to = reinterpret_cast<float4*>(p.fragments) + 64 * size_t(layer == 0 ? 0 : out_chunks * (first_chunks + (layer - 1) * out_chunks)) + lane;
+    for (int k = warp; k < count; k += warps) {
+        uint32 high[4], low[4];
+        for (int half = 0; half < 2; half++)
+            for (int j = 0; j < 2; j++)
+                split_halves(load(k, j, 2 * half) * scale[j].up, load(k, j, 2 * half + 1) * scale[j].up, high[2 * half + j], low[2 * half + j]);
+        to[64 * (k * across + chunk)] = make_float4(number(high[0]), number(high[1]), number(high[2]), number(high[3]));
+        to[64 * (k * across + chunk) + 32] = make_float4(number(low[0]), number(low[1]), number(low[2]), number(low[3]));
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(256) gcn_layer_prepare(const __grid_constant__ Parameters p) {
     const int first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
     const int num_nodes = __ldg(p.ptr + p.num_graphs);
@@ -73,10 +113,17 @@ extern "C" __global__ void __launch_bounds__(256) gcn_layer_prepare(const __grid
             const int column = static_cast<int>(i % p.in_width);
             p.padded_x[i] = column < p.num_features ? __ldg(p.x + node * p.num_features + column) : 0.0f;
         }
+#if HALVES
+    SHARED_MEMORY(memory);
+    const int across = (p.hidden + 15) / 16;
+    for (int item = blockIdx.x; item < p.num_layers * across; item += gridDim.x)
+        prepare_halves(p, item / across, item % across, reinterpret_cast<float*>(memory));
+#else
     const int out_chunks = (p.hidden + 15) / 16, in_chunks = (p.num_features + 15) / 16;
     const int first_size = 64 * in_chunks * out_chunks, size = 64 * out_chunks * out_chunks;
     for (int i = first; i < first_size + (p.num_layers - 1) * size; i += step) {
         const int layer = i < first_size ? 0 : (i - first_size) / size + 1, index = layer == 0 ? i : (i - first_size) % size;
         prepare_weight(p, layer, index, p.fragments + 4 * size_t(i - index));
     }
+#endif
 }

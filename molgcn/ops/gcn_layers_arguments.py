@@ -44,7 +44,7 @@ def _table(name: str, numbers: tuple[str, ...], pointers: tuple[str, ...], table
 PREPARE = _table(
     "_Prepare",
     ("num_graphs", "num_features", "in_width", "hidden", "num_layers", "num_counters"),
-    ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "x", "padded_x", "fragments", "counters"),
+    ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "x", "padded_x", "fragments", "scales", "counters"),
     "weights",
 )
 WEIGHTS = _table(
@@ -53,3 +53,24 @@ WEIGHTS = _table(
     ("ptr", "first_input", "inputs", "gradients", "partial", "arrivals"),
     "grad_weights",
 )
+
+
+class ChainLayer(ctypes.Structure):
+    """`struct Layer` of cuda/gcn_chain.cuh."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("bias", "norm_weight", "norm_bias", "mean", "variance", "grad_bias", "grad_norm_weight", "grad_norm_bias")
+    )
+
+
+_CHAIN = (
+    *((name, ctypes.c_uint64) for name in ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "seed", "x", "features")),
+    *((name, ctypes.c_uint64) for name in ("raw", "moments", "masks", "fragments", "scales", "sums", "arrivals", "new_mean", "new_variance")),
+    *((name, ctypes.c_uint64) for name in ("grad_pooled", "largest", "ties", "outputs", "gradients", "grad_x")),
+    *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "in_width", "num_layers", "num_norms")),
+    *((name, ctypes.c_int32) for name in ("residual", "first_residual")),
+    ("dropout_threshold", ctypes.c_uint32),
+    *((name, ctypes.c_float) for name in ("dropout_scale", "eps", "momentum")),
+)
+CHAIN = {size: type(f"_Chain{size}", (ctypes.Structure,), {"_fields_": (*_CHAIN, ("layers", ChainLayer * size))}) for size in TABLES}

@@ -58,6 +58,7 @@ class Kernel:
             self._function = driver.CUfunction(int(self._check(driver.cuLibraryGetKernel(library, name.encode()))))
         self._driver = driver
         self._shared = 0
+        self._resident: dict[tuple[int, int, int], int] = {}
         self._overlaps = torch.cuda.get_device_properties(device).major >= 9
 
     def launch(
@@ -68,6 +69,7 @@ class Kernel:
         parameters: ctypes.Structure,
         *,
         cooperative: bool = False,
+        cluster: int = 1,
         overlap: bool = False,
         stream: torch.cuda.Stream | None = None,
     ) -> None:
@@ -79,6 +81,7 @@ class Kernel:
             shared: bytes of dynamic shared memory in each.
             parameters: the kernel's one argument, passed by value.
             cooperative: all blocks run at once, so that a barrier over the grid may be used.
+            cluster: blocks that can reach each other's shared memory; more than one from Hopper on.
             overlap: may start while the kernel before it is running, whose writes it waits for itself (`wait_for_previous` in
                 cuda/device.cuh); GPUs before Hopper do not overlap.
             stream: default the current one.
@@ -89,26 +92,61 @@ class Kernel:
         driver, function = self._driver, self._function
         handle = (stream or torch.cuda.current_stream(self.device)).cuda_stream
         with self._context:
-            if shared > self._shared:
-                attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                self._check(driver.cuKernelSetAttribute(attribute, shared, driver.CUkernel(int(function)), driver.CUdevice(self.device)))
-                self._shared = shared
+            self._allow(shared)
             arguments = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))
             shape = (grid, 1, 1, block, 1, 1, shared, driver.CUstream(handle), ctypes.addressof(arguments))
-            if overlap and self._overlaps:
-                config = driver.CUlaunchConfig()
-                config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
-                config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
-                config.sharedMemBytes, config.hStream = shared, driver.CUstream(handle)
-                attribute = driver.CUlaunchAttribute()
-                attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-                attribute.value.programmaticStreamSerializationAllowed = 1
-                config.attrs, config.numAttrs = [attribute], 1
+            overlap = overlap and self._overlaps
+            if overlap or cluster > 1:
+                config = self._config(grid, block, shared, cluster)
+                config.hStream = driver.CUstream(handle)
+                attributes = list(config.attrs)
+                if overlap:
+                    attribute = driver.CUlaunchAttribute()
+                    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+                    attribute.value.programmaticStreamSerializationAllowed = 1
+                    attributes.append(attribute)
+                if cooperative:
+                    attribute = driver.CUlaunchAttribute()
+                    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+                    attribute.value.cooperative = 1
+                    attributes.append(attribute)
+                config.attrs, config.numAttrs = attributes, len(attributes)
                 self._check(driver.cuLaunchKernelEx(config, function, ctypes.addressof(arguments), 0))
             elif cooperative:
                 self._check(driver.cuLaunchCooperativeKernel(function, *shape))
             else:
                 self._check(driver.cuLaunchKernel(function, *shape, 0))
+
+    def resident_blocks(self, block: int, shared: int, cluster: int) -> int:
+        """Blocks in clusters that find room on the GPU at once; the arguments are those of :meth:`launch`."""
+        key = (block, shared, cluster)
+        if key not in self._resident:
+            with self._context:
+                self._allow(shared)
+                config = self._config(cluster, block, shared, cluster)
+                self._resident[key] = cluster * int(self._check(self._driver.cuOccupancyMaxActiveClusters(self._function, config)))
+        return self._resident[key]
+
+    def _allow(self, shared: int) -> None:
+        if shared > self._shared:
+            driver = self._driver
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            kernel = driver.CUkernel(int(self._function))
+            self._check(driver.cuKernelSetAttribute(attribute, shared, kernel, driver.CUdevice(self.device)))
+            self._shared = shared
+
+    def _config(self, grid: int, block: int, shared: int, cluster: int) -> Any:
+        driver = self._driver
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+        config.sharedMemBytes = shared
+        if cluster > 1:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster, 1, 1
+            config.attrs, config.numAttrs = [attribute], 1
+        return config
 
     def _check(self, result: tuple) -> Any:
         if int(result[0]) != 0:
@@ -122,17 +160,20 @@ class Gpu(NamedTuple):
     Attributes:
         num_multiprocessors: of the device.
         shared_limit: bytes of shared memory that one block may have.
+        has_clusters: whether blocks can reach each other's shared memory.
     """
 
     num_multiprocessors: int
     shared_limit: int
+    has_clusters: bool = False
 
 
 @cache
 def gpu(device: torch.device) -> Gpu:
     """The device's :class:`Gpu`."""
     properties = torch.cuda.get_device_properties(device)
-    return Gpu(properties.multi_processor_count, properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
+    shared_limit: int = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
+    return Gpu(properties.multi_processor_count, shared_limit, properties.major >= 9)
 
 
 _Macros = tuple[tuple[str, int], ...]

@@ -43,6 +43,11 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 namespace emulator {
 
 struct Index { int x; };
+#ifdef CLUSTER
+constexpr int cluster = CLUSTER;  // blocks
+#else
+constexpr int cluster = 1;
+#endif
 
 struct Warp {
     int arrived = 0, kind = 0;
@@ -65,12 +70,15 @@ struct Fiber {
     jmp_buf state;
     std::unique_ptr<char[]> stack;  // as it comes: most of it is never touched
     bool started = false, done = false;
+    unsigned cluster_phase = 0;
 };
 
 constexpr size_t stack_bytes = 256 << 10;
 inline Fiber* current;
 inline Index block_dim, grid_dim;
 inline jmp_buf scheduler;
+inline Block* all_blocks;
+inline std::vector<Barrier> clusters;
 inline std::function<void()> body;
 
 inline void fail(const char* what) {
@@ -111,6 +119,8 @@ void launch(int grid, int threads, int shared_bytes, Kernel kernel) {
     block_dim = {threads}, grid_dim = {grid};
     std::vector<Block> blocks(grid);
     std::vector<Fiber> fibers(grid * threads);
+    all_blocks = blocks.data();
+    clusters.assign((grid + cluster - 1) / cluster, {});
     for (int i = 0; i < grid * threads; i++) {
         Block& block = blocks[i / threads];
         if (i % threads == 0) block.shared.assign(shared_bytes, 0xff), block.warps.resize(threads / 32);
@@ -145,6 +155,17 @@ inline float relu(float x) { return x < 0.0f ? 0.0f : x; }
 inline uint32 bf16(float x) { const uint32 u = bits(x); return (u + 0x7fffu + (u >> 16 & 1)) >> 16; }
 inline uint32 anew(uint32 x) { return x; }
 inline uint32 push_sign(uint32 mask, float x) { return mask << 1 | bits(x) >> 31; }
+inline uint32 pack_half(float low, float high) {
+    const _Float16 both[2] = {static_cast<_Float16>(low), static_cast<_Float16>(high)};
+    uint32 u;
+    std::memcpy(&u, both, 4);
+    return u;
+}
+inline float2 unpack_half(uint32 u) {
+    _Float16 both[2];
+    std::memcpy(both, &u, 4);
+    return {static_cast<float>(both[0]), static_cast<float>(both[1])};
+}
 inline uint32 pack_bf16(float low, float high) { return bf16(low) | bf16(high) << 16; }
 
 // Lane 4 g + t: a = rows g, g + 8 of a step's columns; b = its rows of column g; d = rows g, g + 8 of columns 2 t, 2 t + 1
@@ -162,7 +183,9 @@ inline void multiply_collective(int kind, float (&d)[4], const uint32 (&a)[4], c
     const uint32 in[10] = {bits(d[0]), bits(d[1]), bits(d[2]), bits(d[3]), a[0], a[1], a[2], a[3], b[0], b[1]};
     const uint32* out = emulator::collective(kind, in, 10, [kind](emulator::Warp& warp) {
         const auto tf32 = [](uint32 u) { return number(u & 0xffffe000u); };
-        const auto half = [](uint32 u, int which) { return number(which ? u & 0xffff0000u : u << 16); };
+        const auto half = [kind](uint32 u, int which) {
+            return kind == 8 ? (which ? unpack_half(u).y : unpack_half(u).x) : number(which ? u & 0xffff0000u : u << 16);
+        };
         if (kind == 2)
             multiply<8>(
                 warp, [&](int row, int k) { return tf32(warp.in[4 * (row % 8) + k % 4][4 + row / 8 + 2 * (k / 4)]); },
@@ -176,6 +199,7 @@ inline void multiply_collective(int kind, float (&d)[4], const uint32 (&a)[4], c
 }
 inline void mma_tf32(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(2, d, a, b); }
 inline void mma_bf16(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(3, d, a, b); }
+inline void mma_half(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) { multiply_collective(8, d, a, b); }
 
 inline uint32 add_bf16(uint32 x, uint32 y) {
     return pack_bf16(number(x << 16) + number(y << 16), number(x & 0xffff0000u) + number(y & 0xffff0000u));
@@ -204,6 +228,48 @@ inline void copy16(void* to, const void* from, bool there) {
         std::memset(to, 0, 16);
 }
 inline void wait_for_copies() {}
+
+struct Count {  // of bytes: phase, whether it expects some, and how many
+    std::uint32_t phase : 24, expects : 8;
+    std::int32_t bytes;
+    void turn() {
+        if (expects && bytes == 0) phase++, expects = 0;
+    }
+};
+inline int cluster_rank() { return blockIdx.x % emulator::cluster; }
+inline void cluster_arrive() {
+    emulator::Barrier& it = emulator::clusters[blockIdx.x / emulator::cluster];
+    emulator::current->cluster_phase = it.phase;
+    if (++it.arrived == emulator::cluster * blockDim.x) it.arrived = 0, it.phase++;
+}
+inline void cluster_wait() {
+    while (emulator::clusters[blockIdx.x / emulator::cluster].phase == emulator::current->cluster_phase) emulator::yield();
+}
+template <class T>
+T* at_peer(T* at, int rank) {
+    const auto offset = reinterpret_cast<unsigned char*>(at) - emulator::current->block->shared.data();
+    return reinterpret_cast<T*>(emulator::all_blocks[blockIdx.x - cluster_rank() + rank].shared.data() + offset);
+}
+inline void store_to_peer(float* at, int rank, const float2& x) { *reinterpret_cast<float2*>(at_peer(at, rank)) = x; }
+inline void start_counting(uint64* count) { *reinterpret_cast<Count*>(count) = {0, 0, 0}; }
+inline void expect(uint64* count, uint32 bytes) {
+    Count& it = *reinterpret_cast<Count*>(count);
+    if (it.expects) emulator::fail("a phase expects bytes twice");
+    it.expects = 1, it.bytes += bytes;
+    it.turn();
+}
+inline void wait_for_phase(uint64* count, int phase) {
+    while (reinterpret_cast<Count*>(count)->phase % 2 == phase) emulator::yield();
+}
+inline void copy_to_cluster(void* to, const void* from, uint32 bytes, uint64* count, int size) {
+    if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) % 16) emulator::fail("misaligned copy");
+    for (int rank = 0; rank < size; rank++) {
+        std::memcpy(at_peer(static_cast<unsigned char*>(to), rank), from, bytes);
+        Count& it = *reinterpret_cast<Count*>(at_peer(count, rank));
+        it.bytes -= bytes;
+        it.turn();
+    }
+}
 
 inline void __syncwarp() {
     const uint32 none = 0;

@@ -15,7 +15,7 @@ from compiler import COMPILER
 from stack_cases import Result, converted, leaves
 from torch import Tensor
 
-from molgcn.ops import StackInputs, aggregate_cuda, gcn_layers_cuda, gcn_stack_cuda
+from molgcn.ops import StackInputs, aggregate_cuda, gcn_layers_pass, gcn_stack_cuda
 from molgcn.ops.launch import Gpu
 from molgcn.resources import resource
 
@@ -44,6 +44,9 @@ class EmulatedKernel:
     def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, **options: bool) -> None:
         self._run(ctypes.byref(parameters), grid, block, shared)
 
+    def resident_blocks(self, block: int, shared: int, cluster: int) -> int:
+        return 128
+
 
 def kernel(source: str, name: str, defines: dict[str, int], device: object, soon: object = None) -> EmulatedKernel:
     """In place of :func:`molgcn.ops.launch.kernel`."""
@@ -58,7 +61,7 @@ def emulate(monkeypatch):
     """One multiprocessor, so that a block has several tiles."""
     if COMPILER is None:
         pytest.skip("no C++ compiler")
-    for module in (gcn_stack_cuda, gcn_layers_cuda, aggregate_cuda):
+    for module in (gcn_stack_cuda, gcn_layers_pass, aggregate_cuda):
         monkeypatch.setattr(module, "kernel", kernel)
         monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, 227 * 1024))
 

@@ -9,7 +9,7 @@ from emulated import run_emulated
 from stack_cases import converted, errors, random_batch, random_inputs, run, worst
 from test_gcn_stack_cuda import ARCHITECTURES, H100, RTX, SIZES
 
-from molgcn.ops import gcn_layers_cuda, gcn_layers_plan, gcn_stack_reference
+from molgcn.ops import gcn_layers_pass, gcn_layers_plan, gcn_stack_reference
 from molgcn.ops.gcn_layers_plan import blocks, layers_together, weight_blocks
 from molgcn.ops.launch import Gpu
 from molgcn.ops.nvrtc import compile_source
@@ -50,7 +50,7 @@ def test_widths(emulate, channels, hidden):
     ("hidden", "norm", "limit"), [(128, "batch", H100), (172, "batch", H100), (512, "batch", H100), (512, "layer", RTX)]
 )
 def test_wide(emulate, monkeypatch, hidden, norm, limit):
-    monkeypatch.setattr(gcn_layers_cuda, "gpu", lambda device: Gpu(1, limit))
+    monkeypatch.setattr(gcn_layers_pass, "gpu", lambda device: Gpu(1, limit))
     check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, residual=True, norm=norm, training=True))
 
 
@@ -62,7 +62,7 @@ def test_weight_gradients_of_a_few_layers_at_a_time(emulate, monkeypatch):
 
 
 def test_tables_of_a_few_layers_at_a_time(emulate, monkeypatch):
-    monkeypatch.setattr(gcn_layers_cuda, "MAX_TABLE", 2)
+    monkeypatch.setattr(gcn_layers_pass, "MAX_TABLE", 2)
     check(random_inputs(random_batch(SIZES, 11), 20, 5))
 
 
@@ -136,6 +136,6 @@ def test_compiles_for_every_architecture(arch, emulate, monkeypatch):
         def launch(self, *args, **options):
             pass
 
-    monkeypatch.setattr(gcn_layers_cuda, "kernel", Compiled)
+    monkeypatch.setattr(gcn_layers_pass, "kernel", Compiled)
     run_emulated(inputs)
     assert {f"{name}.cu" for name in SOURCES} == set(found)

@@ -8,7 +8,7 @@ import torch
 from emulated import run_emulated
 from stack_cases import random_batch, random_inputs
 
-from molgcn.ops import gcn_layers_cuda, gcn_stack_cuda, launch
+from molgcn.ops import gcn_layers_pass, gcn_stack_cuda, launch
 from molgcn.ops.nvrtc import cubin
 
 DEVICE = torch.device("cuda", 0)
@@ -53,7 +53,7 @@ def test_what_is_wanted_soon_is_compiled_at_the_same_time(compiled, monkeypatch)
     launch.kernel("next.cu", "next", {"A": 1}, DEVICE)
 
 
-@pytest.mark.parametrize("module", [gcn_stack_cuda, gcn_layers_cuda], ids=["stack", "vertex"])
+@pytest.mark.parametrize("module", [gcn_stack_cuda, gcn_layers_pass], ids=["stack", "vertex"])
 @pytest.mark.parametrize("needs_grad_x", [True, False])
 def test_a_forward_knows_its_backward(emulate, monkeypatch, module, needs_grad_x):
     """What forward has compiled beside itself is what backward then asks for."""

@@ -1,0 +1,198 @@
+// Batch norm in training, all layers of a pass in one launch: what both ways share.
+//
+// Every block is on the GPU at once, each with `rows` consecutive atoms, whose features stay in shared memory from layer to layer. A layer
+// needs of the other blocks sums over all atoms, for its norm, and rows where a bond leaves the block; a barrier over the grid is between.
+// Blocks form clusters: they add their sums up in each other's shared memory and are sent the next layer's weight together, while the sums
+// are on their way through the grid.
+//
+// Macros: HIDDEN (H), PRECISION, DROPOUT, SELF_LOOPS, POOL, TILES (of 8 atoms, of a block), CLUSTER (blocks), MAX_LAYERS.
+#pragma once
+#include "gcn_layer_basics.cuh"
+
+constexpr int rows = 8 * TILES;
+constexpr int guests = 16;                                      // atoms of other blocks whose rows there is room for
+constexpr int stride = width % 32 == 0 ? width + 16 : width;    // two rows side by side use all banks
+constexpr int threads = 32 * (chunks > 8 ? chunks : 8);         // a warp has 16 columns of the product, if there are any left
+constexpr int teams = threads / lanes;
+constexpr int slice = 2 * ((width / 2 + CLUSTER - 1) / CLUSTER);  // columns whose sums a block adds up for its cluster
+constexpr int items = (rows * quads + threads - 1) / threads;   // quads of a thread
+constexpr int guest_items = (guests * quads + threads - 1) / threads;
+static_assert(items <= 8, "masks of a thread's quads fit a word");
+
+struct Layer {
+    const float *bias, *norm_weight, *norm_bias;
+    const float *mean, *variance;  // running
+    float *grad_bias, *grad_norm_weight, *grad_norm_bias;
+};
+
+struct Parameters {
+    const int *ptr, *rowptr, *col;
+    const int4* sources;     // [N]: of an atom's first four bonds
+    const float4* factors;   // [N]: their entries of Â; zero: no bond
+    const float* scale;      // [N]: D^-1/2
+    const int* graph;        // [N]: molecule of each atom
+    const uint64* seed;
+    const float* x;          // [N, in_width]
+    float* features;         // [L, N, width]: inputs of the layers but the first, output of the last
+    float* raw;              // [norms, N, width]: the norms' inputs
+    float* moments;          // [norms, 2, width]: 1 / deviation and mean
+    unsigned char* masks;    // [norms, N, quads]: bit e, dropout keeps column 4 q + e
+    const float4* fragments; // the weights as operands of the product (gcn_layer_prepare.cu)
+    const float* scales;     // [L, width]: of the operands' columns
+    float* sums;             // [2, clusters, 2, width]: a layer's and the next one's
+    uint32* arrivals;
+    float *new_mean, *new_variance;  // [norms, HIDDEN]
+    const float *grad_pooled, *largest, *ties;
+    float* outputs;          // [2, N, width]: gradients of two layers' outputs
+    float* gradients;        // [L, N, width]: G = Â dZ
+    float* grad_x;
+    int num_graphs, num_nodes, num_features, in_width, num_layers, num_norms, residual, first_residual;
+    uint32 dropout_threshold;
+    float dropout_scale, eps, momentum;
+    Layer layers[MAX_LAYERS];
+
+    __device__ __forceinline__ size_t plane() const { return size_t(num_nodes) * width; }
+    __device__ __forceinline__ bool adds_input(int layer) const { return layer > 0 ? residual : first_residual; }
+};
+
+struct Shared {
+    float* near;       // [rows + guests, stride]: what is pulled, of the atoms and their guests
+    float* held;       // [rows, stride]: forward the norm's input, backward the gradient of the layer's output
+    float* tile;       // [rows, stride]: Â times `near`, four halves and what they leave, as operands of the product
+    float4* weight;    // [chunks, chunks, 2, 32]
+    int4* sources;     // [rows]: in near; ~atom where there is no room
+    float4* factors;   // [rows]
+    float4* own;       // [rows]: the atom's own factor; then, as integers, its bonds beyond the fourth: first, end
+    float* columns;    // [6, width]: numbers of each column
+    float* exchange;   // [CLUSTER, 2, slice]: sums of the cluster's blocks
+    float* scales;     // [rows]: of the tile
+    uint64* arrived;   // bytes of the weight
+    int* num_guests;
+    int* guest;        // [guests]: atoms
+
+    __device__ explicit Shared(unsigned char* memory) {
+        weight = reinterpret_cast<float4*>(memory);
+        near = reinterpret_cast<float*>(weight + 64 * chunks * chunks);
+        held = near + (rows + guests) * stride;
+        tile = held + rows * stride;
+        sources = reinterpret_cast<int4*>(tile + rows * stride);
+        factors = reinterpret_cast<float4*>(sources + rows);
+        own = factors + rows;
+        columns = reinterpret_cast<float*>(own + rows);
+        exchange = columns + 6 * width;
+        scales = exchange + CLUSTER * 2 * slice;
+        arrived = reinterpret_cast<uint64*>(scales + rows);
+        num_guests = reinterpret_cast<int*>(arrived + 1), guest = num_guests + 2;
+    }
+    __device__ __forceinline__ float4 column4(int which, int quad) const { return four(columns + which * width + 4 * quad); }
+};
+
+struct Place {  // of a block among the atoms
+    int num_nodes, first, count;
+
+    __device__ explicit Place(const Parameters& p) {
+        num_nodes = __ldg(p.ptr + p.num_graphs), first = blockIdx.x * rows;
+        count = max(0, min(rows, num_nodes - first));
+    }
+};
+
+// The weight of a layer into shared memory: each block of a cluster sends all of them its part.
+__device__ __forceinline__ void fetch_weight(const Parameters& p, const Shared& shared, int layer) {
+    const int first_chunks = p.in_width / 16, begin = layer == 0 ? 0 : 64 * chunks * (first_chunks + (layer - 1) * chunks);
+    const int bytes = 1024 * chunks * (layer == 0 ? first_chunks : chunks), part = bytes / CLUSTER;
+    if constexpr (CLUSTER == 1) {
+        for (int i = threadIdx.x; i < bytes / 16; i += threads) copy16(shared.weight + i, p.fragments + begin + i, true);
+    } else if (threadIdx.x == 0) {
+        const int mine = cluster_rank() * (part / 16);
+        expect(shared.arrived, bytes);
+        copy_to_cluster(shared.weight + mine, p.fragments + begin + mine, part, shared.arrived, CLUSTER);
+    }
+}
+// Before the block's next barrier
+__device__ __forceinline__ void wait_for_weight(const Shared& shared, int& phase) {
+    if constexpr (CLUSTER == 1)
+        wait_for_copies();
+    else
+        wait_for_phase(shared.arrived, phase);
+    phase ^= 1;
+}
+
+// Atoms' bonds, in rows of `near`, and what the cluster's blocks need of each other
+__device__ __forceinline__ void start(const Parameters& p, const Shared& shared, const Place& place) {
+    if (threadIdx.x == 0) {
+        *shared.num_guests = 0;
+        if (CLUSTER > 1) start_counting(shared.arrived);
+    }
+    __syncthreads();
+    const auto row_of = [&](int node, float factor) {
+        const int other = node - place.first;
+        if (factor == 0.0f || (other >= 0 && other < place.count)) return other;
+        const int slot = atomicAdd(shared.num_guests, 1);
+        if (slot >= guests) return ~node;
+        shared.guest[slot] = node;
+        return rows + slot;
+    };
+    for (int row = threadIdx.x; row < place.count; row += threads) {
+        const int node = place.first + row;
+        const int4 source = __ldg(p.sources + node);
+        const float4 factor = __ldg(p.factors + node);
+        const int begin = __ldg(p.rowptr + node) + 4, end = __ldg(p.rowptr + node + 1);
+        const float scale = __ldg(p.scale + node);
+        shared.sources[row] = make_int4(row_of(source.x, factor.x), row_of(source.y, factor.y), row_of(source.z, factor.z), row_of(source.w, factor.w));
+        shared.factors[row] = factor;
+        const uint32 none = 0;
+        shared.own[row] = make_float4(SELF_LOOPS ? scale * scale : 0.0f, scale, number(begin < end ? begin : none), number(begin < end ? end : none));
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) *shared.num_guests = min(*shared.num_guests, guests);
+    if (CLUSTER > 1) cluster_arrive(), cluster_wait();
+    __syncthreads();
+}
+
+// What the block's warps found of two columns, for the block of the cluster that adds them up: lanes of t = 0, 1 have the two kinds.
+__device__ __forceinline__ void offer(const Shared& shared, int column, int kind, const float2& x) {
+    float* to = shared.exchange + (cluster_rank() * 2 + kind) * slice + column % slice;
+    if constexpr (CLUSTER == 1)
+        *reinterpret_cast<float2*>(to) = x;
+    else
+        store_to_peer(to, column / slice, x);
+}
+__device__ __forceinline__ void offers_made() {
+    if (CLUSTER > 1) cluster_arrive();
+}
+__device__ __forceinline__ void wait_for_offers() {
+    if (CLUSTER == 1)
+        __syncthreads();
+    else
+        cluster_wait();
+}
+
+__device__ __forceinline__ int parts(const Place& place) { return parts_of(place.num_nodes, rows * CLUSTER); }
+__device__ __forceinline__ float* sums_of(const Parameters& p, int layer) {
+    return p.sums + size_t(layer % 2) * (gridDim.x / CLUSTER) * 2 * width;
+}
+
+// The barrier over the grid: what a block wrote before it arrived is there for those that waited.
+__device__ __forceinline__ void arrive(const Parameters& p) {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    __threadfence();
+    atomicAdd(p.arrivals, 1u);
+}
+__device__ __forceinline__ void wait_for_all(const Parameters& p, int times) {
+    if (threadIdx.x == 0)
+        while (load_acquire_grid(p.arrivals) < static_cast<uint32>(times) * gridDim.x) pause();
+    __syncthreads();
+}
+
+// Of an atom that dropout keeps, bit e for column 4 q + e
+__device__ __forceinline__ uint32 drawn(const Parameters& p, int node, int quad, int layer) {
+    const Words words = philox(node, quad, layer, 0, *p.seed);
+    uint32 mask = 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) mask |= uint32(words.word[e] >= p.dropout_threshold) << e;
+    return mask;
+}
+__device__ __forceinline__ unsigned char* mask_of(const Parameters& p, int node, int quad, int layer) {
+    return p.masks + (size_t(layer) * p.num_nodes + node) * quads + quad;
+}

@@ -1,0 +1,252 @@
+// All layers of `molgcn::gcn_stack_backward` with batch norm in training.
+//
+// With dZ the gradient of a layer's product and bias, and Â symmetric: G = Â dZ, dH = G W, and for the layer before the sums over all atoms
+// that its norm's gradient needs; dZ is made of them after the barrier. dW = G^T H is left to gcn_layer_weights.cu, for all layers together.
+#include "gcn_chain_tile.cuh"
+
+struct Columns {  // of a lane's two columns: what the norm of a layer does to them
+    float2 mean, deviation, factor, bias;
+
+    __device__ __forceinline__ void load(const Parameters& p, int layer, int column) {
+        const float* kept = p.moments + size_t(layer) * 2 * width + column;
+        deviation = __ldg(reinterpret_cast<const float2*>(kept)), mean = __ldg(reinterpret_cast<const float2*>(kept + width));
+        factor = parameter2(p.layers[layer].norm_weight, column), bias = parameter2(p.layers[layer].norm_bias, column);
+        factor.x *= deviation.x, factor.y *= deviation.y;
+    }
+    __device__ __forceinline__ void store(const Shared& shared, int column) const {
+        two(shared.columns + column) = mean;
+        two(shared.columns + width + column) = factor;
+        two(shared.columns + 2 * width + column) = bias;
+        two(shared.columns + 3 * width + column) = deviation;
+    }
+};
+
+// The norm's inputs of a layer on their way into `near`, of the block's atoms and their guests
+__device__ __forceinline__ void fetch_raw(const Parameters& p, const Shared& shared, const Place& place, int layer) {
+    if (layer >= p.num_norms) return;
+    const float* raw = p.raw + layer * p.plane();
+    for (int item = threadIdx.x; item < (rows + *shared.num_guests) * quads; item += threads) {
+        const int row = item / quads, quad = item % quads;
+        if (row >= place.count && row < rows) continue;
+        const int node = row < rows ? place.first + row : shared.guest[row - rows];
+        copy16(shared.near + row * stride + 4 * quad, raw + at_row(node) + 4 * quad, true);
+    }
+}
+
+// Gradient of the pooled molecules in two columns of an atom
+__device__ __forceinline__ float2 unpool(const Parameters& p, int node, int column) {
+    const int graph = __ldg(p.graph + node);
+    const float scale = POOL == POOL_MEAN ? 1.0f / static_cast<float>(__ldg(p.ptr + graph + 1) - __ldg(p.ptr + graph)) : 1.0f;
+    float2 d = parameter2(p.grad_pooled + size_t(graph) * HIDDEN, column);
+    d.x *= scale, d.y *= scale;
+    if (POOL == POOL_MAX) {
+        const float2 largest = two(const_cast<float*>(p.largest) + at_row(graph) + column), ties = two(const_cast<float*>(p.ties) + at_row(graph) + column);
+        const float2 x = two(p.features + (p.num_layers - 1) * p.plane() + at_row(node) + column);
+        d.x = x.x == largest.x ? d.x / ties.x : 0.0f, d.y = x.y == largest.y ? d.y / ties.y : 0.0f;
+    }
+    return d;
+}
+
+__device__ __forceinline__ void through(float d, float raw, float mean, float factor, float bias, float deviation, bool kept, float scale, float& sum, float& slope) {
+    const bool alive = kept && normalised(raw, mean, factor, bias) > 0.0f;
+    const float dy = alive ? (DROPOUT ? d * scale : d) : 0.0f;
+    sum += dy, slope += dy * ((raw - mean) * deviation);
+}
+
+// Gradient of a layer's output, which is what the product gave (or, of the last layer, the pooled molecules') and the residual's part; and the
+// column sums that follow from it: of the gradient through dropout and relu, and of that times the norm's output; without norm, of itself.
+__device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale, const Columns& columns, int layer) {
+    const bool is_last = layer == p.num_layers - 1, on = layer < p.num_norms, adds = !is_last && p.adds_input(layer + 1);
+    float* output = p.outputs + layer % 2 * p.plane();
+    if (product.warp < chunks) {
+        float2 d[TILES][2], sum = make_float2(0.0f, 0.0f), slope = sum;
+#pragma unroll
+        for (int m = 0; m < TILES; m++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int row = product.row(m, i), node = place.first + row;
+                if (row >= place.count) continue;
+                float2& it = d[m][i];
+                float2& held = two(shared.held + row * stride + product.column);
+                it = is_last ? unpool(p, node, product.column) : product.get(shared, scale, m, i);
+                if (adds) it.x += held.x, it.y += held.y;
+                held = it;
+                if (on) {
+                    const float2 raw = two(shared.near + row * stride + product.column);
+                    const uint32 mask = DROPOUT ? *mask_of(p, node, product.column / 4, layer) >> product.column % 4 : 3u;
+                    through(it.x, raw.x, columns.mean.x, columns.factor.x, columns.bias.x, columns.deviation.x, mask & 1, p.dropout_scale, sum.x, slope.x);
+                    through(it.y, raw.y, columns.mean.y, columns.factor.y, columns.bias.y, columns.deviation.y, mask & 2, p.dropout_scale, sum.y, slope.y);
+                } else {
+                    sum.x += it.x, sum.y += it.y;
+                }
+            }
+        sum = over_atoms(sum), slope = over_atoms(slope);
+        if (product.t < 2) offer(shared, product.column, product.t, product.t == 0 ? sum : slope);
+        offers_made();
+#pragma unroll
+        for (int m = 0; m < TILES; m++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (product.row(m, i) < place.count) two(output + at_row(place.first + product.row(m, i)) + product.column) = d[m][i];
+        if (on && product.t == 0) columns.store(shared, product.column);
+    } else {
+        offers_made();
+    }
+    wait_for_offers();
+    if (layer > 0 || p.grad_x != nullptr) fetch_weight(p, shared, layer);
+    const int rank = CLUSTER > 1 ? cluster_rank() : 0, column = rank * slice + threadIdx.x, cluster = blockIdx.x / CLUSTER;
+    if (threadIdx.x < slice && column < width) {
+        float sum = 0.0f, slope = 0.0f;
+#pragma unroll
+        for (int i = 0; i < CLUSTER; i++)
+            sum += shared.exchange[2 * i * slice + threadIdx.x], slope += shared.exchange[(2 * i + 1) * slice + threadIdx.x];
+        float* to = sums_of(p, layer) + cluster * 2 * width + column;
+        to[0] = sum, to[width] = slope;
+    }
+}
+
+// Means of a layer's column sums, a column two lanes'; block 0 gives them out as gradients.
+__device__ __forceinline__ void find_means(const Parameters& p, const Shared& shared, const Place& place, int layer) {
+    const int warp = threadIdx.x / 32, half = threadIdx.x / 16 % 2, column = 16 * warp + threadIdx.x % 16;
+    if (warp >= chunks) return;
+    const float* sums = sums_of(p, layer) + column;
+    float sum = 0.0f, slope = 0.0f;
+#pragma unroll 8
+    for (int i = half; i < parts(place); i += 2) sum += load_past_l1(sums + i * 2 * width), slope += load_past_l1(sums + (i * 2 + 1) * width);
+    sum += shuffle_xor(sum, 16), slope += shuffle_xor(slope, 16);
+    const bool on = layer < p.num_norms;
+    if (half == 0) {
+        shared.columns[4 * width + column] = sum / static_cast<float>(place.num_nodes);
+        shared.columns[5 * width + column] = slope / static_cast<float>(place.num_nodes);
+    } else if (blockIdx.x == 0 && column < HIDDEN) {
+        p.layers[layer].grad_bias[column] = on ? 0.0f : sum;
+        if (on) p.layers[layer].grad_norm_bias[column] = sum, p.layers[layer].grad_norm_weight[column] = slope;
+    }
+}
+
+// Four columns of an atom's dZ, from the gradient of the layer's output and the norm's input
+__device__ __forceinline__ float4 before_norm(const Parameters& p, const Shared& shared, const float4& d, const float4& raw, int quad, uint32 mask) {
+    const float4 mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
+    const float4 inverse = shared.column4(3, quad), level = shared.column4(4, quad), slope = shared.column4(5, quad);
+    float4 z;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const bool alive = mask >> e & 1 && normalised(at(raw, e), at(mean, e), at(factor, e), at(bias, e)) > 0.0f;
+        const float dy = alive ? (DROPOUT ? at(d, e) * p.dropout_scale : at(d, e)) : 0.0f;
+        at(z, e) = at(factor, e) * (dy - at(level, e) - (at(raw, e) - at(mean, e)) * at(inverse, e) * at(slope, e));
+    }
+    return z;
+}
+
+// dZ of the block's atoms and their guests into `near`
+__device__ __forceinline__ void make_gradients(const Parameters& p, const Shared& shared, const Place& place, int layer) {
+    const bool on = layer < p.num_norms;
+    const int all = *shared.num_guests * quads;
+    const float* output = p.outputs + layer % 2 * p.plane();
+    uint32 masks = ~0u;
+    if (DROPOUT && on) {
+        masks = 0;
+#pragma unroll
+        for (int i = 0; i < items; i++) {
+            const int item = threadIdx.x + threads * i, row = item / quads;
+            if (row < place.count) masks |= uint32(*mask_of(p, place.first + row, item % quads, layer)) << 4 * i;
+        }
+    }
+    wait_for_all(p, p.num_layers - layer);
+    float4 guest[guest_items];
+#pragma unroll
+    for (int i = 0; i < guest_items; i++) {
+        const int item = threadIdx.x + threads * i;
+        guest[i] = item < all ? load4_past_l1(output + at_row(shared.guest[item / quads]) + 4 * (item % quads)) : nothing();
+    }
+    find_means(p, shared, place, layer);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < items; i++) {
+        const int item = threadIdx.x + threads * i, row = item / quads, quad = item % quads;
+        if (row >= place.count) break;
+        float4& z = four(shared.near + row * stride + 4 * quad);
+        const float4 d = four(shared.held + row * stride + 4 * quad);
+        z = on ? before_norm(p, shared, d, z, quad, masks >> 4 * i) : d;
+    }
+#pragma unroll
+    for (int i = 0; i < guest_items; i++) {
+        const int item = threadIdx.x + threads * i, slot = item / quads, quad = item % quads;
+        if (item >= all) break;
+        float4& z = four(shared.near + (rows + slot) * stride + 4 * quad);
+        z = on ? before_norm(p, shared, guest[i], z, quad, DROPOUT ? *mask_of(p, shared.guest[slot], quad, layer) : 15u) : guest[i];
+    }
+}
+
+__device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, const Place& place, int layer) {
+    const bool on = layer < p.num_norms;
+    const float* raw = p.raw + layer * p.plane();
+    const float* output = p.outputs + layer % 2 * p.plane();
+    float* gradients = p.gradients + layer * p.plane();
+    const auto far = [&](int node, int quad) {
+        const float4 d = load4_past_l1(output + at_row(node) + 4 * quad);
+        return on ? before_norm(p, shared, d, load4(raw + at_row(node) + 4 * quad), quad, DROPOUT ? *mask_of(p, node, quad, layer) : 15u) : d;
+    };
+    gather(p, shared, place, quads, far, [&](int row, int quad, const float4& sum) { four(gradients + at_row(place.first + row) + 4 * quad) = sum; });
+}
+
+__device__ __forceinline__ void input_gradient(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale) {
+    if (product.warp >= p.in_width / 16) return;
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int row = product.row(m, i);
+            if (row >= place.count) continue;
+            const float2 d = product.get(shared, scale, m, i);
+            for (int e = 0; e < 2; e++)
+                if (product.column + e < p.num_features) {
+                    const float more = p.first_residual ? shared.held[row * stride + product.column + e] : 0.0f;
+                    p.grad_x[size_t(place.first + row) * p.num_features + product.column + e] = (e == 0 ? d.x : d.y) + more;
+                }
+        }
+}
+
+extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_backward(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    const Shared shared(memory);
+    const Place place(p);
+    if (p.grad_x != nullptr) {
+        const size_t from = size_t(max(place.first, place.num_nodes)) * p.num_features, to = size_t(min(place.first + rows, p.num_nodes)) * p.num_features;
+        for (size_t i = from + threadIdx.x; i < to; i += threads) p.grad_x[i] = 0.0f;
+    }
+    start(p, shared, place);
+    Product product;
+    Columns columns = {};
+    float2 scale = {};
+    int phase = 0;
+    fetch_raw(p, shared, place, p.num_layers - 1);
+    if (product.warp < chunks && p.num_norms == p.num_layers) columns.load(p, p.num_layers - 1, product.column);
+    wait_for_copies();
+    __syncthreads();
+#pragma unroll 1
+    for (int layer = p.num_layers - 1; layer >= 0; layer--) {
+        put_gradient(p, shared, place, product, scale, columns, layer);
+        arrive(p);
+        const bool goes_on = layer > 0 || p.grad_x != nullptr;
+        make_gradients(p, shared, place, layer);
+        __syncthreads();
+        pull(p, shared, place, layer);
+        if (!goes_on) break;
+        const int across = layer > 0 ? chunks : p.in_width / 16;
+        if (product.warp < across) {
+            scale = *reinterpret_cast<const float2*>(p.scales + layer * width + product.column);
+            if (layer > 0) columns.load(p, layer - 1, product.column);
+        }
+        wait_for_weight(shared, phase);
+        __syncthreads();
+        if (layer > 0) fetch_raw(p, shared, place, layer - 1);
+        product.multiply(shared, chunks, across);
+        if (layer == 0) {
+            input_gradient(p, shared, place, product, scale);
+            break;
+        }
+        wait_for_copies();
+        __syncthreads();
+    }
+}

@@ -1,0 +1,226 @@
+// All layers of `molgcn::gcn_stack` with batch norm in training.
+//
+// A layer ends at its norm's input and the sums for its statistics; the next one begins with norm, relu, dropout and residual.
+#include "gcn_chain_tile.cuh"
+
+// Four columns of an atom's input of layer + 1, from the norm's input in that layer and the residual's part
+__device__ __forceinline__ float4 activated(const Parameters& p, const Shared& shared, const float4& raw, const float4& input, int layer, int quad, uint32 mask) {
+    const float4 mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
+    float4 y;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const float value = relu(normalised(at(raw, e), at(mean, e), at(factor, e), at(bias, e)));
+        at(y, e) = !DROPOUT ? value : mask >> e & 1 ? value * p.dropout_scale : 0.0f;
+    }
+    if (p.adds_input(layer)) add(y, input);
+    return y;
+}
+
+struct Norm {  // of a thread's column; under way while it waits for the others
+    float weight, bias, mean, variance;
+
+    __device__ __forceinline__ Norm(const Layer& it, int column) : weight(parameter(it.norm_weight, column)), bias(parameter(it.norm_bias, column)) {
+        if (blockIdx.x == 0) mean = parameter(it.mean, column), variance = parameter(it.variance, column);
+    }
+};
+
+// Statistics of a layer from the clusters' sums: a column is two lanes'. Block 0 keeps them and moves the running ones, as torch: biased
+// variance to normalise, unbiased to run.
+__device__ __forceinline__ void find_statistics(const Parameters& p, const Shared& shared, const Place& place, int layer, const Norm& norm) {
+    const int warp = threadIdx.x / 32, half = threadIdx.x / 16 % 2, column = 16 * warp + threadIdx.x % 16;
+    if (warp >= chunks) return;
+    const int count = parts(place);
+    const float* sums = sums_of(p, layer) + column;
+    Distances all = {count > 0 ? load_past_l1(sums) : 0.0f};
+#pragma unroll 8
+    for (int i = half; i < count; i += 2)
+        all.add(load_past_l1(sums + i * 2 * width), load_past_l1(sums + (i * 2 + 1) * width), static_cast<float>(part_size(place.num_nodes, rows * CLUSTER, i)));
+    all.sum += shuffle_xor(all.sum, 16), all.squares += shuffle_xor(all.squares, 16);
+    const Moments moments = all.moments(place.num_nodes);
+    const float variance = moments.squares / static_cast<float>(max(place.num_nodes, 1)), deviation = 1.0f / sqrtf(variance + p.eps);
+    if (half == 0) {
+        shared.columns[column] = moments.mean;
+        shared.columns[width + column] = deviation * norm.weight;
+        shared.columns[2 * width + column] = norm.bias;
+    } else if (blockIdx.x == 0) {
+        float* kept = p.moments + size_t(layer) * 2 * width + column;
+        kept[0] = deviation, kept[width] = moments.mean;
+        if (column >= HIDDEN) return;
+        const float unbiased = moments.squares / static_cast<float>(max(place.num_nodes - 1, 1));
+        p.new_mean[layer * HIDDEN + column] = place.num_nodes > 0 ? (1.0f - p.momentum) * norm.mean + p.momentum * moments.mean : norm.mean;
+        p.new_variance[layer * HIDDEN + column] = place.num_nodes > 0 ? (1.0f - p.momentum) * norm.variance + p.momentum * unbiased : norm.variance;
+    }
+}
+
+// The next layer's input, of the block's atoms and their guests, into `near`
+__device__ __forceinline__ void activate(const Parameters& p, const Shared& shared, const Place& place, int layer, uint32 masks) {
+    const int all = *shared.num_guests * quads;
+    const Norm norm(p.layers[layer], 16 * (threadIdx.x / 32) + threadIdx.x % 16);
+    const float* raw = p.raw + layer * p.plane();
+    wait_for_all(p, layer + 1);
+    float4 guest_raw[guest_items];
+#pragma unroll
+    for (int i = 0; i < guest_items; i++) {
+        const int item = threadIdx.x + threads * i;
+        guest_raw[i] = item < all ? load4_past_l1(raw + at_row(shared.guest[item / quads]) + 4 * (item % quads)) : nothing();
+    }
+    find_statistics(p, shared, place, layer, norm);
+    __syncthreads();
+    float* features = p.features + layer * p.plane();
+#pragma unroll
+    for (int i = 0; i < items; i++) {
+        const int item = threadIdx.x + threads * i, row = item / quads, quad = item % quads;
+        if (row >= place.count) break;
+        float4& x = four(shared.near + row * stride + 4 * quad);
+        x = activated(p, shared, four(shared.held + row * stride + 4 * quad), x, layer, quad, masks >> 4 * i);
+        four(features + at_row(place.first + row) + 4 * quad) = x;
+    }
+#pragma unroll
+    for (int i = 0; i < guest_items; i++) {
+        const int item = threadIdx.x + threads * i, slot = item / quads, quad = item % quads;
+        if (item >= all) break;
+        float4& x = four(shared.near + (rows + slot) * stride + 4 * quad);
+        x = activated(p, shared, guest_raw[i], x, layer, quad, DROPOUT ? drawn(p, shared.guest[slot], quad, layer) : 15u);
+    }
+}
+
+__device__ __forceinline__ void read_input(const Parameters& p, const Shared& shared, const Place& place) {
+    const int in_quads = p.in_width / 4;
+    for (int item = threadIdx.x; item < (rows + *shared.num_guests) * in_quads; item += threads) {
+        const int row = item / in_quads, quad = item % in_quads;
+        if (row >= place.count && row < rows) continue;
+        const int node = row < rows ? place.first + row : shared.guest[row - rows];
+        four(shared.near + row * stride + 4 * quad) = load4(p.x + size_t(node) * p.in_width + 4 * quad);
+    }
+}
+
+__device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, const Place& place, int layer) {
+    const auto nobody = [](int, int, const float4&) {};
+    if (layer == 0) {
+        gather(p, shared, place, p.in_width / 4, [&](int node, int quad) { return load4(p.x + size_t(node) * p.in_width + 4 * quad); }, nobody);
+        return;
+    }
+    const float* raw = p.raw + (layer - 1) * p.plane();
+    const float* input = layer > 1 ? p.features + (layer - 2) * p.plane() : p.x;
+    const auto far = [&](int node, int quad) {
+        const uint32 mask = DROPOUT ? drawn(p, node, quad, layer - 1) : 15u;
+        const float4 more = p.adds_input(layer - 1) ? load4_past_l1(input + at_row(node) + 4 * quad) : nothing();
+        return activated(p, shared, load4_past_l1(raw + at_row(node) + 4 * quad), more, layer - 1, quad, mask);
+    };
+    gather(p, shared, place, quads, far, nobody);
+}
+
+// The last layer's, where nothing follows its product
+__device__ __forceinline__ void put_out(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale, const float2& bias) {
+    const int layer = p.num_layers - 1;
+    if (product.warp >= chunks) return;
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int row = product.row(m, i);
+            if (row >= place.count) continue;
+            float2 v = product.get(shared, scale, m, i);
+            v.x += bias.x, v.y += bias.y;
+            if (p.adds_input(layer)) {
+                const float2 more = two(shared.near + row * stride + product.column);
+                v.x += more.x, v.y += more.y;
+            }
+            two(p.features + layer * p.plane() + at_row(place.first + row) + product.column) = v;
+        }
+}
+
+// The norm's input, the block's mean and squared distances of every column, and of the cluster's blocks together those of a slice
+__device__ __forceinline__ void put_raw(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale, const float2& bias, int layer) {
+    float2 v[TILES][2];
+    if (product.warp < chunks) {
+        float2 mean = make_float2(0.0f, 0.0f), squares = mean;
+#pragma unroll
+        for (int m = 0; m < TILES; m++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                v[m][i] = product.get(shared, scale, m, i);
+                v[m][i].x += bias.x, v[m][i].y += bias.y;
+                if (product.row(m, i) < place.count) mean.x += v[m][i].x, mean.y += v[m][i].y;
+            }
+        mean = over_atoms(mean);
+        const float share = 1.0f / static_cast<float>(max(place.count, 1));
+        mean.x *= share, mean.y *= share;
+#pragma unroll
+        for (int m = 0; m < TILES; m++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (product.row(m, i) < place.count) {
+                    const float x = v[m][i].x - mean.x, y = v[m][i].y - mean.y;
+                    squares.x = fmaf(x, x, squares.x), squares.y = fmaf(y, y, squares.y);
+                }
+        squares = over_atoms(squares);
+        if (product.t < 2) offer(shared, product.column, product.t, product.t == 0 ? mean : squares);
+    }
+    offers_made();
+    if (product.warp < chunks) {
+#pragma unroll
+        for (int m = 0; m < TILES; m++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int row = product.row(m, i);
+                if (row >= place.count) continue;
+                two(shared.held + row * stride + product.column) = v[m][i];
+                two(p.raw + layer * p.plane() + at_row(place.first + row) + product.column) = v[m][i];
+            }
+    }
+    wait_for_offers();
+    if (layer + 1 < p.num_layers) fetch_weight(p, shared, layer + 1);
+    const int rank = CLUSTER > 1 ? cluster_rank() : 0, column = rank * slice + threadIdx.x, cluster = blockIdx.x / CLUSTER;
+    if (threadIdx.x < slice && column < width) {
+        const int first = cluster * CLUSTER * rows;
+        Distances all = {shared.exchange[threadIdx.x]};
+#pragma unroll
+        for (int i = 0; i < CLUSTER; i++) {
+            const int count = min(rows, place.num_nodes - first - i * rows);
+            if (count > 0) all.add(shared.exchange[2 * i * slice + threadIdx.x], shared.exchange[(2 * i + 1) * slice + threadIdx.x], static_cast<float>(count));
+        }
+        const Moments moments = all.moments(min(CLUSTER * rows, place.num_nodes - first));
+        float* to = sums_of(p, layer) + cluster * 2 * width + column;
+        to[0] = moments.mean, to[width] = moments.squares;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_forward(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    const Shared shared(memory);
+    const Place place(p);
+    start(p, shared, place);
+    fetch_weight(p, shared, 0);
+    read_input(p, shared, place);
+    Product product;
+    uint32 masks = ~0u;
+    int phase = 0;
+#pragma unroll 1
+    for (int layer = 0; layer < p.num_layers; layer++) {
+        if (layer > 0) activate(p, shared, place, layer - 1, masks);
+        const float2 bias = parameter2(p.layers[layer].bias, product.column);
+        const float2 scale = product.warp < chunks ? *reinterpret_cast<const float2*>(p.scales + layer * width + product.column) : bias;
+        __syncthreads();
+        pull(p, shared, place, layer);
+        wait_for_weight(shared, phase);
+        __syncthreads();
+        product.multiply(shared, layer > 0 ? chunks : p.in_width / 16, chunks);
+        if (layer >= p.num_norms) {
+            put_out(p, shared, place, product, scale, bias);
+            break;
+        }
+        put_raw(p, shared, place, product, scale, bias, layer);
+        if (layer + 1 < p.num_layers) arrive(p);
+        if (!DROPOUT) continue;
+        masks = 0;
+#pragma unroll
+        for (int i = 0; i < items; i++) {
+            const int item = threadIdx.x + threads * i, row = item / quads, quad = item % quads;
+            if (row >= place.count) break;
+            const uint32 mask = drawn(p, place.first + row, quad, layer);
+            masks |= mask << 4 * i;
+            *mask_of(p, place.first + row, quad, layer) = static_cast<unsigned char>(mask);
+        }
+    }
+}

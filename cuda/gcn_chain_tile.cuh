@@ -1,0 +1,127 @@
+// A block's rows: Â times what is in shared memory, and its product with a weight.
+//
+#pragma once
+#include "gcn_chain.cuh"
+#include "halves.cuh"
+
+// Over the lanes of a row
+__device__ __forceinline__ uint32 row_most(float x) {
+    if constexpr (lanes == 32) return static_cast<uint32>(largest(static_cast<int>(bits(x))));
+#pragma unroll
+    for (int mask = lanes / 2; mask > 0; mask >>= 1) x = fmaxf(x, shuffle_xor(x, mask));
+    return bits(x);
+}
+
+// tile = Â near, of which there are `count_quads` quads. far(node, quad) is the row of an atom that is not near; done(row, quad, sum) is told
+// of the result.
+template <class Far, class Done>
+__device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, const Place& place, int count_quads, Far far, Done done) {
+    const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
+#pragma unroll 1
+    for (int top = 0; top < place.count; top += teams) {
+        const int row = top + team;
+        const bool there = row < place.count;  // all lanes of a warp go on together
+        const float4 factor = there ? shared.factors[row] : nothing(), self = there ? shared.own[row] : nothing();
+        const int4 source = there ? shared.sources[row] : make_int4(0, 0, 0, 0);
+        const int begin = static_cast<int>(bits(self.z)), end = static_cast<int>(bits(self.w));
+        float4 sum[turns];
+        float most = 0.0f;
+#pragma unroll
+        for (int i = 0; i < turns; i++) {
+            const int quad = lane + lanes * i;
+            sum[i] = nothing();
+            if (!there || quad >= count_quads) continue;
+            const float* column = shared.near + 4 * quad;
+            const auto value = [&](int source) { return source >= 0 ? *reinterpret_cast<const float4*>(column + source * stride) : far(~source, quad); };
+            if (SELF_LOOPS) add(sum[i], self.x, value(row));
+            if (factor.x != 0.0f) add(sum[i], factor.x, value(source.x));
+            if (factor.y != 0.0f) add(sum[i], factor.y, value(source.y));
+            if (factor.z != 0.0f) add(sum[i], factor.z, value(source.z));
+            if (factor.w != 0.0f) add(sum[i], factor.w, value(source.w));
+#pragma unroll 1
+            for (int bond = begin; bond < end; bond++) {
+                const int neighbour = __ldg(p.col + bond), other = neighbour - place.first;
+                if (!(SELF_LOOPS && other == row)) add(sum[i], self.y * __ldg(p.scale + neighbour), value(other >= 0 && other < place.count ? other : ~neighbour));
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++) most = fmaxf(most, fabsf(at(sum[i], e)));
+        }
+        const Scale scale(row_most(most));
+        if (!there) continue;
+        if (lane == 0) shared.scales[row] = scale.down;
+#pragma unroll
+        for (int i = 0; i < turns; i++) {
+            const int quad = lane + lanes * i;
+            if (quad >= count_quads) break;
+            done(row, quad, sum[i]);
+            four(shared.tile + row * stride + 4 * quad) = operand(sum[i], scale.up);
+        }
+    }
+}
+
+// The tile times a weight, as (weight^T tile^T)^T: eight atoms side by side are the finest grain of the tensor cores. Lane 4 g + t of a warp
+// has columns 2 g and 2 g + 1 of its 16, of atoms 2 t and 2 t + 1 of every eight.
+struct Product {
+    float sum[TILES][4];
+    int lane, g, t, warp, column;
+
+    __device__ __forceinline__ Product() {
+        lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3, warp = threadIdx.x / 32, column = 16 * warp + 2 * g;
+    }
+    // Of column n of eight: accesses to rows of even and of odd number use different banks
+    static __device__ __forceinline__ int atom(int n) { return n ^ (n >> 1 & 1); }
+    __device__ __forceinline__ int row(int m, int i) const { return 8 * m + atom(2 * t + i); }
+
+    // 16 `in_chunks` columns of the tile; results have 16 `across`
+    __device__ __forceinline__ void multiply(const Shared& shared, int in_chunks, int across) {
+#pragma unroll
+        for (int i = 0; i < 4 * TILES; i++) (&sum[0][0])[i] = 0.0f;
+        if (warp >= across) return;
+        const float4* weight = shared.weight + 64 * warp + lane;
+        const float* corner = shared.tile + atom(g) * stride + 4 * t;
+        if (in_chunks == chunks && across == chunks) {
+#pragma unroll
+            for (int k = 0; k < chunks; k++) step(weight + 64 * chunks * k, corner + 16 * k);
+        } else {
+#pragma unroll 1
+            for (int k = 0; k < in_chunks; k++) step(weight + 64 * across * k, corner + 16 * k);
+        }
+    }
+    __device__ __forceinline__ void step(const float4* weight, const float* corner) {
+        uint32 a[2][4], b[TILES][2][2];
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            const float4 x = weight[32 * part];
+            a[part][0] = bits(x.x), a[part][1] = bits(x.y), a[part][2] = bits(x.z), a[part][3] = bits(x.w);
+        }
+#pragma unroll
+        for (int m = 0; m < TILES; m++) {
+            const float4 x = *reinterpret_cast<const float4*>(corner + 8 * m * stride);
+            b[m][0][0] = bits(x.x), b[m][0][1] = bits(x.y), b[m][1][0] = bits(x.z), b[m][1][1] = bits(x.w);
+        }
+        if constexpr (PRECISION == PRECISION_FLOAT32) {  // small products first
+#pragma unroll
+            for (int m = 0; m < TILES; m++) mma_half(sum[m], a[1], b[m][0]);
+#pragma unroll
+            for (int m = 0; m < TILES; m++) mma_half(sum[m], a[0], b[m][1]);
+        }
+#pragma unroll
+        for (int m = 0; m < TILES; m++) mma_half(sum[m], a[0], b[m][0]);
+    }
+    // The lane's two columns of a row
+    __device__ __forceinline__ float2 get(const Shared& shared, const float2& scale, int m, int i) const {
+        const float down = shared.scales[row(m, i)];
+        return make_float2(sum[m][i] * down * scale.x, sum[m][2 + i] * down * scale.y);
+    }
+};
+
+// Over the lanes that have the same columns
+__device__ __forceinline__ float2 over_atoms(float2 x) {
+    x.x += shuffle_xor(x.x, 1), x.y += shuffle_xor(x.y, 1);
+    x.x += shuffle_xor(x.x, 2), x.y += shuffle_xor(x.y, 2);
+    return x;
+}
+__device__ __forceinline__ float2 parameter2(const float* vector, int column) {
+    return make_float2(parameter(vector, column), parameter(vector, column + 1));
+}
+__device__ __forceinline__ float2& two(float* at) { return *reinterpret_cast<float2*>(at); }

@@ -1,0 +1,125 @@
+"""`molgcn::gcn_stack` on CUDA with batch statistics, all layers of a pass in one launch (`cuda/gcn_chain_*.cu`): small batches on Hopper."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from molgcn.ops import gcn_layers_pass
+from molgcn.ops.gcn_chain_plan import Chain, chains
+from molgcn.ops.gcn_layers_arguments import CHAIN, TABLES
+from molgcn.ops.gcn_layers_pass import Pass
+from molgcn.ops.gcn_layers_plan import WeightBlocks, padded_width, weight_blocks
+from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
+from molgcn.ops.launch import Kernel
+
+
+class Launch(NamedTuple):
+    """A kernel whose blocks are all on the GPU at once."""
+
+    division: Chain
+    function: Kernel
+
+    def run(self, parameters: Any) -> None:
+        """Launches it."""
+        it = self.division
+        self.function.launch(it.num_blocks, it.threads, it.shared_bytes, parameters, cooperative=True, cluster=it.cluster)
+
+
+def find(inputs: StackInputs, name: str) -> Launch | None:
+    """The kernel `name` for a batch, or None where layers are launched one by one."""
+    for chain in chains(inputs, gcn_layers_pass.gpu(inputs.x.device)):
+        defines = _defines(inputs, chain)
+        soon = [("gcn_chain_backward.cu", defines)] if inputs.save_for_backward else []
+        function = gcn_layers_pass.kernel(f"{name}.cu", name, defines, inputs.x.device, lambda soon=soon: soon)
+        if function.resident_blocks(chain.threads, chain.shared_bytes, chain.cluster) >= chain.num_blocks:
+            return Launch(chain, function)
+    return None
+
+
+def _defines(inputs: StackInputs, chain: Chain) -> dict[str, int]:
+    return {
+        "HIDDEN": inputs.hidden_channels,
+        "PRECISION": PRECISIONS.index(inputs.precision),
+        "DROPOUT": int(inputs.dropout_rate > 0),
+        "SELF_LOOPS": int(inputs.add_self_loops),
+        "POOL": POOLS.index(inputs.pool),
+        "MAX_LAYERS": next(size for size in TABLES if inputs.num_layers <= size),
+        **chain.defines,
+    }
+
+
+def _sizes(inputs: StackInputs, chain: Chain) -> dict[str, int]:
+    return {"scales": 4 * inputs.num_layers * chain.width, "chain_sums": chain.sums_bytes}
+
+
+def _parameters(run: Pass) -> Any:
+    inputs = run.inputs
+    it: Any = CHAIN[next(size for size in TABLES if inputs.num_layers <= size)]()
+    for name in ("ptr", "rowptr", "col", "seed"):
+        setattr(it, name, getattr(inputs, name).data_ptr())
+    for name in ("sources", "factors", "scale", "graph", "features", "raw", "moments", "masks", "largest", "ties"):
+        setattr(it, name, run.saved[name])
+    it.x, it.fragments, it.scales, it.sums = run.feature(0), run.scratch["fragments"], run.scratch["scales"], run.scratch["chain_sums"]
+    it.arrivals = run.counters(0)
+    it.num_graphs, (it.num_nodes, it.num_features), it.in_width = inputs.num_graphs, inputs.x.shape, run.in_width
+    it.num_layers, it.num_norms = inputs.num_layers, inputs.num_norms
+    it.residual, it.first_residual = int(inputs.residual), int(run.residual(0))
+    it.dropout_threshold, it.dropout_scale = run.arguments.dropout_threshold, run.arguments.dropout_scale
+    it.eps, it.momentum = inputs.eps, inputs.momentum
+    for layer in range(inputs.num_norms):
+        it.layers[layer].norm_weight = inputs.norm_weights[layer].data_ptr()
+        it.layers[layer].norm_bias = inputs.norm_biases[layer].data_ptr()
+    return it
+
+
+def forward(launch: Launch, inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    """As :func:`molgcn.ops.gcn_layers_cuda.forward`, in three launches."""
+    pooled, means, variances, saved = outputs
+    run = Pass(inputs, saved, _sizes(inputs, launch.division), backward=False)
+    run.prepare(halves=True)
+    it = _parameters(run)
+    it.new_mean, it.new_variance = means.data_ptr(), variances.data_ptr()
+    for layer in range(inputs.num_layers):
+        it.layers[layer].bias = inputs.biases[layer].data_ptr()
+    for layer in range(inputs.num_norms):
+        it.layers[layer].mean = inputs.running_means[layer].data_ptr()
+        it.layers[layer].variance = inputs.running_vars[layer].data_ptr()
+    launch.run(it)
+    last = inputs.num_layers - 1
+    if inputs.last_activation:
+        run.wait_for(last, means, variances)
+        run.arguments.before.sums = it.sums + last % 2 * (launch.division.sums_bytes // 2)
+        run.arguments.atoms_per_part = launch.division.atoms_per_part
+    else:
+        run.arguments.input = run.feature(inputs.num_layers)
+    run.launch_pool(pooled)
+
+
+def backward(
+    launch: Launch, inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients: tuple[Tensor, list, list, list, list]
+) -> None:
+    """As :func:`molgcn.ops.gcn_layers_cuda.backward`, in three launches."""
+    grad_x, grad_weights, grad_biases, grad_norm_weights, grad_norm_biases = gradients
+    division: WeightBlocks = weight_blocks(inputs, 0, inputs.num_layers, gcn_layers_pass.gpu(inputs.x.device))
+    plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
+    sizes = {
+        **_sizes(inputs, launch.division),
+        "counters": division.num_tiles,
+        "outputs": 2 * plane,
+        "kept": inputs.num_layers * plane,
+        "weights": division.partial_bytes,
+    }
+    run = Pass(inputs, saved, sizes, backward=True)
+    run.prepare(halves=True)
+    it = _parameters(run)
+    it.grad_pooled, it.grad_x = grad_pooled.data_ptr(), grad_x.data_ptr() if grad_x.numel() > 0 else 0
+    it.outputs, it.gradients = run.scratch["outputs"], run.scratch["kept"]
+    for layer in range(inputs.num_layers):
+        it.layers[layer].grad_bias = grad_biases[layer].data_ptr()
+    for layer in range(inputs.num_norms):
+        it.layers[layer].grad_norm_weight = grad_norm_weights[layer].data_ptr()
+        it.layers[layer].grad_norm_bias = grad_norm_biases[layer].data_ptr()
+    launch.run(it)
+    run.launch_weights(division, 0, inputs.num_layers, run.counters(inputs.num_layers + 1), grad_weights)
