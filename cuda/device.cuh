@@ -103,6 +103,8 @@ __device__ __forceinline__ uint32 load_acquire_grid(const uint32* at) {
     asm volatile("ld.acquire.gpu.b32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
     return value;
 }
+// What this thread, and those it met in a barrier, wrote is there for those that see the sum
+__device__ __forceinline__ void add_release_grid(uint32* at, uint32 x) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory"); }
 // A kernel that was launched to overlap its predecessor waits for all of its writes, then lets its own successor start. What it reads
 // before must be older.
 __device__ __forceinline__ void wait_for_previous() {
@@ -122,12 +124,6 @@ __device__ __forceinline__ int cluster_rank() {
 }
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-// To where `at` is in the shared memory of block `rank`
-__device__ __forceinline__ void store_to_peer(float* at, int rank, const float2& x) {
-    uint32 there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
-    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(there), "f"(x.x), "f"(x.y) : "memory");
-}
 // A count of bytes on their way: one thread says how many to expect, all wait for the end of a phase (0, 1, 0, ...)
 __device__ __forceinline__ void start_counting(uint64* count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" ::"r"(shared_address(count)) : "memory");
@@ -145,6 +141,14 @@ __device__ __forceinline__ void wait_for_phase(uint64* count, int phase) {
             : "memory");
     } while (!done);
 }
+// To where `at` is in the shared memory of block `rank`, 8 bytes of its count
+__device__ __forceinline__ void store_to_peer(float* at, int rank, const float2& x, uint64* count) {
+    uint32 there, counted;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted) : "r"(shared_address(count)), "r"(rank));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(there), "f"(x.x), "f"(x.y), "r"(counted)
+                 : "memory");
+}
 // Bytes, a multiple of 16, to the same place in the shared memory of the cluster's first `size` blocks, counted in each
 __device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint32 bytes, uint64* count, int size) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
@@ -156,7 +160,7 @@ __device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint
 __device__ __forceinline__ int cluster_rank() { return 0; }
 __device__ __forceinline__ void cluster_arrive() {}
 __device__ __forceinline__ void cluster_wait() {}
-__device__ __forceinline__ void store_to_peer(float*, int, const float2&) {}
+__device__ __forceinline__ void store_to_peer(float*, int, const float2&, uint64*) {}
 __device__ __forceinline__ void start_counting(uint64*) {}
 __device__ __forceinline__ void expect(uint64*, uint32) {}
 __device__ __forceinline__ void wait_for_phase(uint64*, int) {}

@@ -12,11 +12,14 @@
 constexpr int rows = 8 * TILES;
 constexpr int guests = 16;                                      // atoms of other blocks whose rows there is room for
 constexpr int stride = width % 32 == 0 ? width + 16 : width;    // two rows side by side use all banks
-constexpr int threads = 32 * (chunks > 8 ? chunks : 8);         // a warp has 16 columns of the product, if there are any left
+constexpr int threads = 32 * chunks * ((7 + chunks) / chunks);  // a warp has 16 columns of the product, if there are any left
 constexpr int teams = threads / lanes;
-constexpr int slice = 2 * ((width / 2 + CLUSTER - 1) / CLUSTER);  // columns whose sums a block adds up for its cluster
-constexpr int items = (rows * quads + threads - 1) / threads;   // quads of a thread
-constexpr int guest_items = (guests * quads + threads - 1) / threads;
+constexpr int slice = 16 * ((chunks + CLUSTER - 1) / CLUSTER);  // columns whose sums and weights a block sees to for its cluster
+constexpr int step = threads / quads;                           // rows of which the threads have a quad each
+constexpr int items = (rows + step - 1) / step;                 // quads of a thread
+constexpr int guest_items = (guests + step - 1) / step;
+constexpr int no_row = rows + guests;
+constexpr int batch = 8;                                        // sums of which loads are under way together
 static_assert(items <= 8, "masks of a thread's quads fit a word");
 
 struct Layer {
@@ -39,7 +42,7 @@ struct Parameters {
     unsigned char* masks;    // [norms, N, quads]: bit e, dropout keeps column 4 q + e
     const float4* fragments; // the weights as operands of the product (gcn_layer_prepare.cu)
     const float* scales;     // [L, width]: of the operands' columns
-    float* sums;             // [2, clusters, 2, width]: a layer's and the next one's
+    float* sums;             // [2, clusters in whole 2 batches, 2, width]: a layer's and the next one's; zeros at first
     uint32* arrivals;
     float *new_mean, *new_variance;  // [norms, HIDDEN]
     const float *grad_pooled, *largest, *ties;
@@ -56,33 +59,36 @@ struct Parameters {
 };
 
 struct Shared {
-    float* near;       // [rows + guests, stride]: what is pulled, of the atoms and their guests
+    float* near;       // [rows + guests + 1, stride]: what is pulled, of the atoms and their guests, and zeros
     float* held;       // [rows, stride]: forward the norm's input, backward the gradient of the layer's output
     float* tile;       // [rows, stride]: Â times `near`, four halves and what they leave, as operands of the product
-    float4* weight;    // [chunks, chunks, 2, 32]
-    int4* sources;     // [rows]: in near; ~atom where there is no room
+    float4* weight;    // [columns' chunks, rows' chunks, 2, 32]
+    int4* sources;     // [rows]: in near; none and -1 where one has none, or there are more than four
     float4* factors;   // [rows]
-    float4* own;       // [rows]: the atom's own factor; then, as integers, its bonds beyond the fourth: first, end
+    float* own;        // [rows]: the atom's own factor
     float* columns;    // [6, width]: numbers of each column
     float* exchange;   // [CLUSTER, 2, slice]: sums of the cluster's blocks
     float* scales;     // [rows]: of the tile
     uint64* arrived;   // bytes of the weight
+    uint64* offered;   // bytes of the exchange
     int* num_guests;
+    int* num_far;      // atoms that have neighbours without a row
     int* guest;        // [guests]: atoms
 
     __device__ explicit Shared(unsigned char* memory) {
         weight = reinterpret_cast<float4*>(memory);
         near = reinterpret_cast<float*>(weight + 64 * chunks * chunks);
-        held = near + (rows + guests) * stride;
+        held = near + (rows + guests + 1) * stride;
         tile = held + rows * stride;
         sources = reinterpret_cast<int4*>(tile + rows * stride);
         factors = reinterpret_cast<float4*>(sources + rows);
-        own = factors + rows;
-        columns = reinterpret_cast<float*>(own + rows);
+        own = reinterpret_cast<float*>(factors + rows);
+        columns = own + rows;
         exchange = columns + 6 * width;
         scales = exchange + CLUSTER * 2 * slice;
         arrived = reinterpret_cast<uint64*>(scales + rows);
-        num_guests = reinterpret_cast<int*>(arrived + 1), guest = num_guests + 2;
+        offered = arrived + 1;
+        num_guests = reinterpret_cast<int*>(offered + 1), num_far = num_guests + 1, guest = num_guests + 2;
     }
     __device__ __forceinline__ float4 column4(int which, int quad) const { return four(columns + which * width + 4 * quad); }
 };
@@ -96,39 +102,42 @@ struct Place {  // of a block among the atoms
     }
 };
 
-// The weight of a layer into shared memory: each block of a cluster sends all of them its part.
-__device__ __forceinline__ void fetch_weight(const Parameters& p, const Shared& shared, int layer) {
-    const int first_chunks = p.in_width / 16, begin = layer == 0 ? 0 : 64 * chunks * (first_chunks + (layer - 1) * chunks);
-    const int bytes = 1024 * chunks * (layer == 0 ? first_chunks : chunks), part = bytes / CLUSTER;
+// The weight of a layer into shared memory, `across` times `count` blocks of 16 x 16: a block of a cluster sends all of them its slice, once
+// it knows that they are done with the same slice of the weight before.
+__device__ __forceinline__ void fetch_weight(const Parameters& p, const Shared& shared, int layer, int across, int count) {
+    const int begin = layer == 0 ? 0 : 64 * chunks * (p.in_width / 16 + (layer - 1) * chunks);
     if constexpr (CLUSTER == 1) {
-        for (int i = threadIdx.x; i < bytes / 16; i += threads) copy16(shared.weight + i, p.fragments + begin + i, true);
+        for (int i = threadIdx.x; i < 64 * across * count; i += threads)
+            copy16(shared.weight + i / (64 * count) * 64 * chunks + i % (64 * count), p.fragments + begin + i, true);
     } else if (threadIdx.x == 0) {
-        const int mine = cluster_rank() * (part / 16);
-        expect(shared.arrived, bytes);
-        copy_to_cluster(shared.weight + mine, p.fragments + begin + mine, part, shared.arrived, CLUSTER);
+        expect(shared.arrived, 1024 * across * count);
+        const int first = cluster_rank() * (slice / 16);
+        for (int i = first; i < min(first + slice / 16, across); i++)
+            copy_to_cluster(shared.weight + 64 * chunks * i, p.fragments + begin + 64 * count * i, 1024 * count, shared.arrived, CLUSTER);
     }
 }
 // Before the block's next barrier
-__device__ __forceinline__ void wait_for_weight(const Shared& shared, int& phase) {
+__device__ __forceinline__ void wait_for_weight(const Shared& shared, int turn) {
     if constexpr (CLUSTER == 1)
         wait_for_copies();
     else
-        wait_for_phase(shared.arrived, phase);
-    phase ^= 1;
+        wait_for_phase(shared.arrived, turn & 1);
 }
 
-// Atoms' bonds, in rows of `near`, and what the cluster's blocks need of each other
+// Atoms' bonds, in rows of `near`
 __device__ __forceinline__ void start(const Parameters& p, const Shared& shared, const Place& place) {
     if (threadIdx.x == 0) {
-        *shared.num_guests = 0;
-        if (CLUSTER > 1) start_counting(shared.arrived);
+        *shared.num_guests = *shared.num_far = 0;
+        if (CLUSTER > 1) start_counting(shared.arrived), start_counting(shared.offered);
     }
+    for (int i = threadIdx.x; i < stride; i += threads) shared.near[no_row * stride + i] = 0.0f;
     __syncthreads();
     const auto row_of = [&](int node, float factor) {
         const int other = node - place.first;
-        if (factor == 0.0f || (other >= 0 && other < place.count)) return other;
+        if (factor == 0.0f) return no_row;
+        if (other >= 0 && other < place.count) return other;
         const int slot = atomicAdd(shared.num_guests, 1);
-        if (slot >= guests) return ~node;
+        if (slot >= guests) return -1;
         shared.guest[slot] = node;
         return rows + slot;
     };
@@ -138,10 +147,14 @@ __device__ __forceinline__ void start(const Parameters& p, const Shared& shared,
         const float4 factor = __ldg(p.factors + node);
         const int begin = __ldg(p.rowptr + node) + 4, end = __ldg(p.rowptr + node + 1);
         const float scale = __ldg(p.scale + node);
-        shared.sources[row] = make_int4(row_of(source.x, factor.x), row_of(source.y, factor.y), row_of(source.z, factor.z), row_of(source.w, factor.w));
+        int4 row_in = make_int4(row_of(source.x, factor.x), row_of(source.y, factor.y), row_of(source.z, factor.z), row_of(source.w, factor.w));
+        if (begin < end || (row_in.x | row_in.y | row_in.z | row_in.w) < 0) {
+            row_in = make_int4(no_row, no_row, no_row, -1);
+            atomicAdd(shared.num_far, 1);
+        }
+        shared.sources[row] = row_in;
         shared.factors[row] = factor;
-        const uint32 none = 0;
-        shared.own[row] = make_float4(SELF_LOOPS ? scale * scale : 0.0f, scale, number(begin < end ? begin : none), number(begin < end ? end : none));
+        shared.own[row] = SELF_LOOPS ? scale * scale : 0.0f;
     }
     __syncthreads();
     if (threadIdx.x == 0) *shared.num_guests = min(*shared.num_guests, guests);
@@ -149,35 +162,57 @@ __device__ __forceinline__ void start(const Parameters& p, const Shared& shared,
     __syncthreads();
 }
 
-// What the block's warps found of two columns, for the block of the cluster that adds them up: lanes of t = 0, 1 have the two kinds.
+// What the block's warps found of two columns, for the block of the cluster that adds them up
 __device__ __forceinline__ void offer(const Shared& shared, int column, int kind, const float2& x) {
-    float* to = shared.exchange + (cluster_rank() * 2 + kind) * slice + column % slice;
     if constexpr (CLUSTER == 1)
-        *reinterpret_cast<float2*>(to) = x;
+        *reinterpret_cast<float2*>(shared.exchange + kind * slice + column) = x;
     else
-        store_to_peer(to, column / slice, x);
+        store_to_peer(shared.exchange + (cluster_rank() * 2 + kind) * slice + column % slice, column / slice, x, shared.offered);
 }
-__device__ __forceinline__ void offers_made() {
-    if (CLUSTER > 1) cluster_arrive();
-}
-__device__ __forceinline__ void wait_for_offers() {
-    if (CLUSTER == 1)
-        __syncthreads();
-    else
-        cluster_wait();
+// Calls combine(column, what the blocks offered of it) for the columns of the block's slice.
+template <class Combine>
+__device__ __forceinline__ void take_offers(const Shared& shared, int turn, Combine combine) {
+    const int first = CLUSTER > 1 ? cluster_rank() * slice : 0, size = min(slice, width - first), column = threadIdx.x;
+    if (CLUSTER == 1) __syncthreads();
+    if (size <= 0 || column >= size) return;
+    if (CLUSTER > 1) {
+        if (column == 0) expect(shared.offered, CLUSTER * 8 * size);
+        wait_for_phase(shared.offered, turn & 1);
+    }
+    float2 offers[CLUSTER];
+#pragma unroll
+    for (int i = 0; i < CLUSTER; i++) offers[i] = make_float2(shared.exchange[2 * i * slice + column], shared.exchange[(2 * i + 1) * slice + column]);
+    combine(first + column, offers);
 }
 
 __device__ __forceinline__ int parts(const Place& place) { return parts_of(place.num_nodes, rows * CLUSTER); }
 __device__ __forceinline__ float* sums_of(const Parameters& p, int layer) {
-    return p.sums + size_t(layer % 2) * (gridDim.x / CLUSTER) * 2 * width;
+    return p.sums + size_t(layer % 2) * parts_of(gridDim.x / CLUSTER, 2 * batch) * 2 * batch * 2 * width;
+}
+
+// Totals of a layer's sums: add(first, second, atoms) of each cluster's, of which half a warp's lanes take every other; beyond the last they
+// are zeros of no atoms. Loads go together.
+template <class Add>
+__device__ __forceinline__ void add_parts(const Parameters& p, const Place& place, int layer, int column, int half, Add add) {
+    const float* sums = sums_of(p, layer) + half * 2 * width + column;
+    const int count = parts(place);
+#pragma unroll 1
+    for (int base = half; base < count; base += 2 * batch, sums += 2 * batch * 2 * width) {
+        float first[batch], second[batch];
+#pragma unroll
+        for (int i = 0; i < batch; i++) {
+            first[i] = load_past_l1(sums + i * 4 * width), second[i] = load_past_l1(sums + i * 4 * width + width);
+        }
+#pragma unroll
+        for (int i = 0; i < batch; i++)  // without branches, into which the compiler would move the loads
+            add(first[i], second[i], static_cast<float>(max(part_size(place.num_nodes, rows * CLUSTER, base + 2 * i), 0)));
+    }
 }
 
 // The barrier over the grid: what a block wrote before it arrived is there for those that waited.
 __device__ __forceinline__ void arrive(const Parameters& p) {
     __syncthreads();
-    if (threadIdx.x != 0) return;
-    __threadfence();
-    atomicAdd(p.arrivals, 1u);
+    if (threadIdx.x == 0) add_release_grid(p.arrivals, 1u);
 }
 __device__ __forceinline__ void wait_for_all(const Parameters& p, int times) {
     if (threadIdx.x == 0)

@@ -24,12 +24,16 @@ struct Columns {  // of a lane's two columns: what the norm of a layer does to t
 // The norm's inputs of a layer on their way into `near`, of the block's atoms and their guests
 __device__ __forceinline__ void fetch_raw(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     if (layer >= p.num_norms) return;
-    const float* raw = p.raw + layer * p.plane();
-    for (int item = threadIdx.x; item < (rows + *shared.num_guests) * quads; item += threads) {
-        const int row = item / quads, quad = item % quads;
-        if (row >= place.count && row < rows) continue;
-        const int node = row < rows ? place.first + row : shared.guest[row - rows];
-        copy16(shared.near + row * stride + 4 * quad, raw + at_row(node) + 4 * quad, true);
+    const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
+    const float* raw = p.raw + layer * p.plane() + 4 * quad;
+    float* near = shared.near + top * stride + 4 * quad;
+#pragma unroll
+    for (int i = 0; i < items; i++)
+        if (top + step * i < place.count) copy16(near + i * step * stride, raw + at_row(place.first + top + step * i), true);
+#pragma unroll
+    for (int i = 0; i < guest_items; i++) {
+        const int slot = top + step * i;
+        if (slot < num_guests) copy16(near + (rows + step * i) * stride, raw + at_row(shared.guest[slot]), true);
     }
 }
 
@@ -64,16 +68,18 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
         for (int m = 0; m < TILES; m++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const int row = product.row(m, i), node = place.first + row;
+                const int row = product.row(m, i);
+                d[m][i] = make_float2(0.0f, 0.0f);
                 if (row >= place.count) continue;
                 float2& it = d[m][i];
-                float2& held = two(shared.held + row * stride + product.column);
-                it = is_last ? unpool(p, node, product.column) : product.get(shared, scale, m, i);
-                if (adds) it.x += held.x, it.y += held.y;
-                held = it;
+                it = is_last ? unpool(p, place.first + row, product.column) : product.get(shared, scale, m, i);
+                if (adds) {
+                    const float2 more = two(shared.held + row * stride + product.column);
+                    it.x += more.x, it.y += more.y;
+                }
                 if (on) {
                     const float2 raw = two(shared.near + row * stride + product.column);
-                    const uint32 mask = DROPOUT ? *mask_of(p, node, product.column / 4, layer) >> product.column % 4 : 3u;
+                    const uint32 mask = DROPOUT ? *mask_of(p, place.first + row, product.column / 4, layer) >> product.column % 4 : 3u;
                     through(it.x, raw.x, columns.mean.x, columns.factor.x, columns.bias.x, columns.deviation.x, mask & 1, p.dropout_scale, sum.x, slope.x);
                     through(it.y, raw.y, columns.mean.y, columns.factor.y, columns.bias.y, columns.deviation.y, mask & 2, p.dropout_scale, sum.y, slope.y);
                 } else {
@@ -82,37 +88,33 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
             }
         sum = over_atoms(sum), slope = over_atoms(slope);
         if (product.t < 2) offer(shared, product.column, product.t, product.t == 0 ? sum : slope);
-        offers_made();
 #pragma unroll
         for (int m = 0; m < TILES; m++)
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                if (product.row(m, i) < place.count) two(output + at_row(place.first + product.row(m, i)) + product.column) = d[m][i];
+            for (int i = 0; i < 2; i++) {
+                const int row = product.row(m, i);
+                if (row >= place.count) continue;
+                two(shared.held + row * stride + product.column) = d[m][i];
+                two(output + at_row(place.first + row) + product.column) = d[m][i];
+            }
         if (on && product.t == 0) columns.store(shared, product.column);
-    } else {
-        offers_made();
     }
-    wait_for_offers();
-    if (layer > 0 || p.grad_x != nullptr) fetch_weight(p, shared, layer);
-    const int rank = CLUSTER > 1 ? cluster_rank() : 0, column = rank * slice + threadIdx.x, cluster = blockIdx.x / CLUSTER;
-    if (threadIdx.x < slice && column < width) {
+    take_offers(shared, p.num_layers - 1 - layer, [&](int column, const float2(&offers)[CLUSTER]) {
         float sum = 0.0f, slope = 0.0f;
 #pragma unroll
-        for (int i = 0; i < CLUSTER; i++)
-            sum += shared.exchange[2 * i * slice + threadIdx.x], slope += shared.exchange[(2 * i + 1) * slice + threadIdx.x];
-        float* to = sums_of(p, layer) + cluster * 2 * width + column;
+        for (int i = 0; i < CLUSTER; i++) sum += offers[i].x, slope += offers[i].y;
+        float* to = sums_of(p, layer) + blockIdx.x / CLUSTER * 2 * width + column;
         to[0] = sum, to[width] = slope;
-    }
+    });
+    if (layer > 0 || p.grad_x != nullptr) fetch_weight(p, shared, layer, layer > 0 ? chunks : p.in_width / 16, chunks);
 }
 
 // Means of a layer's column sums, a column two lanes'; block 0 gives them out as gradients.
 __device__ __forceinline__ void find_means(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     const int warp = threadIdx.x / 32, half = threadIdx.x / 16 % 2, column = 16 * warp + threadIdx.x % 16;
     if (warp >= chunks) return;
-    const float* sums = sums_of(p, layer) + column;
     float sum = 0.0f, slope = 0.0f;
-#pragma unroll 8
-    for (int i = half; i < parts(place); i += 2) sum += load_past_l1(sums + i * 2 * width), slope += load_past_l1(sums + (i * 2 + 1) * width);
+    add_parts(p, place, layer, column, half, [&](float first, float second, float) { sum += first, slope += second; });
     sum += shuffle_xor(sum, 16), slope += shuffle_xor(slope, 16);
     const bool on = layer < p.num_norms;
     if (half == 0) {
@@ -141,40 +143,42 @@ __device__ __forceinline__ float4 before_norm(const Parameters& p, const Shared&
 // dZ of the block's atoms and their guests into `near`
 __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     const bool on = layer < p.num_norms;
-    const int all = *shared.num_guests * quads;
-    const float* output = p.outputs + layer % 2 * p.plane();
-    uint32 masks = ~0u;
-    if (DROPOUT && on) {
-        masks = 0;
+    const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
+    const float* output = p.outputs + layer % 2 * p.plane() + 4 * quad;
+    float* own = shared.near + top * stride + 4 * quad;
+    const float* held = shared.held + top * stride + 4 * quad;
+    float4 z[items], d[items], guest[guest_items];
+    uint32 mask[items];
 #pragma unroll
-        for (int i = 0; i < items; i++) {
-            const int item = threadIdx.x + threads * i, row = item / quads;
-            if (row < place.count) masks |= uint32(*mask_of(p, place.first + row, item % quads, layer)) << 4 * i;
-        }
+    for (int i = 0; i < items; i++) {
+        const int row = top + step * i;
+        mask[i] = DROPOUT && on && row < place.count ? *mask_of(p, place.first + row, quad, layer) : 15u;
+        if (row < rows) d[i] = *reinterpret_cast<const float4*>(held + i * step * stride), z[i] = four(own + i * step * stride);
     }
     wait_for_all(p, p.num_layers - layer);
-    float4 guest[guest_items];
 #pragma unroll
     for (int i = 0; i < guest_items; i++) {
-        const int item = threadIdx.x + threads * i;
-        guest[i] = item < all ? load4_past_l1(output + at_row(shared.guest[item / quads]) + 4 * (item % quads)) : nothing();
+        const int slot = top + step * i;
+        guest[i] = slot < num_guests ? load4_past_l1(output + at_row(shared.guest[slot])) : nothing();
     }
     find_means(p, shared, place, layer);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < items; i++) {
-        const int item = threadIdx.x + threads * i, row = item / quads, quad = item % quads;
-        if (row >= place.count) break;
-        float4& z = four(shared.near + row * stride + 4 * quad);
-        const float4 d = four(shared.held + row * stride + 4 * quad);
-        z = on ? before_norm(p, shared, d, z, quad, masks >> 4 * i) : d;
+        if (top + step * i >= place.count) break;
+        z[i] = on ? before_norm(p, shared, d[i], z[i], quad, mask[i]) : d[i];
+    }
+#pragma unroll
+    for (int i = 0; i < items; i++) {
+        if (top + step * i >= place.count) break;
+        four(own + i * step * stride) = z[i];
     }
 #pragma unroll
     for (int i = 0; i < guest_items; i++) {
-        const int item = threadIdx.x + threads * i, slot = item / quads, quad = item % quads;
-        if (item >= all) break;
-        float4& z = four(shared.near + (rows + slot) * stride + 4 * quad);
-        z = on ? before_norm(p, shared, guest[i], z, quad, DROPOUT ? *mask_of(p, shared.guest[slot], quad, layer) : 15u) : guest[i];
+        const int slot = top + step * i;
+        if (slot >= num_guests) break;
+        float4& value = four(own + (rows + step * i) * stride);
+        value = on ? before_norm(p, shared, guest[i], value, quad, DROPOUT ? *mask_of(p, shared.guest[slot], quad, layer) : 15u) : guest[i];
     }
 }
 
@@ -219,7 +223,6 @@ extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_backward(cons
     Product product;
     Columns columns = {};
     float2 scale = {};
-    int phase = 0;
     fetch_raw(p, shared, place, p.num_layers - 1);
     if (product.warp < chunks && p.num_norms == p.num_layers) columns.load(p, p.num_layers - 1, product.column);
     wait_for_copies();
@@ -238,7 +241,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_backward(cons
             scale = *reinterpret_cast<const float2*>(p.scales + layer * width + product.column);
             if (layer > 0) columns.load(p, layer - 1, product.column);
         }
-        wait_for_weight(shared, phase);
+        wait_for_weight(shared, p.num_layers - 1 - layer);
         __syncthreads();
         if (layer > 0) fetch_raw(p, shared, place, layer - 1);
         product.multiply(shared, chunks, across);

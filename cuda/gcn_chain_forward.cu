@@ -29,12 +29,8 @@ struct Norm {  // of a thread's column; under way while it waits for the others
 __device__ __forceinline__ void find_statistics(const Parameters& p, const Shared& shared, const Place& place, int layer, const Norm& norm) {
     const int warp = threadIdx.x / 32, half = threadIdx.x / 16 % 2, column = 16 * warp + threadIdx.x % 16;
     if (warp >= chunks) return;
-    const int count = parts(place);
-    const float* sums = sums_of(p, layer) + column;
-    Distances all = {count > 0 ? load_past_l1(sums) : 0.0f};
-#pragma unroll 8
-    for (int i = half; i < count; i += 2)
-        all.add(load_past_l1(sums + i * 2 * width), load_past_l1(sums + (i * 2 + 1) * width), static_cast<float>(part_size(place.num_nodes, rows * CLUSTER, i)));
+    Distances all = {place.num_nodes > 0 ? load_past_l1(sums_of(p, layer) + column) : 0.0f};
+    add_parts(p, place, layer, column, half, [&](float mean, float squares, float atoms) { all.add(mean, squares, atoms); });
     all.sum += shuffle_xor(all.sum, 16), all.squares += shuffle_xor(all.squares, 16);
     const Moments moments = all.moments(place.num_nodes);
     const float variance = moments.squares / static_cast<float>(max(place.num_nodes, 1)), deviation = 1.0f / sqrtf(variance + p.eps);
@@ -54,33 +50,41 @@ __device__ __forceinline__ void find_statistics(const Parameters& p, const Share
 
 // The next layer's input, of the block's atoms and their guests, into `near`
 __device__ __forceinline__ void activate(const Parameters& p, const Shared& shared, const Place& place, int layer, uint32 masks) {
-    const int all = *shared.num_guests * quads;
+    const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
     const Norm norm(p.layers[layer], 16 * (threadIdx.x / 32) + threadIdx.x % 16);
-    const float* raw = p.raw + layer * p.plane();
+    float* own = shared.near + top * stride + 4 * quad;
+    const float* held = shared.held + top * stride + 4 * quad;
+    float4 x[items], input[items], guest[guest_items];
+#pragma unroll
+    for (int i = 0; i < items; i++)
+        if (top + step * i < rows) x[i] = *reinterpret_cast<const float4*>(held + i * step * stride), input[i] = four(own + i * step * stride);
     wait_for_all(p, layer + 1);
-    float4 guest_raw[guest_items];
+    const float* raw = p.raw + layer * p.plane() + 4 * quad;
 #pragma unroll
     for (int i = 0; i < guest_items; i++) {
-        const int item = threadIdx.x + threads * i;
-        guest_raw[i] = item < all ? load4_past_l1(raw + at_row(shared.guest[item / quads]) + 4 * (item % quads)) : nothing();
+        const int slot = top + step * i;
+        guest[i] = slot < num_guests ? load4_past_l1(raw + at_row(shared.guest[slot])) : nothing();
     }
     find_statistics(p, shared, place, layer, norm);
     __syncthreads();
-    float* features = p.features + layer * p.plane();
+    float* features = p.features + layer * p.plane() + at_row(place.first + top) + 4 * quad;
 #pragma unroll
     for (int i = 0; i < items; i++) {
-        const int item = threadIdx.x + threads * i, row = item / quads, quad = item % quads;
-        if (row >= place.count) break;
-        float4& x = four(shared.near + row * stride + 4 * quad);
-        x = activated(p, shared, four(shared.held + row * stride + 4 * quad), x, layer, quad, masks >> 4 * i);
-        four(features + at_row(place.first + row) + 4 * quad) = x;
+        if (top + step * i >= place.count) break;
+        x[i] = activated(p, shared, x[i], input[i], layer, quad, masks >> 4 * i);
+    }
+#pragma unroll
+    for (int i = 0; i < items; i++) {
+        if (top + step * i >= place.count) break;
+        four(own + i * step * stride) = x[i];
+        four(features + i * step * width) = x[i];
     }
 #pragma unroll
     for (int i = 0; i < guest_items; i++) {
-        const int item = threadIdx.x + threads * i, slot = item / quads, quad = item % quads;
-        if (item >= all) break;
-        float4& x = four(shared.near + (rows + slot) * stride + 4 * quad);
-        x = activated(p, shared, guest_raw[i], x, layer, quad, DROPOUT ? drawn(p, shared.guest[slot], quad, layer) : 15u);
+        const int slot = top + step * i;
+        if (slot >= num_guests) break;
+        float4& value = four(shared.near + (rows + slot) * stride + 4 * quad);
+        value = activated(p, shared, guest[i], value, layer, quad, DROPOUT ? drawn(p, shared.guest[slot], quad, layer) : 15u);
     }
 }
 
@@ -157,7 +161,6 @@ __device__ __forceinline__ void put_raw(const Parameters& p, const Shared& share
         squares = over_atoms(squares);
         if (product.t < 2) offer(shared, product.column, product.t, product.t == 0 ? mean : squares);
     }
-    offers_made();
     if (product.warp < chunks) {
 #pragma unroll
         for (int m = 0; m < TILES; m++)
@@ -169,21 +172,19 @@ __device__ __forceinline__ void put_raw(const Parameters& p, const Shared& share
                 two(p.raw + layer * p.plane() + at_row(place.first + row) + product.column) = v[m][i];
             }
     }
-    wait_for_offers();
-    if (layer + 1 < p.num_layers) fetch_weight(p, shared, layer + 1);
-    const int rank = CLUSTER > 1 ? cluster_rank() : 0, column = rank * slice + threadIdx.x, cluster = blockIdx.x / CLUSTER;
-    if (threadIdx.x < slice && column < width) {
-        const int first = cluster * CLUSTER * rows;
-        Distances all = {shared.exchange[threadIdx.x]};
+    take_offers(shared, layer, [&](int column, const float2(&offers)[CLUSTER]) {
+        const int cluster = blockIdx.x / CLUSTER, first = cluster * CLUSTER * rows;
+        Distances all = {offers[0].x};
 #pragma unroll
         for (int i = 0; i < CLUSTER; i++) {
             const int count = min(rows, place.num_nodes - first - i * rows);
-            if (count > 0) all.add(shared.exchange[2 * i * slice + threadIdx.x], shared.exchange[(2 * i + 1) * slice + threadIdx.x], static_cast<float>(count));
+            if (count > 0) all.add(offers[i].x, offers[i].y, static_cast<float>(count));
         }
         const Moments moments = all.moments(min(CLUSTER * rows, place.num_nodes - first));
         float* to = sums_of(p, layer) + cluster * 2 * width + column;
         to[0] = moments.mean, to[width] = moments.squares;
-    }
+    });
+    if (layer + 1 < p.num_layers) fetch_weight(p, shared, layer + 1, chunks, chunks);
 }
 
 extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_forward(const __grid_constant__ Parameters p) {
@@ -191,11 +192,10 @@ extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_forward(const
     const Shared shared(memory);
     const Place place(p);
     start(p, shared, place);
-    fetch_weight(p, shared, 0);
+    fetch_weight(p, shared, 0, chunks, p.in_width / 16);
     read_input(p, shared, place);
     Product product;
     uint32 masks = ~0u;
-    int phase = 0;
 #pragma unroll 1
     for (int layer = 0; layer < p.num_layers; layer++) {
         if (layer > 0) activate(p, shared, place, layer - 1, masks);
@@ -203,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_forward(const
         const float2 scale = product.warp < chunks ? *reinterpret_cast<const float2*>(p.scales + layer * width + product.column) : bias;
         __syncthreads();
         pull(p, shared, place, layer);
-        wait_for_weight(shared, phase);
+        wait_for_weight(shared, layer);
         __syncthreads();
         product.multiply(shared, layer > 0 ? chunks : p.in_width / 16, chunks);
         if (layer >= p.num_norms) {
@@ -216,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_forward(const
         masks = 0;
 #pragma unroll
         for (int i = 0; i < items; i++) {
-            const int item = threadIdx.x + threads * i, row = item / quads, quad = item % quads;
+            const int row = threadIdx.x / quads + step * i, quad = threadIdx.x % quads;
             if (row >= place.count) break;
             const uint32 mask = drawn(p, place.first + row, quad, layer);
             masks |= mask << 4 * i;

@@ -16,45 +16,79 @@ __device__ __forceinline__ uint32 row_most(float x) {
 // of the result.
 template <class Far, class Done>
 __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, const Place& place, int count_quads, Far far, Done done) {
+    constexpr int passes = (rows + teams - 1) / teams;
     const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
+    if (*shared.num_far > 0) {
 #pragma unroll 1
-    for (int top = 0; top < place.count; top += teams) {
-        const int row = top + team;
-        const bool there = row < place.count;  // all lanes of a warp go on together
-        const float4 factor = there ? shared.factors[row] : nothing(), self = there ? shared.own[row] : nothing();
-        const int4 source = there ? shared.sources[row] : make_int4(0, 0, 0, 0);
-        const int begin = static_cast<int>(bits(self.z)), end = static_cast<int>(bits(self.w));
-        float4 sum[turns];
-        float most = 0.0f;
+        for (int row = team; row < place.count; row += teams) {
+            if (shared.sources[row].w >= 0) continue;
+            const int node = place.first + row, end = __ldg(p.rowptr + node + 1);
+#pragma unroll 1
+            for (int quad = lane; quad < count_quads; quad += lanes) {
+                float4 sum = nothing();
+                if (SELF_LOOPS) add(sum, shared.own[row], four(shared.near + row * stride + 4 * quad));
+#pragma unroll 1
+                for (int bond = __ldg(p.rowptr + node); bond < end; bond++) {
+                    const int neighbour = __ldg(p.col + bond), other = neighbour - place.first;
+                    if (SELF_LOOPS && other == row) continue;
+                    const float factor = __ldg(p.scale + node) * __ldg(p.scale + neighbour);
+                    if (factor == 0.0f) continue;
+                    add(sum, factor, other >= 0 && other < place.count ? four(shared.near + other * stride + 4 * quad) : far(neighbour, quad));
+                }
+                four(shared.tile + row * stride + 4 * quad) = sum;
+            }
+        }
+    }
+    float4 sum[passes][turns];
+    bool is_far[passes];
+#pragma unroll
+    for (int pass = 0; pass < passes; pass++) {  // without branches, so that loads go together
+        const int row = team + teams * pass;
+        const bool there = row < place.count;
+        const float4 factor = there ? shared.factors[row] : nothing();
+        const int4 source = there ? shared.sources[row] : make_int4(no_row, no_row, no_row, no_row);
+        const float self = SELF_LOOPS && there ? shared.own[row] : 0.0f;
+        is_far[pass] = source.w < 0;
 #pragma unroll
         for (int i = 0; i < turns; i++) {
             const int quad = lane + lanes * i;
-            sum[i] = nothing();
-            if (!there || quad >= count_quads) continue;
-            const float* column = shared.near + 4 * quad;
-            const auto value = [&](int source) { return source >= 0 ? *reinterpret_cast<const float4*>(column + source * stride) : far(~source, quad); };
-            if (SELF_LOOPS) add(sum[i], self.x, value(row));
-            if (factor.x != 0.0f) add(sum[i], factor.x, value(source.x));
-            if (factor.y != 0.0f) add(sum[i], factor.y, value(source.y));
-            if (factor.z != 0.0f) add(sum[i], factor.z, value(source.z));
-            if (factor.w != 0.0f) add(sum[i], factor.w, value(source.w));
-#pragma unroll 1
-            for (int bond = begin; bond < end; bond++) {
-                const int neighbour = __ldg(p.col + bond), other = neighbour - place.first;
-                if (!(SELF_LOOPS && other == row)) add(sum[i], self.y * __ldg(p.scale + neighbour), value(other >= 0 && other < place.count ? other : ~neighbour));
-            }
-#pragma unroll
-            for (int e = 0; e < 4; e++) most = fmaxf(most, fabsf(at(sum[i], e)));
+            const float* column = shared.near + 4 * (quad < count_quads ? quad : 0);
+            sum[pass][i] = nothing();
+            if (SELF_LOOPS) add(sum[pass][i], self, *reinterpret_cast<const float4*>(column + (there ? row : no_row) * stride));
+            add(sum[pass][i], factor.x, *reinterpret_cast<const float4*>(column + source.x * stride));
+            add(sum[pass][i], factor.y, *reinterpret_cast<const float4*>(column + source.y * stride));
+            add(sum[pass][i], factor.z, *reinterpret_cast<const float4*>(column + source.z * stride));
+            add(sum[pass][i], factor.w, *reinterpret_cast<const float4*>(column + (is_far[pass] ? no_row : source.w) * stride));
         }
-        const Scale scale(row_most(most));
-        if (!there) continue;
-        if (lane == 0) shared.scales[row] = scale.down;
+    }
+    if (*shared.num_far > 0) {
+#pragma unroll
+        for (int pass = 0; pass < passes; pass++)
+#pragma unroll
+            for (int i = 0; i < turns; i++)
+                if (is_far[pass] && lane + lanes * i < count_quads) sum[pass][i] = four(shared.tile + (team + teams * pass) * stride + 4 * (lane + lanes * i));
+    }
+    Scale scale[passes];
+#pragma unroll
+    for (int pass = 0; pass < passes; pass++) {
+        float most = 0.0f;
+#pragma unroll
+        for (int i = 0; i < turns; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) most = fmaxf(most, fabsf(at(sum[pass][i], e)));
+        scale[pass] = Scale(row_most(most));
+    }
+#pragma unroll
+    for (int pass = 0; pass < passes; pass++) {
+        const int row = team + teams * pass;
+        if (row >= place.count) break;
+        if (lane == 0) shared.scales[row] = scale[pass].down;
 #pragma unroll
         for (int i = 0; i < turns; i++) {
             const int quad = lane + lanes * i;
             if (quad >= count_quads) break;
-            done(row, quad, sum[i]);
-            four(shared.tile + row * stride + 4 * quad) = operand(sum[i], scale.up);
+            done(row, quad, sum[pass][i]);
+            four(shared.tile + row * stride + 4 * quad) = operand(sum[pass][i], scale[pass].up);
         }
     }
 }
@@ -77,14 +111,14 @@ struct Product {
 #pragma unroll
         for (int i = 0; i < 4 * TILES; i++) (&sum[0][0])[i] = 0.0f;
         if (warp >= across) return;
-        const float4* weight = shared.weight + 64 * warp + lane;
+        const float4* weight = shared.weight + 64 * chunks * warp + lane;
         const float* corner = shared.tile + atom(g) * stride + 4 * t;
-        if (in_chunks == chunks && across == chunks) {
+        if (in_chunks == chunks) {
 #pragma unroll
-            for (int k = 0; k < chunks; k++) step(weight + 64 * chunks * k, corner + 16 * k);
+            for (int k = 0; k < chunks; k++) step(weight + 64 * k, corner + 16 * k);
         } else {
 #pragma unroll 1
-            for (int k = 0; k < in_chunks; k++) step(weight + 64 * across * k, corner + 16 * k);
+            for (int k = 0; k < in_chunks; k++) step(weight + 64 * k, corner + 16 * k);
         }
     }
     __device__ __forceinline__ void step(const float4* weight, const float* corner) {

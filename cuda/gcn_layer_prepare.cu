@@ -73,7 +73,7 @@ __device__ __forceinline__ void prepare_halves(const Parameters& p, int layer, i
         const int contracted = 16 * k + 4 * (lane % 4) + e, out = TRANSPOSED ? contracted : column + j, in = TRANSPOSED ? column + j : contracted;
         return out < p.hidden && in < columns_in ? __ldg(p.weights[layer] + size_t(out) * columns_in + in) : 0.0f;
     };
-    Scale scale[2] = {Scale(0), Scale(0)};
+    Scale scale[2];
     for (int j = 0; j < 2; j++) {
         float x = 0.0f;
         for (int k = warp; k < count; k += warps)
@@ -97,8 +97,8 @@ __device__ __forceinline__ void prepare_halves(const Parameters& p, int layer, i
         for (int half = 0; half < 2; half++)
             for (int j = 0; j < 2; j++)
                 split_halves(load(k, j, 2 * half) * scale[j].up, load(k, j, 2 * half + 1) * scale[j].up, high[2 * half + j], low[2 * half + j]);
-        to[64 * (k * across + chunk)] = make_float4(number(high[0]), number(high[1]), number(high[2]), number(high[3]));
-        to[64 * (k * across + chunk) + 32] = make_float4(number(low[0]), number(low[1]), number(low[2]), number(low[3]));
+        to[64 * (chunk * count + k)] = make_float4(number(high[0]), number(high[1]), number(high[2]), number(high[3]));
+        to[64 * (chunk * count + k) + 32] = make_float4(number(low[0]), number(low[1]), number(low[2]), number(low[3]));
     }
 }
 

@@ -1,7 +1,7 @@
 // Weight gradients of several layers in one launch: dW = G^T H over all atoms, in TILE x TILE blocks and `splits` parts of the atoms. The block
 // that finishes last with a tile adds the parts up in their order.
 //
-// Macros: HIDDEN, PRECISION, TILE (32 or 64), MAX_LAYERS.
+// Macros: HIDDEN, PRECISION, TILE (32, 64 or 96), MAX_LAYERS.
 #include "matrix.cuh"
 
 constexpr int width = (HIDDEN + 15) / 16 * 16;
@@ -27,19 +27,13 @@ struct Operand {  // TILE columns from `column` on, of rows of `row_width`
     const float* begin;
     int row_width, column;
 
-    __device__ __forceinline__ void load(float4 (&v)[quads], int first, int end) const {
+    // Rows from `first` on, on their way into the tile; zeros from `end` on
+    __device__ __forceinline__ void copy(float* tile, int first, int end) const {
 #pragma unroll
         for (int i = 0; i < quads; i++) {
-            const int item = threadIdx.x + threads * i, atom = first + item / (TILE / 4), at = column + 4 * (item % (TILE / 4));
-            const bool there = atom < end && at < row_width;
-            v[i] = there ? __ldg(reinterpret_cast<const float4*>(begin + size_t(atom) * row_width + at)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        }
-    }
-    static __device__ __forceinline__ void store(const float4 (&v)[quads], float* tile) {
-#pragma unroll
-        for (int i = 0; i < quads; i++) {
-            const int item = threadIdx.x + threads * i;
-            *reinterpret_cast<float4*>(tile + item / (TILE / 4) * stride + 4 * (item % (TILE / 4))) = v[i];
+            const int item = threadIdx.x + threads * i, row = item / (TILE / 4), at = 4 * (item % (TILE / 4));
+            const bool there = first + row < end && column + at < row_width;
+            copy16(tile + row * stride + at, there ? begin + size_t(first + row) * row_width + column + at : begin, there);
         }
     }
 };
@@ -53,11 +47,10 @@ __device__ __forceinline__ void across_atoms(float (&v)[2][4], const float* tile
     }
 }
 
-extern "C" __global__ void __launch_bounds__(threads, 3) gcn_layer_weights(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) gcn_layer_weights(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    float* left = reinterpret_cast<float*>(memory);  // [atoms, stride]: G
-    float* right = left + atoms * stride;            // H
-    int* flag = reinterpret_cast<int*>(right + atoms * stride);
+    float* tiles = reinterpret_cast<float*>(memory);  // [2, 2, atoms, stride]: G and H, now and next
+    int* flag = reinterpret_cast<int*>(tiles + 4 * atoms * stride);
     const int index = blockIdx.x % p.num_tiles, split = blockIdx.x / p.num_tiles;
     const int first_across = (p.in_width + TILE - 1) / TILE, first_tiles = p.first_layer == 0 ? first_across * across : 0;
     const bool is_first = index < first_tiles;
@@ -72,16 +65,20 @@ extern "C" __global__ void __launch_bounds__(threads, 3) gcn_layer_weights(const
     const int row = warp / 2 * 16 * blocks, column = warp % 2 * 16 * blocks;
     const int num_nodes = __ldg(p.ptr + p.num_graphs), end = min(num_nodes, (split + 1) * p.atoms_per_split);
     float sum[blocks][blocks][2][4] = {};
-    float4 g_next[quads], h_next[quads];
-    int first = split * p.atoms_per_split;
+    int first = split * p.atoms_per_split, turn = 0;
+    const auto copy = [&](int from) {
+        float* to = tiles + turn * 2 * atoms * stride;
+        g_rows.copy(to, from, end), h_rows.copy(to + atoms * stride, from, end);
+        turn ^= 1;
+    };
     wait_for_previous();
-    g_rows.load(g_next, first, end), h_rows.load(h_next, first, end);
+    copy(first);
 #pragma unroll 1
     for (; first < end; first += atoms) {
+        const float *left = tiles + (turn ^ 1) * 2 * atoms * stride, *right = left + atoms * stride;
+        wait_for_copies();
         __syncthreads();
-        Operand::store(g_next, left), Operand::store(h_next, right);
-        __syncthreads();
-        g_rows.load(g_next, first + atoms, end), h_rows.load(h_next, first + atoms, end);
+        copy(first + atoms);
         float part[blocks][blocks][2][4] = {};  // the tensor cores round sums towards zero: short ones only
 #pragma unroll
         for (int step = 0; step < atoms; step += 16) {

@@ -6,8 +6,9 @@
 
 // Powers of two that bring numbers up to `most`, its bits, below 2^15, and back
 struct Scale {
-    float down, up;
+    float down = 1.0f, up = 1.0f;
 
+    __device__ __forceinline__ Scale() {}
     __device__ __forceinline__ explicit Scale(uint32 most) {
         const uint32 exponent = max(most >> 23, 15u);
         down = number((exponent - 14) << 23), up = number((268 - exponent) << 23);

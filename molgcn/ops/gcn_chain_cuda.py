@@ -50,10 +50,6 @@ def _defines(inputs: StackInputs, chain: Chain) -> dict[str, int]:
     }
 
 
-def _sizes(inputs: StackInputs, chain: Chain) -> dict[str, int]:
-    return {"scales": 4 * inputs.num_layers * chain.width, "chain_sums": chain.sums_bytes}
-
-
 def _parameters(run: Pass) -> Any:
     inputs = run.inputs
     it: Any = CHAIN[next(size for size in TABLES if inputs.num_layers <= size)]()
@@ -61,7 +57,7 @@ def _parameters(run: Pass) -> Any:
         setattr(it, name, getattr(inputs, name).data_ptr())
     for name in ("sources", "factors", "scale", "graph", "features", "raw", "moments", "masks", "largest", "ties"):
         setattr(it, name, run.saved[name])
-    it.x, it.fragments, it.scales, it.sums = run.feature(0), run.scratch["fragments"], run.scratch["scales"], run.scratch["chain_sums"]
+    it.x, it.fragments, it.scales, it.sums = run.feature(0), run.scratch["fragments"], run.scratch["scales"], -(-run.counters(inputs.num_layers + 1) // 16) * 16
     it.arrivals = run.counters(0)
     it.num_graphs, (it.num_nodes, it.num_features), it.in_width = inputs.num_graphs, inputs.x.shape, run.in_width
     it.num_layers, it.num_norms = inputs.num_layers, inputs.num_norms
@@ -77,7 +73,8 @@ def _parameters(run: Pass) -> Any:
 def forward(launch: Launch, inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     """As :func:`molgcn.ops.gcn_layers_cuda.forward`, in three launches."""
     pooled, means, variances, saved = outputs
-    run = Pass(inputs, saved, _sizes(inputs, launch.division), backward=False)
+    sizes = {"scales": 4 * inputs.num_layers * launch.division.width, "counters": launch.division.sums_bytes // 4 + 4}
+    run = Pass(inputs, saved, sizes, backward=False)
     run.prepare(halves=True)
     it = _parameters(run)
     it.new_mean, it.new_variance = means.data_ptr(), variances.data_ptr()
@@ -105,8 +102,8 @@ def backward(
     division: WeightBlocks = weight_blocks(inputs, 0, inputs.num_layers, gcn_layers_pass.gpu(inputs.x.device))
     plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
     sizes = {
-        **_sizes(inputs, launch.division),
-        "counters": division.num_tiles,
+        "scales": 4 * inputs.num_layers * launch.division.width,
+        "counters": launch.division.sums_bytes // 4 + 4 + division.num_tiles,
         "outputs": 2 * plane,
         "kept": inputs.num_layers * plane,
         "weights": division.partial_bytes,
@@ -122,4 +119,4 @@ def backward(
         it.layers[layer].grad_norm_weight = grad_norm_weights[layer].data_ptr()
         it.layers[layer].grad_norm_bias = grad_norm_biases[layer].data_ptr()
     launch.run(it)
-    run.launch_weights(division, 0, inputs.num_layers, run.counters(inputs.num_layers + 1), grad_weights)
+    run.launch_weights(division, 0, inputs.num_layers, it.sums + launch.division.sums_bytes, grad_weights)

@@ -12,6 +12,7 @@ from molgcn.ops.launch import Gpu
 
 _CLUSTERS = (8, 4, 2)  # fewer sums to read with more blocks, but fewer of them find room
 _MOST_TILES = 5
+_BATCH = 8  # sums that a lane reads together
 _GUESTS = 16  # rows for atoms of other blocks
 
 
@@ -39,7 +40,8 @@ class Chain:
     @property
     def threads(self) -> int:
         """Of a block: a warp for 16 columns, and more where those are few."""
-        return 32 * max(self.width // 16, 8)
+        chunks = self.width // 16
+        return 32 * chunks * ((7 + chunks) // chunks)
 
     @property
     def atoms_per_part(self) -> int:
@@ -49,15 +51,16 @@ class Chain:
     @property
     def sums_bytes(self) -> int:
         """Of a layer's sums and the next one's."""
-        return 2 * 4 * (self.num_blocks // self.cluster) * 2 * self.width
+        parts = -(-self.num_blocks // self.cluster // (2 * _BATCH)) * 2 * _BATCH
+        return 2 * 4 * parts * 2 * self.width
 
     @property
     def shared_bytes(self) -> int:
         """Of a block: `struct Shared` in cuda/gcn_chain.cuh."""
         stride = self.width + 16 if self.width % 32 == 0 else self.width
-        rows = 4 * (3 * self.rows + _GUESTS) * stride
-        slices = 4 * 2 * 2 * -(-self.width // 2 // self.cluster) * self.cluster
-        return 4 * self.width**2 + rows + 48 * self.rows + 4 * 6 * self.width + slices + 4 * self.rows + 16 + 4 * _GUESTS
+        rows = 4 * (3 * self.rows + _GUESTS + 1) * stride
+        exchange = 4 * 2 * 16 * -(-self.width // 16 // self.cluster) * self.cluster
+        return 4 * self.width**2 + rows + 40 * self.rows + 4 * 6 * self.width + exchange + 24 + 4 * _GUESTS
 
     @property
     def defines(self) -> dict[str, int]:

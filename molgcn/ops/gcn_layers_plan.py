@@ -147,7 +147,7 @@ class WeightBlocks:
     @property
     def shared_bytes(self) -> int:
         """Of a block."""
-        return 2 * 4 * _ATOMS * (self.tile + 8) + 16
+        return 2 * 2 * 4 * _ATOMS * (self.tile + 8) + 16
 
     @property
     def partial_bytes(self) -> int:
@@ -156,14 +156,15 @@ class WeightBlocks:
 
 
 def weight_blocks(inputs: StackInputs, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
-    """The division for layers `first_layer` and on: about four blocks a multiprocessor, each with at least 128 atoms."""
+    """The division for layers `first_layer` and on: as many blocks as there is room for, or about four, each with at least 128 atoms."""
     num_nodes, num_features = inputs.x.shape
     width = padded_width(inputs.hidden_channels)
-    tile = 32 if width <= 32 else 64
+    tile = 32 if width <= 32 else 96 if -(-width // 96) * 96 <= -(-width // 64) * 64 else 64  # large ones read G and H less often
     across = -(-width // tile)
     first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
     num_tiles = first + (num_layers - (first_layer == 0)) * across**2
-    splits = max(1, min(-(-4 * gpu.num_multiprocessors // num_tiles), num_nodes // 128))
+    most = 2 * gpu.num_multiprocessors // num_tiles if tile == 96 else -(-4 * gpu.num_multiprocessors // num_tiles)
+    splits = max(1, min(most, num_nodes // 128))
     atoms_per_split = -(-max(num_nodes, 1) // (splits * _ATOMS)) * _ATOMS
     return WeightBlocks(tile, num_tiles, splits, atoms_per_split)
 

@@ -97,20 +97,8 @@ class Kernel:
             shape = (grid, 1, 1, block, 1, 1, shared, driver.CUstream(handle), ctypes.addressof(arguments))
             overlap = overlap and self._overlaps
             if overlap or cluster > 1:
-                config = self._config(grid, block, shared, cluster)
+                config = self._config(grid, block, shared, cluster, cooperative, overlap)
                 config.hStream = driver.CUstream(handle)
-                attributes = list(config.attrs)
-                if overlap:
-                    attribute = driver.CUlaunchAttribute()
-                    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-                    attribute.value.programmaticStreamSerializationAllowed = 1
-                    attributes.append(attribute)
-                if cooperative:
-                    attribute = driver.CUlaunchAttribute()
-                    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-                    attribute.value.cooperative = 1
-                    attributes.append(attribute)
-                config.attrs, config.numAttrs = attributes, len(attributes)
                 self._check(driver.cuLaunchKernelEx(config, function, ctypes.addressof(arguments), 0))
             elif cooperative:
                 self._check(driver.cuLaunchCooperativeKernel(function, *shape))
@@ -135,17 +123,28 @@ class Kernel:
             self._check(driver.cuKernelSetAttribute(attribute, shared, kernel, driver.CUdevice(self.device)))
             self._shared = shared
 
-    def _config(self, grid: int, block: int, shared: int, cluster: int) -> Any:
+    def _config(self, grid: int, block: int, shared: int, cluster: int, cooperative: bool = False, overlap: bool = False) -> Any:
         driver = self._driver
-        config = driver.CUlaunchConfig()
+        config, identifiers, attributes = driver.CUlaunchConfig(), driver.CUlaunchAttributeID, []
         config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
         config.sharedMemBytes = shared
         if cluster > 1:
             attribute = driver.CUlaunchAttribute()
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attribute.id = identifiers.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = cluster, 1, 1
-            config.attrs, config.numAttrs = [attribute], 1
+            attributes.append(attribute)
+        if cooperative:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = identifiers.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
+            attributes.append(attribute)
+        if overlap:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = identifiers.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(attribute)
+        config.attrs, config.numAttrs = attributes, len(attributes)
         return config
 
     def _check(self, result: tuple) -> Any:

@@ -250,12 +250,17 @@ T* at_peer(T* at, int rank) {
     const auto offset = reinterpret_cast<unsigned char*>(at) - emulator::current->block->shared.data();
     return reinterpret_cast<T*>(emulator::all_blocks[blockIdx.x - cluster_rank() + rank].shared.data() + offset);
 }
-inline void store_to_peer(float* at, int rank, const float2& x) { *reinterpret_cast<float2*>(at_peer(at, rank)) = x; }
 inline void start_counting(uint64* count) { *reinterpret_cast<Count*>(count) = {0, 0, 0}; }
 inline void expect(uint64* count, uint32 bytes) {
     Count& it = *reinterpret_cast<Count*>(count);
     if (it.expects) emulator::fail("a phase expects bytes twice");
     it.expects = 1, it.bytes += bytes;
+    it.turn();
+}
+inline void store_to_peer(float* at, int rank, const float2& x, uint64* count) {
+    *reinterpret_cast<float2*>(at_peer(at, rank)) = x;
+    Count& it = *reinterpret_cast<Count*>(at_peer(count, rank));
+    it.bytes -= sizeof x;
     it.turn();
 }
 inline void wait_for_phase(uint64* count, int phase) {
@@ -314,6 +319,7 @@ inline void pause() { emulator::yield(); }
 inline int load_acquire_block(const int* at) { return *at; }
 inline void store_release_block(int* at, int value) { *at = value; }
 inline uint32 load_acquire_grid(const uint32* at) { return *at; }
+inline void add_release_grid(uint32* at, uint32 x) { *at += x; }
 inline float load_past_l1(const float* at) { return *at; }
 inline float4 load4_past_l1(const float* at) { return *reinterpret_cast<const float4*>(at); }
 inline void prefetch(const void*) {}
