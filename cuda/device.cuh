@@ -141,11 +141,19 @@ __device__ __forceinline__ void wait_for_phase(uint64* count, int phase) {
             : "memory");
     } while (!done);
 }
-// To where `at` is in the shared memory of block `rank`, 8 bytes of its count
-__device__ __forceinline__ void store_to_peer(float* at, int rank, const float2& x, uint64* count) {
-    uint32 there, counted;
+__device__ __forceinline__ uint32 peer_address(const void* at, int rank) {
+    uint32 there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted) : "r"(shared_address(count)), "r"(rank));
+    return there;
+}
+// To where `at` is in the shared memory of block `rank`, and so many bytes of its count
+__device__ __forceinline__ void store_to_peer(float* at, int rank, float x, uint64* count) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(peer_address(at, rank)), "f"(x),
+                 "r"(peer_address(count, rank))
+                 : "memory");
+}
+__device__ __forceinline__ void store_to_peer(float* at, int rank, const float2& x, uint64* count) {
+    const uint32 there = peer_address(at, rank), counted = peer_address(count, rank);
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(there), "f"(x.x), "f"(x.y), "r"(counted)
                  : "memory");
 }
@@ -160,7 +168,8 @@ __device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint
 __device__ __forceinline__ int cluster_rank() { return 0; }
 __device__ __forceinline__ void cluster_arrive() {}
 __device__ __forceinline__ void cluster_wait() {}
-__device__ __forceinline__ void store_to_peer(float*, int, const float2&, uint64*) {}
+template <class T>
+__device__ __forceinline__ void store_to_peer(float*, int, const T&, uint64*) {}
 __device__ __forceinline__ void start_counting(uint64*) {}
 __device__ __forceinline__ void expect(uint64*, uint32) {}
 __device__ __forceinline__ void wait_for_phase(uint64*, int) {}

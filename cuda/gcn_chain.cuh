@@ -71,6 +71,7 @@ struct Shared {
     float* scales;     // [rows]: of the tile
     uint64* arrived;   // bytes of the weight
     uint64* offered;   // bytes of the exchange
+    uint64* told;      // bytes of the columns
     int* num_guests;
     int* num_far;      // atoms that have neighbours without a row
     int* guest;        // [guests]: atoms
@@ -88,7 +89,8 @@ struct Shared {
         scales = exchange + CLUSTER * 2 * slice;
         arrived = reinterpret_cast<uint64*>(scales + rows);
         offered = arrived + 1;
-        num_guests = reinterpret_cast<int*>(offered + 1), num_far = num_guests + 1, guest = num_guests + 2;
+        told = offered + 1;
+        num_guests = reinterpret_cast<int*>(told + 1), num_far = num_guests + 1, guest = num_guests + 2;
     }
     __device__ __forceinline__ float4 column4(int which, int quad) const { return four(columns + which * width + 4 * quad); }
 };
@@ -128,7 +130,7 @@ __device__ __forceinline__ void wait_for_weight(const Shared& shared, int turn) 
 __device__ __forceinline__ void start(const Parameters& p, const Shared& shared, const Place& place) {
     if (threadIdx.x == 0) {
         *shared.num_guests = *shared.num_far = 0;
-        if (CLUSTER > 1) start_counting(shared.arrived), start_counting(shared.offered);
+        if (CLUSTER > 1) start_counting(shared.arrived), start_counting(shared.offered), start_counting(shared.told);
     }
     for (int i = threadIdx.x; i < stride; i += threads) shared.near[no_row * stride + i] = 0.0f;
     __syncthreads();
@@ -183,6 +185,30 @@ __device__ __forceinline__ void take_offers(const Shared& shared, int turn, Comb
 #pragma unroll
     for (int i = 0; i < CLUSTER; i++) offers[i] = make_float2(shared.exchange[2 * i * slice + column], shared.exchange[(2 * i + 1) * slice + column]);
     combine(first + column, offers);
+}
+
+// A number of a column for all blocks of the cluster, from the block that sees to the column: half a warp's lanes tell half of them.
+__device__ __forceinline__ void tell(const Shared& shared, int which, int column, int half, float x) {
+    if constexpr (CLUSTER == 1) {
+        if (half == 0) shared.columns[which * width + column] = x;
+    } else {
+#pragma unroll
+        for (int i = 0; i < CLUSTER / 2; i++) store_to_peer(shared.columns + which * width + column, half + 2 * i, x, shared.told);
+    }
+}
+// Waits for so many numbers of all columns.
+__device__ __forceinline__ void wait_for_columns(const Shared& shared, int numbers, int turn) {
+    if constexpr (CLUSTER == 1) {
+        __syncthreads();
+    } else {
+        if (threadIdx.x == 0) expect(shared.told, 4 * width * numbers);
+        wait_for_phase(shared.told, turn & 1);
+    }
+}
+// Where the lanes of a warp find sums that the block sees to: a column is two lanes'; `width` and beyond for the other warps.
+__device__ __forceinline__ int column_to_see_to() {
+    const int warp = threadIdx.x / 32, first = CLUSTER > 1 ? cluster_rank() * slice : 0;
+    return 16 * warp < slice ? first + 16 * warp + threadIdx.x % 16 : width;
 }
 
 __device__ __forceinline__ int parts(const Place& place) { return parts_of(place.num_nodes, rows * CLUSTER); }

@@ -86,8 +86,6 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
                     sum.x += it.x, sum.y += it.y;
                 }
             }
-        sum = over_atoms(sum), slope = over_atoms(slope);
-        if (product.t < 2) offer(shared, product.column, product.t, product.t == 0 ? sum : slope);
 #pragma unroll
         for (int m = 0; m < TILES; m++)
 #pragma unroll
@@ -97,6 +95,8 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
                 two(shared.held + row * stride + product.column) = d[m][i];
                 two(output + at_row(place.first + row) + product.column) = d[m][i];
             }
+        sum = over_atoms(sum), slope = over_atoms(slope);
+        if (product.t < 2) offer(shared, product.column, product.t, product.t == 0 ? sum : slope);
         if (on && product.t == 0) columns.store(shared, product.column);
     }
     take_offers(shared, p.num_layers - 1 - layer, [&](int column, const float2(&offers)[CLUSTER]) {
@@ -106,24 +106,21 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
         float* to = sums_of(p, layer) + blockIdx.x / CLUSTER * 2 * width + column;
         to[0] = sum, to[width] = slope;
     });
-    if (layer > 0 || p.grad_x != nullptr) fetch_weight(p, shared, layer, layer > 0 ? chunks : p.in_width / 16, chunks);
 }
 
-// Means of a layer's column sums, a column two lanes'; block 0 gives them out as gradients.
+// Means of a layer's column sums; the first cluster gives them out as gradients.
 __device__ __forceinline__ void find_means(const Parameters& p, const Shared& shared, const Place& place, int layer) {
-    const int warp = threadIdx.x / 32, half = threadIdx.x / 16 % 2, column = 16 * warp + threadIdx.x % 16;
-    if (warp >= chunks) return;
+    const int half = threadIdx.x / 16 % 2, column = column_to_see_to();
+    if (column >= width) return;
     float sum = 0.0f, slope = 0.0f;
     add_parts(p, place, layer, column, half, [&](float first, float second, float) { sum += first, slope += second; });
     sum += shuffle_xor(sum, 16), slope += shuffle_xor(slope, 16);
+    tell(shared, 4, column, half, sum / static_cast<float>(place.num_nodes));
+    tell(shared, 5, column, half, slope / static_cast<float>(place.num_nodes));
+    if (blockIdx.x >= CLUSTER || half == 0 || column >= HIDDEN) return;
     const bool on = layer < p.num_norms;
-    if (half == 0) {
-        shared.columns[4 * width + column] = sum / static_cast<float>(place.num_nodes);
-        shared.columns[5 * width + column] = slope / static_cast<float>(place.num_nodes);
-    } else if (blockIdx.x == 0 && column < HIDDEN) {
-        p.layers[layer].grad_bias[column] = on ? 0.0f : sum;
-        if (on) p.layers[layer].grad_norm_bias[column] = sum, p.layers[layer].grad_norm_weight[column] = slope;
-    }
+    p.layers[layer].grad_bias[column] = on ? 0.0f : sum;
+    if (on) p.layers[layer].grad_norm_bias[column] = sum, p.layers[layer].grad_norm_weight[column] = slope;
 }
 
 // Four columns of an atom's dZ, from the gradient of the layer's output and the norm's input
@@ -162,7 +159,7 @@ __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared
         guest[i] = slot < num_guests ? load4_past_l1(output + at_row(shared.guest[slot])) : nothing();
     }
     find_means(p, shared, place, layer);
-    __syncthreads();
+    wait_for_columns(shared, 2, p.num_layers - 1 - layer);
 #pragma unroll
     for (int i = 0; i < items; i++) {
         if (top + step * i >= place.count) break;
@@ -232,11 +229,12 @@ extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_backward(cons
         put_gradient(p, shared, place, product, scale, columns, layer);
         arrive(p);
         const bool goes_on = layer > 0 || p.grad_x != nullptr;
+        const int across = layer > 0 ? chunks : p.in_width / 16;
+        if (goes_on) fetch_weight(p, shared, layer, across, chunks);
         make_gradients(p, shared, place, layer);
         __syncthreads();
         pull(p, shared, place, layer);
         if (!goes_on) break;
-        const int across = layer > 0 ? chunks : p.in_width / 16;
         if (product.warp < across) {
             scale = *reinterpret_cast<const float2*>(p.scales + layer * width + product.column);
             if (layer > 0) columns.load(p, layer - 1, product.column);

@@ -20,38 +20,37 @@ struct Norm {  // of a thread's column; under way while it waits for the others
     float weight, bias, mean, variance;
 
     __device__ __forceinline__ Norm(const Layer& it, int column) : weight(parameter(it.norm_weight, column)), bias(parameter(it.norm_bias, column)) {
-        if (blockIdx.x == 0) mean = parameter(it.mean, column), variance = parameter(it.variance, column);
+        if (blockIdx.x < CLUSTER) mean = parameter(it.mean, column), variance = parameter(it.variance, column);
     }
 };
 
-// Statistics of a layer from the clusters' sums: a column is two lanes'. Block 0 keeps them and moves the running ones, as torch: biased
-// variance to normalise, unbiased to run.
-__device__ __forceinline__ void find_statistics(const Parameters& p, const Shared& shared, const Place& place, int layer, const Norm& norm) {
-    const int warp = threadIdx.x / 32, half = threadIdx.x / 16 % 2, column = 16 * warp + threadIdx.x % 16;
-    if (warp >= chunks) return;
+// Statistics of a layer from the clusters' sums. The first cluster keeps them and moves the running ones, as torch: biased variance to
+// normalise, unbiased to run.
+__device__ __forceinline__ void find_statistics(const Parameters& p, const Shared& shared, const Place& place, int layer, int column, const Norm& norm) {
+    if (column >= width) return;
+    const int half = threadIdx.x / 16 % 2;
     Distances all = {place.num_nodes > 0 ? load_past_l1(sums_of(p, layer) + column) : 0.0f};
     add_parts(p, place, layer, column, half, [&](float mean, float squares, float atoms) { all.add(mean, squares, atoms); });
     all.sum += shuffle_xor(all.sum, 16), all.squares += shuffle_xor(all.squares, 16);
     const Moments moments = all.moments(place.num_nodes);
     const float variance = moments.squares / static_cast<float>(max(place.num_nodes, 1)), deviation = 1.0f / sqrtf(variance + p.eps);
-    if (half == 0) {
-        shared.columns[column] = moments.mean;
-        shared.columns[width + column] = deviation * norm.weight;
-        shared.columns[2 * width + column] = norm.bias;
-    } else if (blockIdx.x == 0) {
-        float* kept = p.moments + size_t(layer) * 2 * width + column;
-        kept[0] = deviation, kept[width] = moments.mean;
-        if (column >= HIDDEN) return;
-        const float unbiased = moments.squares / static_cast<float>(max(place.num_nodes - 1, 1));
-        p.new_mean[layer * HIDDEN + column] = place.num_nodes > 0 ? (1.0f - p.momentum) * norm.mean + p.momentum * moments.mean : norm.mean;
-        p.new_variance[layer * HIDDEN + column] = place.num_nodes > 0 ? (1.0f - p.momentum) * norm.variance + p.momentum * unbiased : norm.variance;
-    }
+    tell(shared, 0, column, half, moments.mean);
+    tell(shared, 1, column, half, deviation * norm.weight);
+    tell(shared, 2, column, half, norm.bias);
+    if (blockIdx.x >= CLUSTER || half == 0) return;
+    float* kept = p.moments + size_t(layer) * 2 * width + column;
+    kept[0] = deviation, kept[width] = moments.mean;
+    if (column >= HIDDEN) return;
+    const float unbiased = moments.squares / static_cast<float>(max(place.num_nodes - 1, 1));
+    p.new_mean[layer * HIDDEN + column] = place.num_nodes > 0 ? (1.0f - p.momentum) * norm.mean + p.momentum * moments.mean : norm.mean;
+    p.new_variance[layer * HIDDEN + column] = place.num_nodes > 0 ? (1.0f - p.momentum) * norm.variance + p.momentum * unbiased : norm.variance;
 }
 
 // The next layer's input, of the block's atoms and their guests, into `near`
 __device__ __forceinline__ void activate(const Parameters& p, const Shared& shared, const Place& place, int layer, uint32 masks) {
     const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
-    const Norm norm(p.layers[layer], 16 * (threadIdx.x / 32) + threadIdx.x % 16);
+    const int column = column_to_see_to();
+    const Norm norm(p.layers[layer], column);
     float* own = shared.near + top * stride + 4 * quad;
     const float* held = shared.held + top * stride + 4 * quad;
     float4 x[items], input[items], guest[guest_items];
@@ -65,8 +64,8 @@ __device__ __forceinline__ void activate(const Parameters& p, const Shared& shar
         const int slot = top + step * i;
         guest[i] = slot < num_guests ? load4_past_l1(raw + at_row(shared.guest[slot])) : nothing();
     }
-    find_statistics(p, shared, place, layer, norm);
-    __syncthreads();
+    find_statistics(p, shared, place, layer, column, norm);
+    wait_for_columns(shared, 3, layer);
     float* features = p.features + layer * p.plane() + at_row(place.first + top) + 4 * quad;
 #pragma unroll
     for (int i = 0; i < items; i++) {
@@ -147,6 +146,15 @@ __device__ __forceinline__ void put_raw(const Parameters& p, const Shared& share
                 v[m][i].x += bias.x, v[m][i].y += bias.y;
                 if (product.row(m, i) < place.count) mean.x += v[m][i].x, mean.y += v[m][i].y;
             }
+#pragma unroll
+        for (int m = 0; m < TILES; m++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int row = product.row(m, i);
+                if (row >= place.count) continue;
+                two(shared.held + row * stride + product.column) = v[m][i];
+                two(p.raw + layer * p.plane() + at_row(place.first + row) + product.column) = v[m][i];
+            }
         mean = over_atoms(mean);
         const float share = 1.0f / static_cast<float>(max(place.count, 1));
         mean.x *= share, mean.y *= share;
@@ -161,17 +169,6 @@ __device__ __forceinline__ void put_raw(const Parameters& p, const Shared& share
         squares = over_atoms(squares);
         if (product.t < 2) offer(shared, product.column, product.t, product.t == 0 ? mean : squares);
     }
-    if (product.warp < chunks) {
-#pragma unroll
-        for (int m = 0; m < TILES; m++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int row = product.row(m, i);
-                if (row >= place.count) continue;
-                two(shared.held + row * stride + product.column) = v[m][i];
-                two(p.raw + layer * p.plane() + at_row(place.first + row) + product.column) = v[m][i];
-            }
-    }
     take_offers(shared, layer, [&](int column, const float2(&offers)[CLUSTER]) {
         const int cluster = blockIdx.x / CLUSTER, first = cluster * CLUSTER * rows;
         Distances all = {offers[0].x};
@@ -184,7 +181,6 @@ __device__ __forceinline__ void put_raw(const Parameters& p, const Shared& share
         float* to = sums_of(p, layer) + cluster * 2 * width + column;
         to[0] = moments.mean, to[width] = moments.squares;
     });
-    if (layer + 1 < p.num_layers) fetch_weight(p, shared, layer + 1, chunks, chunks);
 }
 
 extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_forward(const __grid_constant__ Parameters p) {
@@ -211,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(threads, 1) gcn_chain_forward(const
             break;
         }
         put_raw(p, shared, place, product, scale, bias, layer);
-        if (layer + 1 < p.num_layers) arrive(p);
+        if (layer + 1 < p.num_layers) arrive(p), fetch_weight(p, shared, layer + 1, chunks, chunks);
         if (!DROPOUT) continue;
         masks = 0;
 #pragma unroll

@@ -18,6 +18,7 @@ template <class Far, class Done>
 __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, const Place& place, int count_quads, Far far, Done done) {
     constexpr int passes = (rows + teams - 1) / teams;
     const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
+    const int team_of_warp = threadIdx.x / 32 * (32 / lanes);  // the first; all lanes of a warp go on together
     if (*shared.num_far > 0) {
 #pragma unroll 1
         for (int row = team; row < place.count; row += teams) {
@@ -43,6 +44,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
     bool is_far[passes];
 #pragma unroll
     for (int pass = 0; pass < passes; pass++) {  // without branches, so that loads go together
+        if (team_of_warp + teams * pass >= rows) break;
         const int row = team + teams * pass;
         const bool there = row < place.count;
         const float4 factor = there ? shared.factors[row] : nothing();
@@ -71,6 +73,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
     Scale scale[passes];
 #pragma unroll
     for (int pass = 0; pass < passes; pass++) {
+        if (team_of_warp + teams * pass >= rows) break;
         float most = 0.0f;
 #pragma unroll
         for (int i = 0; i < turns; i++)

@@ -60,7 +60,7 @@ class Chain:
         stride = self.width + 16 if self.width % 32 == 0 else self.width
         rows = 4 * (3 * self.rows + _GUESTS + 1) * stride
         exchange = 4 * 2 * 16 * -(-self.width // 16 // self.cluster) * self.cluster
-        return 4 * self.width**2 + rows + 40 * self.rows + 4 * 6 * self.width + exchange + 24 + 4 * _GUESTS
+        return 4 * self.width**2 + rows + 40 * self.rows + 4 * 6 * self.width + exchange + 32 + 4 * _GUESTS
 
     @property
     def defines(self) -> dict[str, int]:

@@ -257,8 +257,9 @@ inline void expect(uint64* count, uint32 bytes) {
     it.expects = 1, it.bytes += bytes;
     it.turn();
 }
-inline void store_to_peer(float* at, int rank, const float2& x, uint64* count) {
-    *reinterpret_cast<float2*>(at_peer(at, rank)) = x;
+template <class T>
+void store_to_peer(float* at, int rank, const T& x, uint64* count) {
+    *reinterpret_cast<T*>(at_peer(at, rank)) = x;
     Count& it = *reinterpret_cast<Count*>(at_peer(count, rank));
     it.bytes -= sizeof x;
     it.turn();
