@@ -1,7 +1,11 @@
-"""`molgcn::gcn_stack` on CUDA with batch statistics, all layers of a pass in one launch (`cuda/gcn_chain_*.cu`): small batches on Hopper."""
+"""`molgcn::gcn_stack` on CUDA with batch statistics, small batches on GPUs that have clusters: all layers of a pass in one launch.
+
+Kernels: `cuda/gcn_chain_*.cu`; those that prepare, pool and form weight gradients are the layers'.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -31,11 +35,14 @@ def find(inputs: StackInputs, name: str) -> Launch | None:
     """The kernel `name` for a batch, or None where layers are launched one by one."""
     for chain in chains(inputs, gcn_layers_pass.gpu(inputs.x.device)):
         defines = _defines(inputs, chain)
-        soon = [("gcn_chain_backward.cu", defines)] if inputs.save_for_backward else []
-        function = gcn_layers_pass.kernel(f"{name}.cu", name, defines, inputs.x.device, lambda soon=soon: soon)
+        function = gcn_layers_pass.kernel(f"{name}.cu", name, defines, inputs.x.device, partial(_soon, inputs, defines))
         if function.resident_blocks(chain.threads, chain.shared_bytes, chain.cluster) >= chain.num_blocks:
             return Launch(chain, function)
     return None
+
+
+def _soon(inputs: StackInputs, defines: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
+    return [("gcn_chain_backward.cu", defines)] if inputs.save_for_backward else []
 
 
 def _defines(inputs: StackInputs, chain: Chain) -> dict[str, int]:
@@ -57,8 +64,8 @@ def _parameters(run: Pass) -> Any:
         setattr(it, name, getattr(inputs, name).data_ptr())
     for name in ("sources", "factors", "scale", "graph", "features", "raw", "moments", "masks", "largest", "ties"):
         setattr(it, name, run.saved[name])
-    it.x, it.fragments, it.scales, it.sums = run.feature(0), run.scratch["fragments"], run.scratch["scales"], -(-run.counters(inputs.num_layers + 1) // 16) * 16
-    it.arrivals = run.counters(0)
+    it.x, it.fragments, it.scales = run.feature(0), run.scratch["fragments"], run.scratch["scales"]
+    it.arrivals, it.sums = run.counters(0), -(-run.counters(inputs.num_layers + 1) // 16) * 16  # both are zeros at first
     it.num_graphs, (it.num_nodes, it.num_features), it.in_width = inputs.num_graphs, inputs.x.shape, run.in_width
     it.num_layers, it.num_norms = inputs.num_layers, inputs.num_norms
     it.residual, it.first_residual = int(inputs.residual), int(run.residual(0))

@@ -66,8 +66,8 @@ class ChainLayer(ctypes.Structure):
 
 _CHAIN = (
     *((name, ctypes.c_uint64) for name in ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "seed", "x", "features")),
-    *((name, ctypes.c_uint64) for name in ("raw", "moments", "masks", "fragments", "scales", "sums", "arrivals", "new_mean", "new_variance")),
-    *((name, ctypes.c_uint64) for name in ("grad_pooled", "largest", "ties", "outputs", "gradients", "grad_x")),
+    *((name, ctypes.c_uint64) for name in ("raw", "moments", "masks", "fragments", "scales", "sums", "arrivals")),
+    *((name, ctypes.c_uint64) for name in ("new_mean", "new_variance", "grad_pooled", "largest", "ties", "outputs", "gradients", "grad_x")),
     *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "in_width", "num_layers", "num_norms")),
     *((name, ctypes.c_int32) for name in ("residual", "first_residual")),
     ("dropout_threshold", ctypes.c_uint32),

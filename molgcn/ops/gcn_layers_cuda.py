@@ -1,4 +1,7 @@
-"""`molgcn::gcn_stack` on CUDA one layer at a time (strategy `vertex`): one launch a layer each way, or one of all, no atomics on features."""
+"""`molgcn::gcn_stack` on CUDA one layer at a time (strategy `vertex`), no atomics on features: one launch a layer each way.
+
+Small batches with batch statistics have one launch for all layers where the GPU can do that (:mod:`molgcn.ops.gcn_chain_cuda`).
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,9 @@ from torch import Tensor
 from molgcn.ops.gcn_layers_arguments import PREPARE, TABLES, WEIGHTS, Activation, Parameters
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, Layout, WeightBlocks, blocks, moments_size, padded_width, saved_layout
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
-from molgcn.ops.launch import Kernel, gpu, kernel
+from molgcn.ops.launch import Kernel
+from molgcn.ops.launch import gpu as gpu
+from molgcn.ops.launch import kernel as kernel
 
 _PREPARE_THREADS = 256
 _WEIGHTS_THREADS = 128
@@ -155,7 +157,12 @@ class Pass:
             it.num_graphs, it.num_features, it.in_width = inputs.num_graphs, num_features, self.in_width
             it.hidden, it.num_layers = inputs.hidden_channels, len(weights)
             it.weights[: len(weights)] = [weight.data_ptr() for weight in weights]
-            defines = {"SELF_LOOPS": int(inputs.add_self_loops), "TRANSPOSED": int(self.backward), "HALVES": int(halves), "MAX_LAYERS": size}
+            defines = {
+                "SELF_LOOPS": int(inputs.add_self_loops),
+                "TRANSPOSED": int(self.backward),
+                "HALVES": int(halves),
+                "MAX_LAYERS": size,
+            }
             function = kernel("gcn_layer_prepare.cu", "gcn_layer_prepare", defines, inputs.x.device)
             work = max(inputs.x.shape[0], self.fragment(first + len(weights)) // 16 - bytes_before // 16)
             grid = max(1, min(-(-work // _PREPARE_THREADS), 8 * self.gpu.num_multiprocessors))

@@ -1,11 +1,9 @@
 """All layers with batch statistics in one launch, without a GPU: under emulation, clusters included, against the float64 oracle."""
 
 import pytest
-import torch
-from emulated import run_emulated
 from stack_cases import random_batch, random_inputs
 from test_gcn_layers_cuda import check
-from test_gcn_stack_cuda import ARCHITECTURES, H100, SIZES
+from test_gcn_stack_cuda import H100, RTX, SIZES
 
 from molgcn.ops import gcn_layers_pass
 from molgcn.ops.gcn_chain_plan import chains
@@ -17,7 +15,6 @@ OPTIONS = [
     {"residual": True, "last_activation": True, "add_self_loops": False},
     {"residual": True, "last_activation": True, "pool": "max", "dropout": 0.3},
     {"pool": "sum", "dropout": 0.3, "add_self_loops": False},
-    {"pool": "max"},
 ]
 
 
@@ -35,10 +32,29 @@ def chained(emulate, monkeypatch):
     return on
 
 
-@pytest.mark.parametrize("num_multiprocessors", [8, 40])
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_every_option(chained, options, num_multiprocessors):
+@pytest.mark.parametrize(("num_multiprocessors", "options"), list(zip((8, 40, 8, 40), OPTIONS, strict=True)), ids=str)
+def test_every_option(chained, num_multiprocessors, options):
     """Bonds within blocks, to guests, to atoms beyond the guests' room; one cluster and several."""
     found = chained(num_multiprocessors)
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, norm="batch", training=True, **options))
     assert {"gcn_chain_forward.cu", "gcn_chain_backward.cu"} <= set(found)
+
+
+def test_plans():
+    """As small blocks as the GPU has room for, in the shared memory that there is; none where a launch of all layers cannot be."""
+    inputs = random_inputs(random_batch([23] * 128, 28), 172, 3, norm="batch", training=True)
+    plan = next(chains(inputs, Gpu(132, H100, True)))
+    assert (plan.tiles, plan.cluster, plan.num_blocks) == (3, 8, 128)
+    assert all(plan.shared_bytes <= H100 and plan.num_blocks <= 132 for plan in chains(inputs, Gpu(132, H100, True)))
+    assert all(plan.num_blocks * plan.rows >= inputs.x.shape[0] for plan in chains(inputs, Gpu(132, H100, True)))
+    assert not list(chains(inputs, Gpu(132, H100, False)))
+    assert not list(chains(inputs, Gpu(132, RTX, True)))
+    assert not list(chains(inputs, Gpu(40, H100, True)))
+    assert not list(chains(inputs._replace(training=False), Gpu(132, H100, True)))
+
+
+@pytest.mark.parametrize(("arch", "hidden"), [("sm_90", 172), ("sm_120", 32)])
+def test_compiles(arch, hidden):
+    macros = {"HIDDEN": hidden, "PRECISION": 0, "DROPOUT": 1, "SELF_LOOPS": 1, "POOL": 2, "MAX_LAYERS": 32, "TILES": 3, "CLUSTER": 8}
+    for name in ("gcn_chain_forward.cu", "gcn_chain_backward.cu"):
+        assert compile_source(name, macros, arch).startswith(b"\x7fELF")

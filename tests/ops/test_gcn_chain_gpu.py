@@ -1,0 +1,60 @@
+"""All layers with batch statistics in one launch, on a GPU that has clusters: against float64, bit for bit. `pytest -m gpu`."""
+
+import pytest
+import torch
+from gpu_cases import SIZES, gradient_of, on_gpu
+from stack_cases import random_batch, random_inputs, run
+from test_gcn_layers_gpu import check, check_one_of_three
+
+from molgcn.ops import gcn_layers_pass, gcn_stack
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison", "chained")]
+
+OPTIONS = [
+    {},
+    {"residual": True, "last_activation": True, "add_self_loops": False},
+    {"residual": True, "last_activation": True, "pool": "max", "dropout": 0.3},
+    {"pool": "sum", "dropout": 0.3, "add_self_loops": False},
+]
+
+
+@pytest.fixture
+def chained(monkeypatch):
+    """Fails where layers were launched one by one."""
+    if torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("no clusters")
+    found, kernel = set(), gcn_layers_pass.kernel
+    monkeypatch.setattr(gcn_layers_pass, "kernel", lambda source, *args: found.add(source) or kernel(source, *args))
+    yield
+    assert {"gcn_chain_forward.cu", "gcn_chain_backward.cu"} <= found
+
+
+@pytest.mark.parametrize(("hidden", "times"), [(172, 1), (172, 6), (208, 4), (100, 6), (32, 8), (64, 2)])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_options(options, hidden, times):
+    """From one cluster to nearly all multiprocessors, from 8 to 32 atoms a block."""
+
+    def make(seed):
+        batch = random_batch(SIZES * times, 28, seed, 1.1)
+        return random_inputs(batch, hidden, 3, seed=seed, norm="batch", training=True, **options)
+
+    check_one_of_three(make, "vertex")
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_lower_precision_is_what_was_asked_for(precision):
+    inputs = random_inputs(random_batch(SIZES, 11), 172, 3, precision=precision, norm="batch", training=True)
+    check(inputs, "vertex", 3e-3, 3e-2)
+    with pytest.raises(AssertionError):
+        check(inputs, "vertex")
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_same_bits_on_every_run(options):
+    inputs = on_gpu(random_inputs(random_batch(SIZES * 6, 28), 172, 8, norm="batch", training=True, **options), torch.float32)
+    inputs = inputs._replace(strategy="vertex")
+    first = run(gcn_stack, inputs, gradient_of(inputs))
+    for _ in range(20):
+        again = run(gcn_stack, inputs, gradient_of(inputs))
+        for name, tensor in (first.outputs | first.gradients).items():
+            assert torch.equal(tensor, (again.outputs | again.gradients)[name]), name
