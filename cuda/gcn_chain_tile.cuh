@@ -41,7 +41,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
         }
     }
     float4 sum[passes][turns];
-    bool is_far[passes];
+    bool is_far[passes] = {};
 #pragma unroll
     for (int pass = 0; pass < passes; pass++) {  // without branches, so that loads go together
         if (team_of_warp + teams * pass >= rows) break;
