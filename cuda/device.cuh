@@ -104,7 +104,9 @@ __device__ __forceinline__ uint32 load_acquire_grid(const uint32* at) {
     return value;
 }
 // What this thread, and those it met in a barrier, wrote is there for those that see the sum
-__device__ __forceinline__ void add_release_grid(uint32* at, uint32 x) { asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory"); }
+__device__ __forceinline__ void add_release_grid(uint32* at, uint32 x) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
+}
 // A kernel that was launched to overlap its predecessor waits for all of its writes, then lets its own successor start. What it reads
 // before must be older.
 __device__ __forceinline__ void wait_for_previous() {

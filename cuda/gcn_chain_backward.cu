@@ -51,7 +51,8 @@ __device__ __forceinline__ float2 unpool(const Parameters& p, int node, int colu
     return d;
 }
 
-__device__ __forceinline__ void through(float d, float raw, float mean, float factor, float bias, float deviation, bool kept, float scale, float& sum, float& slope) {
+__device__ __forceinline__ void through(float d, float raw, float mean, float factor, float bias, float deviation, bool kept, float scale, float& sum,
+                                        float& slope) {
     const bool alive = kept && normalised(raw, mean, factor, bias) > 0.0f;
     const float dy = alive ? (DROPOUT ? d * scale : d) : 0.0f;
     sum += dy, slope += dy * ((raw - mean) * deviation);
@@ -59,7 +60,8 @@ __device__ __forceinline__ void through(float d, float raw, float mean, float fa
 
 // Gradient of a layer's output, which is what the product gave (or, of the last layer, the pooled molecules') and the residual's part; and the
 // column sums that follow from it: of the gradient through dropout and relu, and of that times the norm's output; without norm, of itself.
-__device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale, const Columns& columns, int layer) {
+__device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale,
+                                             const Columns& columns, int layer) {
     const bool is_last = layer == p.num_layers - 1, on = layer < p.num_norms, adds = !is_last && p.adds_input(layer + 1);
     float* output = p.outputs + layer % 2 * p.plane();
     if (product.warp < chunks) {

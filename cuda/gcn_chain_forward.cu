@@ -4,7 +4,8 @@
 #include "gcn_chain_tile.cuh"
 
 // Four columns of an atom's input of layer + 1, from the norm's input in that layer and the residual's part
-__device__ __forceinline__ float4 activated(const Parameters& p, const Shared& shared, const float4& raw, const float4& input, int layer, int quad, uint32 mask) {
+__device__ __forceinline__ float4 activated(const Parameters& p, const Shared& shared, const float4& raw, const float4& input, int layer, int quad,
+                                            uint32 mask) {
     const float4 mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
     float4 y;
 #pragma unroll
@@ -114,7 +115,8 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
 }
 
 // The last layer's, where nothing follows its product
-__device__ __forceinline__ void put_out(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale, const float2& bias) {
+__device__ __forceinline__ void put_out(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale,
+                                        const float2& bias) {
     const int layer = p.num_layers - 1;
     if (product.warp >= chunks) return;
 #pragma unroll
@@ -134,7 +136,8 @@ __device__ __forceinline__ void put_out(const Parameters& p, const Shared& share
 }
 
 // The norm's input, the block's mean and squared distances of every column, and of the cluster's blocks together those of a slice
-__device__ __forceinline__ void put_raw(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale, const float2& bias, int layer) {
+__device__ __forceinline__ void put_raw(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale,
+                                        const float2& bias, int layer) {
     float2 v[TILES][2];
     if (product.warp < chunks) {
         float2 mean = make_float2(0.0f, 0.0f), squares = mean;

@@ -40,58 +40,42 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
             }
         }
     }
-    float4 sum[passes][turns];
-    bool is_far[passes] = {};
-#pragma unroll
-    for (int pass = 0; pass < passes; pass++) {  // without branches, so that loads go together
-        if (team_of_warp + teams * pass >= rows) break;
+#pragma unroll 1
+    for (int pass = 0; pass < passes && team_of_warp + teams * pass < rows; pass++) {
         const int row = team + teams * pass;
         const bool there = row < place.count;
         const float4 factor = there ? shared.factors[row] : nothing();
         const int4 source = there ? shared.sources[row] : make_int4(no_row, no_row, no_row, no_row);
         const float self = SELF_LOOPS && there ? shared.own[row] : 0.0f;
-        is_far[pass] = source.w < 0;
-#pragma unroll
-        for (int i = 0; i < turns; i++) {
-            const int quad = lane + lanes * i;
-            const float* column = shared.near + 4 * (quad < count_quads ? quad : 0);
-            sum[pass][i] = nothing();
-            if (SELF_LOOPS) add(sum[pass][i], self, *reinterpret_cast<const float4*>(column + (there ? row : no_row) * stride));
-            add(sum[pass][i], factor.x, *reinterpret_cast<const float4*>(column + source.x * stride));
-            add(sum[pass][i], factor.y, *reinterpret_cast<const float4*>(column + source.y * stride));
-            add(sum[pass][i], factor.z, *reinterpret_cast<const float4*>(column + source.z * stride));
-            add(sum[pass][i], factor.w, *reinterpret_cast<const float4*>(column + (is_far[pass] ? no_row : source.w) * stride));
-        }
-    }
-    if (*shared.num_far > 0) {
-#pragma unroll
-        for (int pass = 0; pass < passes; pass++)
-#pragma unroll
-            for (int i = 0; i < turns; i++)
-                if (is_far[pass] && lane + lanes * i < count_quads) sum[pass][i] = four(shared.tile + (team + teams * pass) * stride + 4 * (lane + lanes * i));
-    }
-    Scale scale[passes];
-#pragma unroll
-    for (int pass = 0; pass < passes; pass++) {
-        if (team_of_warp + teams * pass >= rows) break;
+        const bool is_far = source.w < 0;
+        float4 sum[turns];
         float most = 0.0f;
 #pragma unroll
-        for (int i = 0; i < turns; i++)
+        for (int i = 0; i < turns; i++) {  // without branches, so that loads go together
+            const int quad = lane + lanes * i;
+            const float* column = shared.near + 4 * (quad < count_quads ? quad : 0);
+            sum[i] = nothing();
+            if (SELF_LOOPS) add(sum[i], self, *reinterpret_cast<const float4*>(column + (there ? row : no_row) * stride));
+            add(sum[i], factor.x, *reinterpret_cast<const float4*>(column + source.x * stride));
+            add(sum[i], factor.y, *reinterpret_cast<const float4*>(column + source.y * stride));
+            add(sum[i], factor.z, *reinterpret_cast<const float4*>(column + source.z * stride));
+            add(sum[i], factor.w, *reinterpret_cast<const float4*>(column + (is_far ? no_row : source.w) * stride));
+        }
 #pragma unroll
-            for (int e = 0; e < 4; e++) most = fmaxf(most, fabsf(at(sum[pass][i], e)));
-        scale[pass] = Scale(row_most(most));
-    }
+        for (int i = 0; i < turns; i++) {
+            if (is_far && lane + lanes * i < count_quads) sum[i] = four(shared.tile + row * stride + 4 * (lane + lanes * i));
 #pragma unroll
-    for (int pass = 0; pass < passes; pass++) {
-        const int row = team + teams * pass;
-        if (row >= place.count) break;
-        if (lane == 0) shared.scales[row] = scale[pass].down;
+            for (int e = 0; e < 4; e++) most = fmaxf(most, fabsf(at(sum[i], e)));
+        }
+        const Scale scale(row_most(most));
+        if (!there) continue;
+        if (lane == 0) shared.scales[row] = scale.down;
 #pragma unroll
         for (int i = 0; i < turns; i++) {
             const int quad = lane + lanes * i;
             if (quad >= count_quads) break;
-            done(row, quad, sum[pass][i]);
-            four(shared.tile + row * stride + 4 * quad) = operand(sum[pass][i], scale[pass].up);
+            done(row, quad, sum[i]);
+            four(shared.tile + row * stride + 4 * quad) = operand(sum[i], scale.up);
         }
     }
 }
@@ -116,13 +100,8 @@ struct Product {
         if (warp >= across) return;
         const float4* weight = shared.weight + 64 * chunks * warp + lane;
         const float* corner = shared.tile + atom(g) * stride + 4 * t;
-        if (in_chunks == chunks) {
-#pragma unroll
-            for (int k = 0; k < chunks; k++) step(weight + 64 * k, corner + 16 * k);
-        } else {
 #pragma unroll 1
-            for (int k = 0; k < in_chunks; k++) step(weight + 64 * k, corner + 16 * k);
-        }
+        for (int k = 0; k < in_chunks; k++) step(weight + 64 * k, corner + 16 * k);
     }
     __device__ __forceinline__ void step(const float4* weight, const float* corner) {
         uint32 a[2][4], b[TILES][2][2];
