@@ -13,8 +13,9 @@ from torch import Tensor
 from molgcn.ops import gcn_layers_pass
 from molgcn.ops.gcn_chain_plan import Chain, chains
 from molgcn.ops.gcn_layers_arguments import CHAIN, TABLES
+from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
 from molgcn.ops.gcn_layers_pass import Pass
-from molgcn.ops.gcn_layers_plan import WeightBlocks, padded_width, weight_blocks
+from molgcn.ops.gcn_layers_plan import WeightBlocks, blocks, padded_width, weight_blocks
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
 from molgcn.ops.launch import Kernel
 
@@ -42,7 +43,14 @@ def find(inputs: StackInputs, name: str) -> Launch | None:
 
 
 def _soon(inputs: StackInputs, defines: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
-    return [("gcn_chain_backward.cu", defines)] if inputs.save_for_backward else []
+    gpu, num_layers = gcn_layers_pass.gpu(inputs.x.device), inputs.num_layers
+    kernels = [("gcn_layer_prepare.cu", prepare_macros(inputs, num_layers, backward=False, halves=True))]
+    kernels.append(("gcn_layer_pool.cu", layer_macros(inputs, blocks(inputs, gpu))))
+    if inputs.save_for_backward:
+        tile = weight_blocks(inputs, 0, num_layers, gpu).tile
+        kernels += [("gcn_chain_backward.cu", defines), ("gcn_layer_weights.cu", weights_macros(inputs, num_layers, tile))]
+        kernels.append(("gcn_layer_prepare.cu", prepare_macros(inputs, num_layers, backward=True, halves=True)))
+    return kernels
 
 
 def _defines(inputs: StackInputs, chain: Chain) -> dict[str, int]:

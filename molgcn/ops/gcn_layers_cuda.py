@@ -5,12 +5,15 @@ Small batches with batch statistics have one launch for all layers where the GPU
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from molgcn.ops import gcn_chain_cuda, gcn_layers_pass
+from molgcn.ops.gcn_layers_macros import wanted_soon
 from molgcn.ops.gcn_layers_pass import Pass
-from molgcn.ops.gcn_layers_plan import layers_together, padded_width, saved_layout, weight_blocks
+from molgcn.ops.gcn_layers_plan import layers_together, padded_width, saved_layout, weight_spans
 from molgcn.ops.gcn_stack import StackInputs
 
 
@@ -27,9 +30,8 @@ def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor])
     if (chain := gcn_chain_cuda.find(inputs, "gcn_chain_forward")) is not None:
         return gcn_chain_cuda.forward(chain, inputs, (pooled, means, variances, saved))
     run = Pass(inputs, saved, {}, backward=False)
+    it, function = run.arguments, run.kernel("gcn_layer_forward", partial(wanted_soon, inputs, run.gpu))
     run.prepare()
-    soon = ("gcn_layer_pool", "gcn_layer_backward") if inputs.save_for_backward else ("gcn_layer_pool",)
-    it, function = run.arguments, run.kernel("gcn_layer_forward", soon)
 
     for layer in range(inputs.num_layers):
         if run.statistics and layer > 0:
@@ -57,16 +59,14 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
     if (chain := gcn_chain_cuda.find(inputs, "gcn_chain_backward")) is not None:
         return gcn_chain_cuda.backward(chain, inputs, grad_pooled, saved, gradients)
     grad_x, grad_weights, grad_biases, grad_norm_weights, grad_norm_biases = gradients
-    num_layers, together = inputs.num_layers, layers_together(inputs)
-    chunks = [(max(0, end - together), end) for end in range(num_layers, 0, -together)]
-    weights = [weight_blocks(inputs, first, end - first, gcn_layers_pass.gpu(inputs.x.device)) for first, end in chunks]
+    num_layers, chunks = inputs.num_layers, weight_spans(inputs, gcn_layers_pass.gpu(inputs.x.device))
     plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
     sizes = {
-        "counters": sum(each.num_tiles for each in weights),
+        "counters": sum(each.num_tiles for _, _, each in chunks),
         "outputs": 2 * plane,
         "gradients": 2 * plane,
-        "kept": together * plane,
-        "weights": max(each.partial_bytes for each in weights),
+        "kept": layers_together(inputs) * plane,
+        "weights": max(each.partial_bytes for _, _, each in chunks),
     }
     run = Pass(inputs, saved, sizes, backward=True)
     run.prepare()
@@ -85,7 +85,7 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
     run.launch(function, run.blocks.num_tiles, overlap=False)
     it.grad_pooled = it.input = 0
     first_counter = run.counters(num_layers + 1)
-    for (first, end), division in zip(chunks, weights, strict=True):
+    for first, end, division in chunks:
         for layer in range(end - 1, first - 1, -1):
             it.before = it.after
             it.before.grad_layer_bias = grad_biases[layer].data_ptr()

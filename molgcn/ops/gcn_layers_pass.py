@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn.ops.gcn_layers_arguments import PREPARE, TABLES, WEIGHTS, Activation, Parameters
+from molgcn.ops.gcn_layers_arguments import PREPARE, WEIGHTS, Activation, Parameters
+from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, Layout, WeightBlocks, blocks, moments_size, padded_width, saved_layout
-from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
-from molgcn.ops.launch import Kernel
+from molgcn.ops.gcn_stack import StackInputs
+from molgcn.ops.launch import Kernel, Soon
 from molgcn.ops.launch import gpu as gpu
 from molgcn.ops.launch import kernel as kernel
 
@@ -114,19 +115,9 @@ class Pass:
         it.eps, it.momentum = inputs.eps, inputs.momentum
         return it
 
-    def kernel(self, name: str, soon: tuple[str, ...] = ()) -> Kernel:
-        """A kernel for the model's options; `soon`, others that will be wanted next."""
-        inputs = self.inputs
-        defines = {
-            "HIDDEN": inputs.hidden_channels,
-            "PRECISION": PRECISIONS.index(inputs.precision),
-            "NORM": 3 if self.statistics else (None, "layer", "batch").index(inputs.norm),
-            "DROPOUT": int(inputs.dropout_rate > 0),
-            "SELF_LOOPS": int(inputs.add_self_loops),
-            "POOL": POOLS.index(inputs.pool),
-            **self.blocks.defines,
-        }
-        return kernel(f"{name}.cu", name, defines, inputs.x.device, lambda: [(f"{other}.cu", defines) for other in soon])
+    def kernel(self, name: str, soon: Soon | None = None) -> Kernel:
+        """A kernel for the model's options; `soon` as in :func:`molgcn.ops.launch.kernel`."""
+        return kernel(f"{name}.cu", name, layer_macros(self.inputs, self.blocks), self.inputs.x.device, soon)
 
     def launch(self, function: Kernel, grid: int, *, overlap: bool = True) -> None:
         """One launch with the arguments as they stand; the first one after :meth:`prepare` reads what that wrote and can not overlap it."""
@@ -141,8 +132,8 @@ class Pass:
         inputs, bytes_before = self.inputs, 0
         for first in range(0, inputs.num_layers, MAX_TABLE):
             weights = inputs.weights[first : first + MAX_TABLE]
-            size = next(size for size in TABLES if len(weights) <= size)
-            it: Any = PREPARE[size]()
+            defines = prepare_macros(inputs, len(weights), self.backward, halves)
+            it: Any = PREPARE[defines["MAX_LAYERS"]]()
             for name in ("ptr", "rowptr", "col", "x"):
                 setattr(it, name, getattr(inputs, name).data_ptr())
             num_features = inputs.x.shape[1] if first == 0 else inputs.hidden_channels
@@ -157,12 +148,6 @@ class Pass:
             it.num_graphs, it.num_features, it.in_width = inputs.num_graphs, num_features, self.in_width
             it.hidden, it.num_layers = inputs.hidden_channels, len(weights)
             it.weights[: len(weights)] = [weight.data_ptr() for weight in weights]
-            defines = {
-                "SELF_LOOPS": int(inputs.add_self_loops),
-                "TRANSPOSED": int(self.backward),
-                "HALVES": int(halves),
-                "MAX_LAYERS": size,
-            }
             function = kernel("gcn_layer_prepare.cu", "gcn_layer_prepare", defines, inputs.x.device)
             work = max(inputs.x.shape[0], self.fragment(first + len(weights)) // 16 - bytes_before // 16)
             grid = max(1, min(-(-work // _PREPARE_THREADS), 8 * self.gpu.num_multiprocessors))
@@ -177,8 +162,8 @@ class Pass:
     def launch_weights(self, division: WeightBlocks, first: int, end: int, arrivals: int, grad_weights: list[Tensor]) -> None:
         """Weight gradients of layers `first` to `end`, whose G is in `kept`."""
         inputs = self.inputs
-        size = next(size for size in TABLES if end - first <= size)
-        tables: Any = WEIGHTS[size]()
+        defines = weights_macros(inputs, end - first, division.tile)
+        tables: Any = WEIGHTS[defines["MAX_LAYERS"]]()
         tables.ptr, tables.first_input = inputs.ptr.data_ptr(), self.feature(0)
         tables.inputs = self.feature(first) if first else self.feature(1) - self.plane
         tables.gradients, tables.partial, tables.arrivals = self.scratch["kept"], self.scratch["weights"], arrivals
@@ -186,11 +171,5 @@ class Pass:
         tables.in_width, tables.first_layer, tables.num_tiles = self.in_width, first, division.num_tiles
         tables.splits, tables.atoms_per_split = division.splits, division.atoms_per_split
         tables.grad_weights[: end - first] = [grad_weights[layer].data_ptr() for layer in range(first, end)]
-        defines = {
-            "HIDDEN": inputs.hidden_channels,
-            "PRECISION": PRECISIONS.index(inputs.precision),
-            "TILE": division.tile,
-            "MAX_LAYERS": size,
-        }
         product = kernel("gcn_layer_weights.cu", "gcn_layer_weights", defines, inputs.x.device)
         product.launch(division.num_tiles * division.splits, _WEIGHTS_THREADS, division.shared_bytes, tables, overlap=True)

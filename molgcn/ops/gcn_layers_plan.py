@@ -175,6 +175,13 @@ def layers_together(inputs: StackInputs) -> int:
     return max(1, min(inputs.num_layers, MAX_TABLE, _GRADIENT_BYTES // max(plane, 1)))
 
 
+def weight_spans(inputs: StackInputs, gpu: Gpu) -> list[tuple[int, int, WeightBlocks]]:
+    """First layer, end and division of each launch that forms weight gradients, the last layers first."""
+    together = layers_together(inputs)
+    spans = [(max(0, end - together), end) for end in range(inputs.num_layers, 0, -together)]
+    return [(first, end, weight_blocks(inputs, first, end - first, gpu)) for first, end in spans]
+
+
 def saved_layout(inputs: StackInputs, keep: bool = True) -> Layout:
     """What forward leaves for backward, shapes in `struct Parameters` of cuda/gcn_layer.cuh; without `keep` what it needs itself.
 

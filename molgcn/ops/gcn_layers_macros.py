@@ -1,0 +1,50 @@
+"""What the layers' kernels are specialised by, and which of them a forward and its backward launch."""
+
+from __future__ import annotations
+
+from molgcn.ops.gcn_layers_arguments import TABLES
+from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, blocks, weight_spans
+from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
+from molgcn.ops.launch import Gpu
+
+
+def layer_macros(inputs: StackInputs, division: Blocks) -> dict[str, int]:
+    """Of forward, backward and pooling, for the model's options."""
+    return {
+        "HIDDEN": inputs.hidden_channels,
+        "PRECISION": PRECISIONS.index(inputs.precision),
+        "NORM": 3 if inputs.batch_statistics else (None, "layer", "batch").index(inputs.norm),
+        "DROPOUT": int(inputs.dropout_rate > 0),
+        "SELF_LOOPS": int(inputs.add_self_loops),
+        "POOL": POOLS.index(inputs.pool),
+        **division.defines,
+    }
+
+
+def prepare_macros(inputs: StackInputs, num_layers: int, backward: bool, halves: bool = False) -> dict[str, int]:
+    """Of the launch that prepares some layers, `halves` for the chain's kernels."""
+    loops, table = int(inputs.add_self_loops), _table(num_layers)
+    return {"SELF_LOOPS": loops, "TRANSPOSED": int(backward), "HALVES": int(halves), "MAX_LAYERS": table}
+
+
+def weights_macros(inputs: StackInputs, num_layers: int, tile: int) -> dict[str, int]:
+    """Of the launch that forms some layers' weight gradients."""
+    precision = PRECISIONS.index(inputs.precision)
+    return {"HIDDEN": inputs.hidden_channels, "PRECISION": precision, "TILE": tile, "MAX_LAYERS": _table(num_layers)}
+
+
+def _table(num_layers: int) -> int:
+    return next(size for size in TABLES if num_layers <= size)
+
+
+def wanted_soon(inputs: StackInputs, gpu: Gpu) -> list[tuple[str, dict[str, int]]]:
+    """Sources and macros of what a forward launches beside its layers' kernel, its backward's included, to be compiled at the same time."""
+    layers, trains = layer_macros(inputs, blocks(inputs, gpu)), inputs.save_for_backward
+    kernels = [("gcn_layer_backward.cu", layers)] if trains else []
+    for first in range(0, inputs.num_layers, MAX_TABLE):
+        for backward in (False, True)[: 1 + trains]:
+            kernels.append(("gcn_layer_prepare.cu", prepare_macros(inputs, min(MAX_TABLE, inputs.num_layers - first), backward)))
+    kernels.append(("gcn_layer_pool.cu", layers))
+    for first, end, division in weight_spans(inputs, gpu) if trains else ():
+        kernels.append(("gcn_layer_weights.cu", weights_macros(inputs, end - first, division.tile)))
+    return kernels
