@@ -160,6 +160,10 @@ class GraphBatch:
         """A copy in memory of its own, to keep when the batch is a view of a loader's slot."""
         return self._map(Tensor.clone)
 
+    def double(self) -> GraphBatch:
+        """The batch with features and targets in float64."""
+        return self._map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
         tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)

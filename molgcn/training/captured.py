@@ -31,6 +31,8 @@ def obstacle(module: MoleculeRegressor, batch: Any) -> str | None:
         return "it needs a GPU"
     if module.model.backend.name != "fused":
         return "shapes differ from batch to batch with backend=pyg; use backend=fused"
+    if module.dtype == torch.float64:
+        return "trainer.precision=64-true makes each batch anew; use trainer.precision=32-true"
     if getattr(batch, "padded", None) is None:
         return "shapes differ from batch to batch with this loader; use loader=packed"
     if module.trainer.world_size > 1:

@@ -54,6 +54,22 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path, small_config):
     assert all(0 <= share < 1 for share in column(folder, "throughput/data_wait"))
 
 
+def test_double_precision(tmp_path, small_config):
+    """Both backends in float64 learn the same to 1e-9."""
+    weights, losses = [], []
+    for backend, loader in (("fused", "packed"), ("pyg", "packed"), ("pyg", "pyg")):
+        folder = tmp_path / f"{backend}-{loader}"
+        changes = {"backend": {"name": backend}, "loader": {"name": loader}, "trainer": {"precision": "64-true"}}
+        train(small_config(**changes), folder)
+        state = load_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
+        weights.append({name: tensor for name, tensor in state.items() if tensor.is_floating_point()})
+        losses.append(column(folder, "val/loss"))
+    assert {tensor.dtype for tensor in weights[0].values()} == {torch.float64}
+    for other, loss in zip(weights[1:], losses[1:], strict=True):
+        torch.testing.assert_close(weights[0], other, rtol=1e-9, atol=1e-9)
+        assert losses[0] == pytest.approx(loss, rel=1e-6)  # written with seven digits
+
+
 def test_overfits_a_few_molecules(tmp_path, small_config):
     """The whole path can learn: 24 molecules by heart."""
     config = small_config(
