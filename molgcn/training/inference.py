@@ -23,5 +23,5 @@ def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, bat
     predictions = np.empty((len(molecules), len(module.target_names)), np.float32)
     for batch in PackedLoader(molecules, batch_size, shuffle=False):
         indices = batch.indices.numpy()
-        predictions[indices] = module(batch.to(module.device)).float().cpu().numpy()
+        predictions[indices] = module(module.ready(batch)).float().cpu().numpy()
     return predictions

@@ -124,11 +124,14 @@ class MoleculeRegressor(LightningModule):
         return batch
 
     def _apply_batch_transfer_handler(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
+        return self.ready(batch, device)
+
+    def ready(self, batch: Any, device: torch.device | None = None) -> Any:
         """The batch on the device, where the loaders have put it already, in the model's precision."""
         batch = batch.to(device or self.device)
         if self.dtype != torch.float64:
             return batch
-        return batch.double() if isinstance(batch, GraphBatch) else batch.apply(torch.Tensor.double, "x", "y")
+        return batch.double() if isinstance(batch, GraphBatch) else batch.apply(Tensor.double, "x", "y")
 
     def forward(self, batch: Any) -> Tensor:
         """Predictions [B, T] in the targets' units."""
