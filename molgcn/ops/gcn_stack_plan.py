@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from molgcn.ops.launch import Gpu
 MAX_HIDDEN = 256
 PLACES = 64  # node places of a tile
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
+_TIMES = (0.0, 1.0, 1.3, 1.65)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_operator.md)
 _shared_limit: int | None = None
 
 
@@ -143,7 +145,7 @@ def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
 
 
 def _plan(inputs: StackInputs, gpu: Gpu, warps: int, reserved: int, buffers: int) -> Plan:
-    """As few groups as finish a block's tiles in the fewest rounds."""
+    """As many groups as :func:`_groups` says, of as many as fit; all of these where the number of tiles is room."""
     assert inputs.tile_ptr is not None
     num_tiles, places = inputs.tile_ptr.shape[0] - 1, places_of(inputs)
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
@@ -152,8 +154,27 @@ def _plan(inputs: StackInputs, gpu: Gpu, warps: int, reserved: int, buffers: int
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))
-    groups = -(-tiles // -(-tiles // most))
+    groups = min(most, tiles) if _filled_tiles(inputs) < num_tiles else _groups(tiles, most, warps)
     return Plan(grid, groups, warps, places // (16 * warps), max_threads, reserved + groups * buffer)
+
+
+@cache
+def _groups(tiles: int, most: int, warps: int) -> int:
+    """Of a block with so many tiles: the number whose busiest scheduler is done first, of equally good ones the smallest."""
+
+    def time(groups: int) -> float:
+        rounds = [tiles // groups + (group < tiles % groups) for group in range(groups) for _ in range(warps)]  # of each warp
+        schedulers = [rounds[first::4] for first in range(4)]
+        return max(sum(_TIMES[sum(left > done for left in warps)] for done in range(max(rounds))) for warps in schedulers)
+
+    return min(range(1, most + 1), key=lambda groups: (time(groups), groups))
+
+
+def _filled_tiles(inputs: StackInputs) -> float:
+    """Tiles that hold molecules. A padded batch has room for the largest molecules in half-full tiles: there about as many as are usual."""
+    assert inputs.tile_ptr is not None
+    num_tiles, full_tiles = inputs.tile_ptr.shape[0] - 1, inputs.x.shape[0] / PLACES
+    return 0.8 * full_tiles if num_tiles > 1.5 * full_tiles else num_tiles
 
 
 def places_of(inputs: StackInputs) -> int:
@@ -167,7 +188,7 @@ def _warps(inputs: StackInputs, gpu: Gpu) -> int:
     """Of a group: more finish a tile sooner, fewer read the weights less often; 64 rows x 32 columns fill a warp's registers."""
     assert inputs.tile_ptr is not None
     places, width = places_of(inputs), width_of(inputs.hidden_channels)
-    tiles = (inputs.tile_ptr.shape[0] - 1) / gpu.num_multiprocessors
+    tiles = _filled_tiles(inputs) / gpu.num_multiprocessors
     least = places * width // 2048 * (2 if width == 32 and (inputs.norm or inputs.residual) else 1)
     warps = max(1, least, 4 if tiles <= 3 else 2 if tiles <= 6 else 1)
     even = 1 << (warps - 1).bit_length()  # as many rows for each

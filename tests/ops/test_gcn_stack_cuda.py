@@ -171,6 +171,23 @@ def test_plans_fit_the_shared_memory(hidden, sizes):
             assert plan.shared_bytes >= 4 * PLACES * width_of(hidden) * plan.groups
 
 
+def test_groups_keep_four_schedulers_equally_busy():
+    assert [gcn_stack_plan._groups(tiles, 11, 1) for tiles in (1, 9, 11, 12, 18, 41)] == [1, 9, 11, 8, 10, 11]
+    assert gcn_stack_plan._groups(38, 12, 1) == 12
+
+
+@pytest.mark.parametrize("num_multiprocessors", [8, 20, 30])
+def test_a_padded_batch_is_planned_for_what_it_holds(num_multiprocessors):
+    inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    room = torch.full((100,), 200, dtype=torch.int32)
+    padded = inputs._replace(x=torch.cat([inputs.x, inputs.x[:800]]), tile_ptr=torch.cat([inputs.tile_ptr, room]))
+    for plan in (forward_plan, backward_plan):
+        exact, with_room = (plan(it, Gpu(num_multiprocessors, H100)) for it in (inputs, padded))
+        assert with_room.warps == exact.warps
+        assert with_room.groups >= exact.groups
+
+
 @pytest.mark.parametrize(
     ("dtype", "hidden", "num_layers", "options", "message"),
     [
