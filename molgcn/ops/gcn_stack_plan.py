@@ -154,7 +154,7 @@ def _plan(inputs: StackInputs, gpu: Gpu, warps: int, reserved: int, buffers: int
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))
-    groups = min(most, tiles) if _filled_tiles(inputs) < num_tiles else _groups(tiles, most, warps)
+    groups = min(most, tiles) if _is_padded(inputs) else _groups(tiles, most, warps)
     return Plan(grid, groups, warps, places // (16 * warps), max_threads, reserved + groups * buffer)
 
 
@@ -170,11 +170,10 @@ def _groups(tiles: int, most: int, warps: int) -> int:
     return min(range(1, most + 1), key=lambda groups: (time(groups), groups))
 
 
-def _filled_tiles(inputs: StackInputs) -> float:
-    """Tiles that hold molecules. A padded batch has room for the largest molecules in half-full tiles: there about as many as are usual."""
+def _is_padded(inputs: StackInputs) -> bool:
+    """Whether the number of tiles is likely room: twice what full tiles would need, of which a batch fills fewer than half."""
     assert inputs.tile_ptr is not None
-    num_tiles, full_tiles = inputs.tile_ptr.shape[0] - 1, inputs.x.shape[0] / PLACES
-    return 0.8 * full_tiles if num_tiles > 1.5 * full_tiles else num_tiles
+    return inputs.tile_ptr.shape[0] - 1 > 1.5 * inputs.x.shape[0] / PLACES
 
 
 def places_of(inputs: StackInputs) -> int:
@@ -188,7 +187,7 @@ def _warps(inputs: StackInputs, gpu: Gpu) -> int:
     """Of a group: more finish a tile sooner, fewer read the weights less often; 64 rows x 32 columns fill a warp's registers."""
     assert inputs.tile_ptr is not None
     places, width = places_of(inputs), width_of(inputs.hidden_channels)
-    tiles = _filled_tiles(inputs) / gpu.num_multiprocessors
+    tiles = (inputs.tile_ptr.shape[0] - 1) / gpu.num_multiprocessors
     least = places * width // 2048 * (2 if width == 32 and (inputs.norm or inputs.residual) else 1)
     warps = max(1, least, 4 if tiles <= 3 else 2 if tiles <= 6 else 1)
     even = 1 << (warps - 1).bit_length()  # as many rows for each

@@ -176,16 +176,17 @@ def test_groups_keep_four_schedulers_equally_busy():
     assert gcn_stack_plan._groups(38, 12, 1) == 12
 
 
-@pytest.mark.parametrize("num_multiprocessors", [8, 12, 30])
-def test_a_padded_batch_is_planned_for_what_it_holds(num_multiprocessors):
+@pytest.mark.parametrize("num_multiprocessors", [4, 6, 8])
+def test_a_padded_batch_gets_all_groups_that_fit(num_multiprocessors):
+    """How many of its tiles are filled is not known on the host."""
     inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)
     inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
     room = torch.full((100,), 200, dtype=torch.int32)
     padded = inputs._replace(x=torch.cat([inputs.x, inputs.x[:800]]), tile_ptr=torch.cat([inputs.tile_ptr, room]))
     for plan in (forward_plan, backward_plan):
         exact, with_room = (plan(it, Gpu(num_multiprocessors, H100)) for it in (inputs, padded))
-        assert with_room.warps == exact.warps
-        assert with_room.groups >= exact.groups
+        assert with_room.warps == exact.warps == 1
+        assert with_room.groups >= max(exact.groups, 11)
 
 
 @pytest.mark.parametrize(
