@@ -59,8 +59,8 @@ def test_double_precision(tmp_path, small_config):
     weights, losses = [], []
     for backend, loader in (("fused", "packed"), ("pyg", "packed"), ("pyg", "pyg")):
         folder = tmp_path / f"{backend}-{loader}"
-        changes = {"backend": {"name": backend}, "loader": {"name": loader}, "trainer": {"precision": "64-true"}, "training": {"report": True}}
-        train(small_config(**changes), folder)
+        chosen = {"backend": {"name": backend}, "loader": {"name": loader}}
+        train(small_config(**chosen, trainer={"precision": "64-true"}, training={"report": True}), folder)
         state = load_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
         weights.append({name: tensor for name, tensor in state.items() if tensor.is_floating_point()})
         losses.append(column(folder, "val/loss"))
