@@ -38,6 +38,7 @@ def test_every_training_command_is_understood(arguments):
     check_overrides([argument for argument in arguments if argument != "--help"], resource("conf"), "train")
 
 
+@pytest.mark.slow  # each of them has tests of its own
 def test_commands_run_in_order(tmp_path, run_cli):
     """The fast form of: train, resume, predict, evaluate, export, and training on one's own file."""
     (tmp_path / "x.csv").write_text("\n".join(["smiles,y", *(f"{'C' * n}O,{n}" for n in range(1, 40))]) + "\n")
