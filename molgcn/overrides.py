@@ -86,7 +86,7 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
     known = sorted({*_keys(config), *groups})
     for argument, override in zip(typed, overrides, strict=True):
         key = override.key_or_group
-        if key == "hydra.verbose" and not isinstance(override.value(), (bool, str, QuotedString, list)):
+        if key == "hydra.verbose" and not _is_verbose(override.value()):
             raise UserError(f"{argument} is not valid: expected true, false, or the name of a logger (or a list of them) to set to DEBUG.")
         if key in known and override.is_add() and not override.is_force_add():
             raise UserError(f"{key} is in the configuration already. Leave the + out: {argument.lstrip('+')}")
@@ -95,6 +95,11 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
         if key.split(".")[0] in _OPEN_SECTIONS and (override.is_add() or override.is_force_add() or override.is_delete()):
             continue
         raise UserError(f"{key} is not a key of the configuration.{_nearest(key, known)} `--help` shows all keys.")
+
+
+def _is_verbose(value: Any) -> bool:
+    names = value if isinstance(value, list) else [value]
+    return isinstance(value, bool) or all(isinstance(name, (str, QuotedString)) for name in names)
 
 
 def quote(text: str) -> str:

@@ -164,7 +164,7 @@ def test_presets_of_ones_own(tmp_path):
 def test_loggers_to_be_verbose():
     for value in ("true", "false", "molgcn", "'molgcn.data'", "[molgcn,hydra]"):
         check_overrides([f"hydra.verbose={value}"], resource("conf"), "train")
-    for value in ("3", "null", "{a: 1}"):
+    for value in ("3", "null", "{a: 1}", "[3]", "[molgcn,null]"):
         with pytest.raises(UserError, match="expected true, false, or the name of a logger"):
             check_overrides([f"hydra.verbose={value}"], resource("conf"), "train")
 

@@ -130,9 +130,12 @@ class GCN(nn.Module):
         return (self.head[:-1](pooled), self.head[-1]) if isinstance(self.head, nn.Sequential) else (pooled, self.head)  # type: ignore[return-value]
 
     @property
-    def linears(self) -> list[nn.Linear]:
-        """The head's linear maps, relu between them."""
-        return [part for part in self.head.modules() if isinstance(part, nn.Linear)]
+    def linears(self) -> list[nn.Linear] | None:
+        """The head's linear maps, where it is nothing but these, with biases, and relu between them; hooks would not be called."""
+        parts: list[Any] = list(self.head) if isinstance(self.head, nn.Sequential) else [self.head]
+        alternate = all(type(part) is (nn.ReLU if place % 2 else nn.Linear) for place, part in enumerate(parts)) and len(parts) % 2 == 1
+        hooked = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in [self.head, *parts])
+        return parts[::2] if alternate and not hooked and all(part.bias is not None for part in parts[::2]) else None
 
     def layer_options(self, index: int) -> tuple[nn.Module | None, bool, bool]:
         """The norm of layer `index`, whether relu and dropout follow, and whether its input is added."""

@@ -21,16 +21,21 @@ if TYPE_CHECKING:
     from molgcn.training.regressor import MoleculeRegressor
 
 _WITHIN = ("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad")
+_OURS = ("add_gradients", "update_weights", "manual_backward", "backward", *_WITHIN)
 
 
 def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool:
     """Whether a :class:`DirectStep` does all that this run's plain steps would do; where it does not they are taken.
+
+    What may change within a run, frozen or hooked parameters and modules in evaluation mode, is looked at in every step.
 
     Args:
         module: attached to its trainer, optimisers configured.
         optimizer: PyTorch's own.
         batch: a training batch.
     """
+    from molgcn.training.regressor import MoleculeRegressor
+
     model, trainer = module.model, module.trainer
     if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":
         return False
@@ -40,8 +45,8 @@ def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool
         all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in floats + integers)
         and all(tensor.dtype == torch.float32 for tensor in floats)
         and all(tensor.dtype == torch.int32 for tensor in integers)
-        and all(parameter.requires_grad and not _has_hooks(parameter) for parameter in model.parameters())
-        and all(part.training for part in model.modules())
+        and all(getattr(type(module), name) is getattr(MoleculeRegressor, name) for name in _OURS)
+        and model.linears is not None
         and trainer.world_size == 1
         and trainer.precision == "32-true"
         and module.config.training.accumulate_batches == 1
@@ -55,7 +60,7 @@ def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool
 class DirectStep:
     """Takes training steps as autograd would, bit for bit, by direct calls of forwards and backwards.
 
-    The first step of a run is taken plainly, so that the optimiser's state exists.
+    The first step of a run, with all gradients there, is taken plainly, so that the optimiser's state exists.
 
     Args:
         module: whose step it is, where :func:`applies`.
@@ -67,13 +72,16 @@ class DirectStep:
     def __init__(self, module: MoleculeRegressor, optimizer: Optimizer) -> None:
         self.module = module
         self.optimizer = optimizer
+        self._parameters = list(module.model.parameters())
+        self._modules = list(module.model.modules())
         self._warm = False
         self._made = False
 
     def __call__(self, batch: GraphBatch, first: bool, last: bool) -> bool:
         """Takes the step, or returns False where it is to be taken plainly; arguments as of a captured step."""
-        if not self._warm or batch.num_nodes < 2:  # batch norm refuses a single atom
-            self._warm = True
+        usual = self._as_usual()
+        if not (self._warm and usual) or batch.num_nodes < 2:  # batch norm refuses a single atom
+            self._warm = self._warm or usual
             return False
         if not self._made:
             self._make(batch)
@@ -84,6 +92,11 @@ class DirectStep:
             self.module.ema.update(self.module.model)
         return True
 
+    def _as_usual(self) -> bool:
+        """Everything learns, and nobody listens."""
+        learning = all(parameter.requires_grad and not _has_hooks(parameter) for parameter in self._parameters)
+        return learning and all(part.training for part in self._modules)
+
     def _make(self, batch: GraphBatch) -> None:
         model = self.module.model
         with torch.random.fork_rng(devices=[]):  # which draws a seed
@@ -92,8 +105,10 @@ class DirectStep:
         self._stack = BoundStack(inputs, [norm.num_batches_tracked for norm in statistics])
         gradients = dict(zip([p for some in inputs[5:9] for p in some], self._stack.gradients, strict=True))
         gradients |= {parameter: torch.empty_like(parameter) for parameter in model.parameters() if parameter not in gradients}
-        self._gradients = [gradients[parameter] for parameter in model.parameters()]
-        weights, biases = ([getattr(linear, name) for linear in model.linears] for name in ("weight", "bias"))
+        self._gradients = [gradients[parameter] for parameter in self._parameters]
+        linears = model.linears
+        assert linears is not None
+        weights, biases = ([getattr(linear, name) for linear in linears] for name in ("weight", "bias"))
         options = self.module.target_mean, self.module.target_std, *self.module.loss.options
         self._head = BoundHead([weight.detach() for weight in weights], [bias.detach() for bias in biases], *options)
         self._head_gradients = [gradients[weight] for weight in weights], [gradients[bias] for bias in biases]
@@ -126,11 +141,10 @@ class DirectStep:
         limit = self.module.config.training.gradient_clip_norm
         if limit is None:
             return
-        parameters = list(self.module.model.parameters())
-        for parameter, gradient in zip(parameters, self._gradients, strict=True):
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient
-        clip_grad_norm_(parameters, limit)
-        for parameter in parameters:
+        clip_grad_norm_(self._parameters, limit)
+        for parameter in self._parameters:
             parameter.grad = None
 
 
@@ -140,4 +154,4 @@ def _has_hooks(parameter: Any) -> bool:
 
 def _listens(callback: Callback) -> bool:
     """Whether a callback is to be called within a step."""
-    return any(getattr(type(callback), name) is not getattr(Callback, name) for name in _WITHIN)
+    return any(name in vars(callback) or getattr(type(callback), name) is not getattr(Callback, name) for name in _WITHIN)

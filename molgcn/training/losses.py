@@ -45,12 +45,12 @@ class MaskedLoss:
         return linear_loss(x, linear.weight, linear.bias, target, mean, std, *self.options)
 
     def _on_cpu(self, model: GCN, batch: Any, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        from molgcn.ops.head_loss import head_loss
-
-        pooled = model.backend.pooled(model, batch)
-        if torch.is_autocast_enabled("cpu") or not pooled.dtype == target.dtype == mean.dtype:
+        pooled, linears = model.backend.pooled(model, batch), model.linears
+        if linears is None or torch.is_autocast_enabled("cpu") or not pooled.dtype == target.dtype == mean.dtype:
             return self(model.head(pooled), target, mean, std)
-        weights, biases = zip(*((linear.weight, linear.bias) for linear in model.linears), strict=True)
+        from molgcn.ops.head_loss import head_loss  # without the extension there are no pooled features
+
+        weights, biases = zip(*((linear.weight, linear.bias) for linear in linears), strict=True)
         return head_loss(pooled, weights, biases, target, mean, std, *self.options)
 
 

@@ -94,8 +94,7 @@ class MoleculeRegressor(LightningModule):
         self.captured: CapturedStep | DirectStep | None = None
         self._captured_forward: CapturedForward | None = None
         self._loss_gradient: Tensor | None = None
-        self._accumulated = False
-        self._undecided = True
+        self._accumulated, self._undecided = False, True
 
     @property
     def target_names(self) -> list[str]:
@@ -138,9 +137,11 @@ class MoleculeRegressor(LightningModule):
         return self.averaged(batch) * self.target_std + self.target_mean
 
     def on_train_start(self) -> None:
-        """Forgets graphs of an earlier fit; they are captured once the first batch is there."""
+        """Forgets graphs and what else belongs to one fit; it is made once the first batch is there."""
         self.captured, self._captured_forward, self._loss_gradient = None, None, None
         self._accumulated, self._undecided = False, True
+
+    on_fit_end = on_train_start
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """Forward, backward and, after `training.accumulate_batches` batches, one optimiser step; by a shorter way where there is one."""
@@ -269,17 +270,16 @@ class MoleculeRegressor(LightningModule):
         wanted = self.config.training.captured
         if wanted is False:
             return None
-        reason = obstacle(self, batch)
-        if reason is None:
-            return CapturedStep(self, self.optimizers().optimizer)  # type: ignore[union-attr]
+        optimizer: Any = self.optimizers()
+        if (reason := obstacle(self, batch)) is None:
+            return CapturedStep(self, optimizer.optimizer)
         if self.trainer.is_global_zero and (wanted is True or self.device.type == "cuda"):
             log.warning("Training steps are not captured as a CUDA graph: %s.", reason)
         if HAS_CPU_EXTENSION:
             from molgcn.training.direct import DirectStep, applies
 
-            optimizer = self.optimizers().optimizer  # type: ignore[union-attr]
-            if applies(self, optimizer, batch):
-                return DirectStep(self, optimizer)
+            if applies(self, optimizer.optimizer, batch):
+                return DirectStep(self, optimizer.optimizer)
         return None
 
     def _static_form(self, batch: Any) -> Any:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from compiler import needs_extension
 from lightning import Callback
+from lightning.pytorch.callbacks import LambdaCallback
 from test_captured import assert_same_progress
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import SGD, Adam, AdamW
 
+from molgcn.config import TrainingConfig
+from molgcn.data import PackedMolecules
+from molgcn.nn import GCN
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.direct import DirectStep
+from molgcn.training.fused_update import FusedUpdate
+from molgcn.training.losses import MaskedLoss
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.train import train
 
@@ -90,9 +101,14 @@ class Listener(Callback):
 
 
 def test_callbacks_within_a_step_are_called(tmp_path, small_config, direct_steps):
-    listener = Listener()
-    train(fused(small_config, {"trainer": {"max_epochs": 1}}), tmp_path, [listener])
-    assert direct_steps == [] and listener.heard > 5
+    listener, heard = Listener(), []
+    train(fused(small_config, {"trainer": {"max_epochs": 1}}), tmp_path / "class", [listener])
+    train(
+        fused(small_config, {"trainer": {"max_epochs": 1}}),
+        tmp_path / "instance",
+        [LambdaCallback(on_after_backward=lambda *_: heard.append(0))],
+    )
+    assert direct_steps == [] and listener.heard == len(heard) > 5
 
 
 def test_hooks_are_heard(tmp_path, small_config, direct_steps, monkeypatch):
@@ -105,4 +121,77 @@ def test_hooks_are_heard(tmp_path, small_config, direct_steps, monkeypatch):
 
     monkeypatch.setattr(MoleculeRegressor, "on_train_start", hooked)
     train(fused(small_config, {"trainer": {"max_epochs": 1}}), tmp_path)
-    assert direct_steps == [] and len(heard) > 5
+    assert not any(direct_steps) and len(heard) > 5
+
+
+class Freeze(Callback):
+    """Freezes a layer in the second epoch and lets it go in the third; keeps its weights at the ends of epochs."""
+
+    def __init__(self) -> None:
+        self.weights: list[Tensor] = []
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        pl_module.model.convs[0].lin.weight.requires_grad_(trainer.current_epoch != 1)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self.weights.append(pl_module.model.convs[0].lin.weight.detach().clone())
+
+
+def test_what_is_frozen_stands_still(tmp_path, small_config, direct_steps):
+    runs = []
+    for captured in (False, "auto"):
+        runs.append(Freeze())
+        train(fused(small_config, {"trainer": {"max_epochs": 3}}, captured=captured), tmp_path / str(captured), [runs[-1]])
+    assert any(direct_steps) and not all(direct_steps[1:])
+    for one, other in zip(runs[0].weights, runs[1].weights, strict=True):
+        assert torch.equal(one, other)
+    first, second, third = runs[1].weights
+    assert torch.equal(first, second) and not torch.equal(second, third)
+
+
+class Subclass(MoleculeRegressor):
+    """Has a hook of its own."""
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        self.heard = getattr(self, "heard", 0) + 1
+
+
+def test_a_module_of_ones_own_and_one_that_is_copied(tmp_path, small_config, direct_steps, monkeypatch):
+    modules = []
+    for base in (MoleculeRegressor, Subclass):
+        monkeypatch.setattr("molgcn.training.train.MoleculeRegressor", base)
+        train(fused(small_config, {"trainer": {"max_epochs": 1}}), tmp_path / base.__name__, [keeper := Keeper()])
+        modules.append(keeper.module)
+    assert any(direct_steps) and modules[1].heard > 5
+    copy.deepcopy(modules[0].model)
+    assert modules[0].captured is None
+
+
+class Keeper(Callback):
+    """Keeps the module."""
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self.module = pl_module
+
+
+def test_heads_of_other_kinds():
+    """The loss of a head that is no chain of linear maps and relu is that of its prediction."""
+    torch.manual_seed(0)
+    batch = PackedMolecules.from_smiles(["CCO", "CCN"], num_workers=0).batch([0, 1])
+    target, mean, std = torch.randn(2, 1), torch.zeros(1), torch.ones(1)
+    loss = MaskedLoss(TrainingConfig(loss="mse"), fused=True)
+    model = GCN(11, 8, 2, 1, backend="fused")
+    heads = [nn.Linear(8, 1), nn.Linear(8, 1, bias=False), nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1))]
+    hooked = nn.Linear(8, 1)
+    hooked.register_forward_hook(lambda module, inputs, output: 2 * output)
+    for head in (*heads, hooked, nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1))):
+        model.head = head
+        expected = F.mse_loss(model(batch), target)
+        torch.testing.assert_close(loss.of_model(model, batch, target, mean, std)[0], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_optimisers_in_another_form():
+    parameter = torch.zeros(2, requires_grad=True)
+    assert all(FusedUpdate.applies(kind([parameter], lr=0.1, fused=True)) for kind in (Adam, AdamW, SGD))
+    for options in ({"amsgrad": True, "fused": True}, {"fused": False}, {"decoupled_weight_decay": True, "fused": True}):
+        assert not FusedUpdate.applies(Adam([parameter], lr=0.1, **options))
