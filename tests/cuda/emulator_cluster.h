@@ -1,0 +1,50 @@
+// Blocks of a cluster: they meet, write to each other's shared memory, and are sent copies of global memory together. Part of emulator.h.
+#pragma once
+
+struct Count {  // of bytes: phase, whether it expects some, and how many
+    std::uint32_t phase : 24, expects : 8;
+    std::int32_t bytes;
+    void turn() {
+        if (expects && bytes == 0) phase++, expects = 0;
+    }
+};
+inline int cluster_rank() { return blockIdx.x % emulator::cluster; }
+inline void cluster_arrive() {
+    emulator::Barrier& it = emulator::clusters[blockIdx.x / emulator::cluster];
+    emulator::current->cluster_phase = it.phase;
+    if (++it.arrived == emulator::cluster * blockDim.x) it.arrived = 0, it.phase++;
+}
+inline void cluster_wait() {
+    while (emulator::clusters[blockIdx.x / emulator::cluster].phase == emulator::current->cluster_phase) emulator::yield();
+}
+template <class T>
+T* at_peer(T* at, int rank) {
+    const auto offset = reinterpret_cast<unsigned char*>(at) - emulator::current->block->shared.data();
+    return reinterpret_cast<T*>(emulator::all_blocks[blockIdx.x - cluster_rank() + rank].shared.data() + offset);
+}
+inline void start_counting(uint64* count) { *reinterpret_cast<Count*>(count) = {0, 0, 0}; }
+inline void expect(uint64* count, uint32 bytes) {
+    Count& it = *reinterpret_cast<Count*>(count);
+    if (it.expects) emulator::fail("a phase expects bytes twice");
+    it.expects = 1, it.bytes += bytes;
+    it.turn();
+}
+template <class T>
+void store_to_peer(float* at, int rank, const T& x, uint64* count) {
+    *reinterpret_cast<T*>(at_peer(at, rank)) = x;
+    Count& it = *reinterpret_cast<Count*>(at_peer(count, rank));
+    it.bytes -= sizeof x;
+    it.turn();
+}
+inline void wait_for_phase(uint64* count, int phase) {
+    while (reinterpret_cast<Count*>(count)->phase % 2 == phase) emulator::yield();
+}
+inline void copy_to_cluster(void* to, const void* from, uint32 bytes, uint64* count, int size) {
+    if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) % 16) emulator::fail("misaligned copy");
+    for (int rank = 0; rank < size; rank++) {
+        std::memcpy(at_peer(static_cast<unsigned char*>(to), rank), from, bytes);
+        Count& it = *reinterpret_cast<Count*>(at_peer(count, rank));
+        it.bytes -= bytes;
+        it.turn();
+    }
+}
