@@ -166,16 +166,6 @@ __device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint
                  "l"(from), "r"(bytes), "r"(shared_address(count)), "h"(static_cast<unsigned short>((1u << size) - 1))
                  : "memory");
 }
-#else
-__device__ __forceinline__ int cluster_rank() { return 0; }
-__device__ __forceinline__ void cluster_arrive() {}
-__device__ __forceinline__ void cluster_wait() {}
-template <class T>
-__device__ __forceinline__ void store_to_peer(float*, int, const T&, uint64*) {}
-__device__ __forceinline__ void start_counting(uint64*) {}
-__device__ __forceinline__ void expect(uint64*, uint32) {}
-__device__ __forceinline__ void wait_for_phase(uint64*, int) {}
-__device__ __forceinline__ void copy_to_cluster(void*, const void*, uint32, uint64*, int) {}
 #endif
 __device__ __forceinline__ float load_past_l1(const float* at) { return __ldcg(at); }
 __device__ __forceinline__ float4 load4_past_l1(const float* at) { return __ldcg(reinterpret_cast<const float4*>(at)); }

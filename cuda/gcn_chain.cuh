@@ -5,7 +5,7 @@
 // Blocks form clusters: they add their sums up in each other's shared memory and are sent the next layer's weight together, while the sums
 // are on their way through the grid.
 //
-// Macros: HIDDEN (H), PRECISION, DROPOUT, SELF_LOOPS, POOL, TILES (of 8 atoms, of a block), CLUSTER (blocks), MAX_LAYERS.
+// Macros: HIDDEN (H), PRECISION, DROPOUT, SELF_LOOPS, POOL, TILES (of 8 atoms, of a block), CLUSTER (blocks, an even number), MAX_LAYERS.
 #pragma once
 #include "gcn_layer_basics.cuh"
 
@@ -108,29 +108,20 @@ struct Place {  // of a block among the atoms
 // it knows that they are done with the same slice of the weight before.
 __device__ __forceinline__ void fetch_weight(const Parameters& p, const Shared& shared, int layer, int across, int count) {
     const int begin = layer == 0 ? 0 : 64 * chunks * (p.in_width / 16 + (layer - 1) * chunks);
-    if constexpr (CLUSTER == 1) {
-        for (int i = threadIdx.x; i < 64 * across * count; i += threads)
-            copy16(shared.weight + i / (64 * count) * 64 * chunks + i % (64 * count), p.fragments + begin + i, true);
-    } else if (threadIdx.x == 0) {
-        expect(shared.arrived, 1024 * across * count);
-        const int first = cluster_rank() * (slice / 16);
-        for (int i = first; i < min(first + slice / 16, across); i++)
-            copy_to_cluster(shared.weight + 64 * chunks * i, p.fragments + begin + 64 * count * i, 1024 * count, shared.arrived, CLUSTER);
-    }
+    if (threadIdx.x != 0) return;
+    expect(shared.arrived, 1024 * across * count);
+    const int first = cluster_rank() * (slice / 16);
+    for (int i = first; i < min(first + slice / 16, across); i++)
+        copy_to_cluster(shared.weight + 64 * chunks * i, p.fragments + begin + 64 * count * i, 1024 * count, shared.arrived, CLUSTER);
 }
 // Before the block's next barrier
-__device__ __forceinline__ void wait_for_weight(const Shared& shared, int turn) {
-    if constexpr (CLUSTER == 1)
-        wait_for_copies();
-    else
-        wait_for_phase(shared.arrived, turn & 1);
-}
+__device__ __forceinline__ void wait_for_weight(const Shared& shared, int turn) { wait_for_phase(shared.arrived, turn & 1); }
 
 // Atoms' bonds, in rows of `near`
 __device__ __forceinline__ void start(const Parameters& p, const Shared& shared, const Place& place) {
     if (threadIdx.x == 0) {
         *shared.num_guests = *shared.num_far = 0;
-        if (CLUSTER > 1) start_counting(shared.arrived), start_counting(shared.offered), start_counting(shared.told);
+        start_counting(shared.arrived), start_counting(shared.offered), start_counting(shared.told);
     }
     for (int i = threadIdx.x; i < stride; i += threads) shared.near[no_row * stride + i] = 0.0f;
     __syncthreads();
@@ -160,27 +151,21 @@ __device__ __forceinline__ void start(const Parameters& p, const Shared& shared,
     }
     __syncthreads();
     if (threadIdx.x == 0) *shared.num_guests = min(*shared.num_guests, guests);
-    if (CLUSTER > 1) cluster_arrive(), cluster_wait();
+    cluster_arrive(), cluster_wait();
     __syncthreads();
 }
 
 // What the block's warps found of two columns, for the block of the cluster that adds them up
 __device__ __forceinline__ void offer(const Shared& shared, int column, int kind, const float2& x) {
-    if constexpr (CLUSTER == 1)
-        *reinterpret_cast<float2*>(shared.exchange + kind * slice + column) = x;
-    else
-        store_to_peer(shared.exchange + (cluster_rank() * 2 + kind) * slice + column % slice, column / slice, x, shared.offered);
+    store_to_peer(shared.exchange + (cluster_rank() * 2 + kind) * slice + column % slice, column / slice, x, shared.offered);
 }
 // Calls combine(column, what the blocks offered of it) for the columns of the block's slice.
 template <class Combine>
 __device__ __forceinline__ void take_offers(const Shared& shared, int turn, Combine combine) {
-    const int first = CLUSTER > 1 ? cluster_rank() * slice : 0, size = min(slice, width - first), column = threadIdx.x;
-    if (CLUSTER == 1) __syncthreads();
+    const int first = cluster_rank() * slice, size = min(slice, width - first), column = threadIdx.x;
     if (size <= 0 || column >= size) return;
-    if (CLUSTER > 1) {
-        if (column == 0) expect(shared.offered, CLUSTER * 8 * size);
-        wait_for_phase(shared.offered, turn & 1);
-    }
+    if (column == 0) expect(shared.offered, CLUSTER * 8 * size);
+    wait_for_phase(shared.offered, turn & 1);
     float2 offers[CLUSTER];
 #pragma unroll
     for (int i = 0; i < CLUSTER; i++) offers[i] = make_float2(shared.exchange[2 * i * slice + column], shared.exchange[(2 * i + 1) * slice + column]);
@@ -189,25 +174,17 @@ __device__ __forceinline__ void take_offers(const Shared& shared, int turn, Comb
 
 // A number of a column for all blocks of the cluster, from the block that sees to the column: half a warp's lanes tell half of them.
 __device__ __forceinline__ void tell(const Shared& shared, int which, int column, int half, float x) {
-    if constexpr (CLUSTER == 1) {
-        if (half == 0) shared.columns[which * width + column] = x;
-    } else {
 #pragma unroll
-        for (int i = 0; i < CLUSTER / 2; i++) store_to_peer(shared.columns + which * width + column, half + 2 * i, x, shared.told);
-    }
+    for (int i = 0; i < CLUSTER / 2; i++) store_to_peer(shared.columns + which * width + column, half + 2 * i, x, shared.told);
 }
 // Waits for so many numbers of all columns.
 __device__ __forceinline__ void wait_for_columns(const Shared& shared, int numbers, int turn) {
-    if constexpr (CLUSTER == 1) {
-        __syncthreads();
-    } else {
-        if (threadIdx.x == 0) expect(shared.told, 4 * width * numbers);
-        wait_for_phase(shared.told, turn & 1);
-    }
+    if (threadIdx.x == 0) expect(shared.told, 4 * width * numbers);
+    wait_for_phase(shared.told, turn & 1);
 }
 // Where the lanes of a warp find sums that the block sees to: a column is two lanes'; `width` and beyond for the other warps.
 __device__ __forceinline__ int column_to_see_to() {
-    const int warp = threadIdx.x / 32, first = CLUSTER > 1 ? cluster_rank() * slice : 0;
+    const int warp = threadIdx.x / 32, first = cluster_rank() * slice;
     return 16 * warp < slice ? first + 16 * warp + threadIdx.x % 16 : width;
 }
 
