@@ -12,7 +12,7 @@ from torch import Tensor
 
 from molgcn.ops import gcn_layers_pass
 from molgcn.ops.gcn_chain_plan import Chain, chains
-from molgcn.ops.gcn_layers_arguments import CHAIN, TABLES
+from molgcn.ops.gcn_layers_arguments import CHAIN, table_size
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
 from molgcn.ops.gcn_layers_pass import Pass
 from molgcn.ops.gcn_layers_plan import WeightBlocks, blocks, padded_width, weight_blocks
@@ -60,14 +60,14 @@ def _defines(inputs: StackInputs, chain: Chain) -> dict[str, int]:
         "DROPOUT": int(inputs.dropout_rate > 0),
         "SELF_LOOPS": int(inputs.add_self_loops),
         "POOL": POOLS.index(inputs.pool),
-        "MAX_LAYERS": next(size for size in TABLES if inputs.num_layers <= size),
+        "MAX_LAYERS": table_size(inputs.num_layers),
         **chain.defines,
     }
 
 
 def _parameters(run: Pass) -> Any:
     inputs = run.inputs
-    it: Any = CHAIN[next(size for size in TABLES if inputs.num_layers <= size)]()
+    it: Any = CHAIN[table_size(inputs.num_layers)]()
     for name in ("ptr", "rowptr", "col", "seed"):
         setattr(it, name, getattr(inputs, name).data_ptr())
     for name in ("sources", "factors", "scale", "graph", "features", "raw", "moments", "masks", "largest", "ties"):

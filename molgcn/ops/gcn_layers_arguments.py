@@ -9,6 +9,11 @@ from molgcn.ops.gcn_layers_plan import MAX_TABLE
 TABLES = (32, MAX_TABLE)  # lengths of the tables of layers' addresses
 
 
+def table_size(num_layers: int) -> int:
+    """Length of the shortest table that has room for the layers."""
+    return next(size for size in TABLES if num_layers <= size)
+
+
 class Activation(ctypes.Structure):
     """`struct Activation` of cuda/gcn_layer.cuh."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from molgcn.ops.gcn_layers_arguments import TABLES
+from molgcn.ops.gcn_layers_arguments import table_size
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, blocks, weight_spans
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
 from molgcn.ops.launch import Gpu
@@ -23,18 +23,14 @@ def layer_macros(inputs: StackInputs, division: Blocks) -> dict[str, int]:
 
 def prepare_macros(inputs: StackInputs, num_layers: int, backward: bool, halves: bool = False) -> dict[str, int]:
     """Of the launch that prepares some layers, `halves` for the chain's kernels."""
-    loops, table = int(inputs.add_self_loops), _table(num_layers)
+    loops, table = int(inputs.add_self_loops), table_size(num_layers)
     return {"SELF_LOOPS": loops, "TRANSPOSED": int(backward), "HALVES": int(halves), "MAX_LAYERS": table}
 
 
 def weights_macros(inputs: StackInputs, num_layers: int, tile: int) -> dict[str, int]:
     """Of the launch that forms some layers' weight gradients."""
     precision = PRECISIONS.index(inputs.precision)
-    return {"HIDDEN": inputs.hidden_channels, "PRECISION": precision, "TILE": tile, "MAX_LAYERS": _table(num_layers)}
-
-
-def _table(num_layers: int) -> int:
-    return next(size for size in TABLES if num_layers <= size)
+    return {"HIDDEN": inputs.hidden_channels, "PRECISION": precision, "TILE": tile, "MAX_LAYERS": table_size(num_layers)}
 
 
 def wanted_soon(inputs: StackInputs, gpu: Gpu) -> list[tuple[str, dict[str, int]]]:

@@ -85,13 +85,7 @@ class BoundHead:
         value, sums, slopes, hidden = outputs
         self._bound.forward(x.shape[0], [tensor.data_ptr() for tensor in (x, target, hidden, slopes, sums, value)])
 
-    def backward(
-        self,
-        grad_loss: Tensor,
-        x: Tensor,
-        outputs: tuple[Tensor, Tensor, Tensor, Tensor],
-        gradients: tuple[Tensor, list[Tensor], list[Tensor]],
-    ) -> None:
+    def backward(self, grad_loss: Tensor, x: Tensor, outputs: Outputs, gradients: tuple[Tensor, list[Tensor], list[Tensor]]) -> None:
         """Writes the gradients of x, weights and biases from what :meth:`forward` wrote; all contiguous."""
         value, sums, slopes, hidden = outputs
         batch = [tensor.data_ptr() for tensor in (x, x, hidden, slopes, sums, value)]  # targets are not read
@@ -115,21 +109,21 @@ def _check(x: Tensor, weights: list[Tensor], biases: list[Tensor], target: Tenso
         raise ValueError(f"head_loss: x, weights, biases, target, mean and std do not fit together: {shapes}")
 
 
-def empty_outputs(x: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def empty_outputs(x: Tensor, weights: Sequence[Tensor]) -> Outputs:
     """Uninitialised loss, sums, slopes and hidden: the outputs of all linear maps but the last, one after the other."""
     hidden = x.shape[0] * sum(weight.shape[0] for weight in weights[:-1])
     return x.new_empty(()), x.new_empty(2, dtype=torch.double), x.new_empty(x.shape[0], weights[-1].shape[0]), x.new_empty(hidden)
 
 
 @torch.library.register_fake("molgcn::head_loss")
-def _fake(x: Tensor, weights: list[Tensor], *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _fake(x: Tensor, weights: list[Tensor], *args: Any) -> Outputs:
     return empty_outputs(x, weights)
 
 
 @torch.library.impl("molgcn::head_loss", "CPU")
 def _forward(
     x: Tensor, weights: list[Tensor], biases: list[Tensor], target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> Outputs:
     _check(x, weights, biases, target, mean, std)
     outputs = empty_outputs(x, weights)
     weights, biases = ([tensor.contiguous() for tensor in tensors] for tensors in (weights, biases))
