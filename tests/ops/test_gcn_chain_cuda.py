@@ -1,5 +1,7 @@
 """All layers with batch statistics in one launch, without a GPU: under emulation, clusters included, against the float64 oracle."""
 
+from types import SimpleNamespace
+
 import pytest
 from stack_cases import random_batch, random_inputs
 from test_gcn_layers_cuda import check
@@ -38,6 +40,17 @@ def test_every_option(chained, num_multiprocessors, options):
     found = chained(num_multiprocessors)
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, norm="batch", training=True, **options))
     assert {"gcn_chain_forward.cu", "gcn_chain_backward.cu"} <= set(found)
+
+
+def test_backward_layer_by_layer_where_only_forward_finds_room(chained, monkeypatch):
+    found = chained(8)
+    on_gpu, full = gcn_layers_pass.kernel, SimpleNamespace(resident_blocks=lambda *args: 0)
+    monkeypatch.setattr(
+        gcn_layers_pass, "kernel", lambda source, *args: full if source == "gcn_chain_backward.cu" else on_gpu(source, *args)
+    )
+    check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, norm="batch", training=True, **OPTIONS[2]))
+    assert {"gcn_chain_forward.cu", "gcn_layer_backward.cu"} <= set(found)
+    assert "gcn_layer_forward.cu" not in found
 
 
 def test_plans():
