@@ -14,7 +14,8 @@ from molgcn.benchmark.candidates import build, capture, fused_loss, twin
 from molgcn.benchmark.measure import interleaved, medians
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
-from molgcn.ops.gcn_stack_cuda import automatic
+from molgcn.ops.gcn_stack_cuda import MAX_LAYERS, automatic
+from molgcn.ops.gcn_stack_plan import MAX_HIDDEN
 
 STRATEGIES = ("stack", "vertex", "edge", "neighbor_group")
 PYG = ("pyg", "pyg_hoisted", "pyg_compiled")
@@ -66,6 +67,12 @@ class Row:
     renumbers: bool
 
 
+def strategies_for(work: Work) -> tuple[str, ...]:
+    """Those that can do the work."""
+    stack = work.options.get("norm") != "batch" and work.hidden_channels <= MAX_HIDDEN and work.num_layers <= MAX_LAYERS
+    return STRATEGIES if stack else tuple(name for name in STRATEGIES if name != "stack")
+
+
 def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeats: int) -> Row:
     """Times all strategies that can do the work, interleaved."""
     batch = first_batch(molecules, work.batch_size, device)
@@ -74,9 +81,7 @@ def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeat
     torch.manual_seed(0)
     model = GCN(molecules.num_features, work.hidden_channels, work.num_layers, 1, backend="pyg", **work.options).to(device)
     calls: dict[str, Callable[[], object]] = {}
-    for strategy in STRATEGIES:
-        if strategy == "stack" and automatic(work.options.get("norm"), work.hidden_channels, work.num_layers) != "stack":
-            continue
+    for strategy in strategies_for(work):
         fused = twin(model, "fused", strategy).to(device)
         calls[strategy] = capture(_step(fused, fused_loss(fused), batch, targets))
     if work.pyg:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from molgcn.benchmark.candidates import build
-from molgcn.benchmark.strategies import Row, Work, table
+from molgcn.benchmark.strategies import Row, Work, strategies_for, table
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.ops.gcn_stack_cuda import automatic
@@ -28,6 +28,15 @@ def test_table_names_what_each_rule_takes():
 )
 def test_auto(norm, hidden, layers, expected):
     assert automatic(norm, hidden, layers) == expected
+
+
+@pytest.mark.parametrize(
+    ("norm", "hidden", "layers", "stack"),
+    [(None, 256, 28, True), ("layer", 97, 400, True), ("batch", 32, 28, False), (None, 257, 4, False), (None, 32, 401, False)],
+)
+def test_only_what_stack_cannot_do_is_measured_without_it(norm, hidden, layers, stack):
+    found = strategies_for(Work("QM9", 128, hidden, layers, {"norm": norm}))
+    assert found == (("stack",) if stack else ()) + ("vertex", "edge", "neighbor_group")
 
 
 @pytest.mark.parametrize(
