@@ -1,0 +1,74 @@
+"""Memory that forward and backward take, by backend, each in a process of its own: `python benchmarks/memory.py --packed FOLDER`."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from molgcn.benchmark.batches import first_batch
+from molgcn.benchmark.machine import machine
+from molgcn.data import PackedMolecules
+from molgcn.nn import GCN
+
+WORK = [(hidden, layers, norm) for hidden, layers, norm in ((32, 28, None), (32, 12, None), (64, 6, "batch"))]
+BACKENDS = ("fused", "pyg")
+
+
+def kilobytes(name: str) -> int:
+    """A line of Linux's account of this process: VmRSS is what it holds, VmHWM the most it held."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def growth(backend: str, molecules: PackedMolecules, size: int, hidden: int, layers: int, norm: str | None) -> float:
+    """MB by which the resident set of this process grows at most; libraries are loaded and threads started by a small batch before."""
+    model = GCN(molecules.num_features, hidden, layers, 1, backend=backend, norm=norm)  # type: ignore[arg-type]
+
+    def both(batch: object) -> None:
+        model.zero_grad()
+        model(batch).square().mean().backward()
+
+    for count in (16, 16):
+        small = first_batch(molecules, count)
+        both(small.to_pyg() if backend == "pyg" else small)
+    batch = first_batch(molecules, size)
+    inputs = batch.to_pyg() if backend == "pyg" else batch
+    before = kilobytes("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts anew
+    both(inputs)
+    return (kilobytes("VmHWM") - before) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--packed", type=Path, required=True, help="a folder that PackedMolecules.save wrote")
+    parser.add_argument("--batch-size", type=int, default=4096)
+    parser.add_argument("--one", nargs=4, metavar=("BACKEND", "HIDDEN", "LAYERS", "NORM"), help="prints one number: what each process does")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/memory_cpu.md"))
+    arguments = parser.parse_args()
+    if arguments.one:
+        backend, hidden, layers, norm = arguments.one
+        molecules = PackedMolecules.load(arguments.packed)
+        print(growth(backend, molecules, arguments.batch_size, int(hidden), int(layers), None if norm == "None" else norm))
+        return
+    facts = [f"- {name}: {value}" for name, value in machine(torch.device("cpu")).items()]
+    lines = ["# Memory of forward and backward", "", *facts, f"- batch: {arguments.batch_size:,} molecules of {arguments.packed.name}", ""]
+    lines += ["Growth of a process's resident set, MB.", "", "| H | L | norm | fused | PyG | fused / PyG |"]
+    lines += ["|---:|---:|---|---:|---:|---:|"]
+    command = [sys.executable, __file__, "--packed", str(arguments.packed), "--batch-size", str(arguments.batch_size), "--one"]
+    for work in WORK:
+        found = []
+        for backend in BACKENDS:
+            done = subprocess.run([*command, backend, *map(str, work)], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                sys.exit(done.stderr)
+            found.append(float(done.stdout))
+        lines.append(f"| {' | '.join(map(str, work))} | {found[0]:,.0f} | {found[1]:,.0f} | {found[0] / found[1]:.3f} |")
+        print(lines[-1], flush=True)
+    arguments.output.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
