@@ -223,14 +223,6 @@ __device__ __forceinline__ void wait_for_all(const Parameters& p, int times) {
     __syncthreads();
 }
 
-// Of an atom that dropout keeps, bit e for column 4 q + e
-__device__ __forceinline__ uint32 drawn(const Parameters& p, int node, int quad, int layer) {
-    const Words words = philox(node, quad, layer, 0, *p.seed);
-    uint32 mask = 0;
-#pragma unroll
-    for (int e = 0; e < 4; e++) mask |= uint32(words.word[e] >= p.dropout_threshold) << e;
-    return mask;
-}
 __device__ __forceinline__ unsigned char* mask_of(const Parameters& p, int node, int quad, int layer) {
     return p.masks + (size_t(layer) * p.num_nodes + node) * quads + quad;
 }

@@ -69,14 +69,6 @@ __device__ __forceinline__ float row_sum(float x) {
     return x;
 }
 
-__device__ __forceinline__ uint32 kept(const Parameters& p, int node, int quad, int layer) {
-    const Words words = philox(node, quad, layer, 0, *p.seed);
-    uint32 mask = 0;
-#pragma unroll
-    for (int e = 0; e < 4; e++) mask |= uint32(words.word[e] >= p.dropout_threshold) << e;
-    return mask;
-}
-
 // Through norm, relu and dropout; v is the row's output of the product and bias, lane l has quads l, l + lanes, ...
 __device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p, int node, bool there, int lane, const float* columns) {
     const Activation& it = p.out;
@@ -105,7 +97,7 @@ __device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p
     for (int i = 0; i < turns; i++) {
         const int quad = lane + lanes * i;
         if (quad >= quads || !there) break;
-        uint32 mask = DROPOUT ? kept(p, node, quad, it.layer) : 15u;
+        uint32 mask = DROPOUT ? drawn(p, node, quad, it.layer) : 15u;
         if (NORM != NORM_NONE && it.raw != nullptr) four(it.raw + at_row(node) + 4 * quad) = v[i];
         if constexpr (!statistics) {
 #pragma unroll

@@ -43,17 +43,17 @@ def assert_same_progress(one: Path, other: Path) -> None:
         assert mine["loops"] == theirs["loops"]
 
 
-def count_replays(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """A list that grows by one with every step asked for: whether it was replayed."""
-    replays: list[bool] = []
-    call = CapturedStep.__call__
+def count_steps(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> list[bool]:
+    """A list that grows by one with every step that a `kind` is asked for: whether it took it."""
+    taken: list[bool] = []
+    call = kind.__call__
 
-    def counted(self: CapturedStep, *args: Any) -> bool:
-        replays.append(call(self, *args))
-        return replays[-1]
+    def counted(self: Any, *args: Any) -> bool:
+        taken.append(call(self, *args))
+        return taken[-1]
 
-    monkeypatch.setattr(CapturedStep, "__call__", counted)
-    return replays
+    monkeypatch.setattr(kind, "__call__", counted)
+    return taken
 
 
 def on_gpu(small_config: Any, changes: dict[str, Any], wanted: bool, deterministic: bool = True) -> Any:
@@ -69,7 +69,7 @@ def on_gpu(small_config: Any, changes: dict[str, Any], wanted: bool, determinist
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_captured_and_plain_steps_are_bit_for_bit_the_same(variant, tmp_path, small_config, monkeypatch):
     train(on_gpu(small_config, VARIANTS[variant], False), tmp_path / "plain")
-    replays = count_replays(monkeypatch)
+    replays = count_steps(monkeypatch, CapturedStep)
     train(on_gpu(small_config, VARIANTS[variant], True), tmp_path / "captured")
     assert sum(replays) > len(replays) // 2
     assert_same_progress(tmp_path / "captured", tmp_path / "plain")
@@ -119,7 +119,7 @@ def test_validation_is_replayed_from_the_weights_of_the_moment(tmp_path, small_c
 
 @pytest.mark.gpu
 def test_one_cycle_takes_the_plain_step_and_says_why(tmp_path, small_config, monkeypatch, caplog):
-    replays = count_replays(monkeypatch)
+    replays = count_steps(monkeypatch, CapturedStep)
     with caplog.at_level(logging.WARNING):
         train(on_gpu(small_config, {"scheduler": {"name": "onecycle"}}, True), tmp_path)
     assert replays == []

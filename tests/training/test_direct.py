@@ -11,7 +11,7 @@ import torch
 from compiler import needs_extension
 from lightning import Callback
 from lightning.pytorch.callbacks import LambdaCallback
-from test_captured import assert_same_progress
+from test_captured import assert_same_progress, count_steps
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam, AdamW
@@ -20,7 +20,6 @@ from molgcn.config import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.training.checkpoint import load_checkpoint
-from molgcn.training.direct import DirectStep
 from molgcn.training.fused_update import FusedUpdate
 from molgcn.training.losses import MaskedLoss
 from molgcn.training.regressor import MoleculeRegressor
@@ -57,16 +56,10 @@ PLAIN: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def direct_steps(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """A list that grows by one with every step asked for: whether it was taken directly."""
-    steps: list[bool] = []
-    call = DirectStep.__call__
+    """Whether each step was taken directly."""
+    from molgcn.training.direct import DirectStep  # needs the extension
 
-    def counted(self: DirectStep, *args: Any) -> bool:
-        steps.append(call(self, *args))
-        return steps[-1]
-
-    monkeypatch.setattr(DirectStep, "__call__", counted)
-    return steps
+    return count_steps(monkeypatch, DirectStep)
 
 
 def fused(small_config: Callable[..., Any], changes: dict[str, Any], **training: Any) -> Any:
