@@ -55,6 +55,17 @@ __device__ __forceinline__ Segment zeros() {
 __device__ __forceinline__ Segment load(const void* at) { return *static_cast<const Segment*>(at); }
 __device__ __forceinline__ void store(void* at, const Segment& s) { *static_cast<Segment*>(at) = s; }
 
+// Operands of TF32 products are rounded to nearest by adding half of the last bit they see.
+constexpr uint32 half_unit = 0x1000u, tf32_mask = 0xffffe000u;
+// Backward's products of float32 accuracy take the two small terms in bf16, which is half the instructions.
+#ifndef SMALL_TERMS_IN_BF16
+#define SMALL_TERMS_IN_BF16 0
+#endif
+constexpr bool small_in_bf16 = parts == 2 && SMALL_TERMS_IN_BF16;
+// Weights are split once for all row tiles, where registers suffice: in training's forward again for each pair.
+__device__ __forceinline__ uint32 split_once(uint32 x) { return small_in_bf16 || !SAVE ? anew(x) : x; }
+
+// part[0]: the numbers; part[1]: what TF32 leaves of them. With small terms in bf16 that is part[1][0], and part[1][1] all of the numbers.
 struct Left {
     uint32 part[parts][products][4];
 };
@@ -65,26 +76,37 @@ struct Right {
 __device__ __forceinline__ Left left(const Segment (&rows)[2]) {
     Left a;
 #pragma unroll
-    for (int half = 0; half < 2; half++)
+    for (int half = 0; half < 2; half++) {
+        float low[words];
 #pragma unroll
         for (int i = 0; i < words; i++) {
-            uint32& high = a.part[0][i >> 1][half + 2 * (i & 1)];
-            if constexpr (packed)
-                high = rows[half].word[i];
-            else if constexpr (parts == 1)
-                high = rows[half].word[i] + 0x1000u;  // to nearest; the product ignores what is below
-            else
-                matrix::split(number(rows[half].word[i]), high, a.part[parts - 1][i >> 1][half + 2 * (i & 1)]);
+            const uint32 x = rows[half].word[i], high = packed ? x : x + half_unit;
+            low[i] = number(x) - number(high & tf32_mask);
+            a.part[0][i >> 1][half + 2 * (i & 1)] = high;
+            if (parts == 2 && !small_in_bf16) a.part[parts - 1][i >> 1][half + 2 * (i & 1)] = bits(low[i]);
         }
+#pragma unroll
+        for (int i = 0; small_in_bf16 && i < words; i += 2) {
+            a.part[parts - 1][0][half + i] = pack_bf16(low[i], low[i + 1]);
+            a.part[parts - 1][products - 1][half + i] = pack_bf16(number(rows[half].word[i]), number(rows[half].word[i + 1]));
+        }
+    }
     return a;
 }
 __device__ __forceinline__ Right right(const Segment& column) {
     Right b;
+    float low[words];
 #pragma unroll
     for (int i = 0; i < words; i++) {
-        const uint32 x = column.word[i];
-        b.part[0][i >> 1][i & 1] = !packed && parts == 1 ? x + 0x1000u : x;
-        if constexpr (parts == 2) b.part[parts - 1][i >> 1][i & 1] = bits(number(x) - number(x & 0xffffe000u));
+        const uint32 x = column.word[i], high = packed || (parts == 2 && !small_in_bf16) ? x : x + half_unit;
+        low[i] = number(x) - number(high & tf32_mask);
+        b.part[0][i >> 1][i & 1] = high;
+        if (parts == 2 && !small_in_bf16) b.part[parts - 1][i >> 1][i & 1] = split_once(bits(low[i]));
+    }
+#pragma unroll
+    for (int i = 0; small_in_bf16 && i < words; i += 2) {
+        b.part[parts - 1][0][i >> 1] = split_once(pack_bf16(low[i], low[i + 1]));
+        b.part[parts - 1][products - 1][i >> 1] = split_once(pack_bf16(number(column.word[i]), number(column.word[i + 1])));
     }
     return b;
 }
@@ -95,10 +117,13 @@ __device__ __forceinline__ void multiply_add(Sums d, const Left& a, const Right 
 #pragma unroll
     for (int pass = parts == 2 ? 0 : 2; pass < 3; pass++)
 #pragma unroll
-        for (int k = 0; k < products; k++)
+        for (int k = 0; k < (small_in_bf16 && pass < 2 ? 1 : products); k++)
 #pragma unroll
             for (int j = 0; j < N; j++)
-                matrix::multiply(d(j), a.part[pass == 0 ? parts - 1 : 0][k], b[j].part[pass == 1 ? parts - 1 : 0][k]);
+                if (small_in_bf16 && pass < 2)
+                    mma_bf16(d(j), a.part[parts - 1][pass], b[j].part[parts - 1][1 - pass]);
+                else
+                    matrix::multiply(d(j), a.part[pass == 0 ? parts - 1 : 0][k], b[j].part[pass == 1 ? parts - 1 : 0][k]);
 }
 
 // Two numbers as bf16, and what that leaves of them

@@ -53,6 +53,9 @@ __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     return tile;
 }
 
+// Whether a tile is there and holds molecules: the last ones of a padded batch, whose molecules end at `end`, are empty.
+__device__ __forceinline__ bool is_filled(const Parameters& p, int index, int end) { return index < p.num_tiles && __ldg(p.tile_ptr + index) < end; }
+
 __device__ __forceinline__ bool activated(const Parameters& p, int layer) { return LAST_ACTIVATION || layer < p.num_layers - 1; }
 
 // Masks: a lane's activations [m][half][column] in words, the first in the highest bit; a strip is `places` rows of a tile.
@@ -111,6 +114,7 @@ __device__ __forceinline__ void multiply_pulled(Features& sum, const Neighbours<
     Segment w[side];
 #pragma unroll
     for (int j = 0; j < side; j++) w[j] = weights(j);  // under way while neighbours are pulled
+    Right right_side[side];
 #pragma unroll
     for (int m0 = 0; m0 < ROW_TILES; m0 += pair) {
         Segment pulled[pair][2];
@@ -119,9 +123,9 @@ __device__ __forceinline__ void multiply_pulled(Features& sum, const Neighbours<
         for (int i = 0; i < 2 * pair; i++) see(m0 + i / 2, i % 2, pulled[i / 2][i % 2]);
 #pragma unroll
         for (int first_tile = 0; first_tile < column_tiles; first_tile += side) {
-            Right right_side[side];
 #pragma unroll
-            for (int j = 0; j < side; j++) right_side[j] = right(w[j]);
+            for (int j = 0; j < side; j++)
+                if (column_tiles > side || m0 == 0) right_side[j] = right(w[j]);
             if (column_tiles > side && (m0 + pair < ROW_TILES || first_tile + side < column_tiles))
 #pragma unroll
                 for (int j = 0; j < side; j++) w[j] = weights((first_tile + side) % column_tiles + j);

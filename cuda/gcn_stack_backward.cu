@@ -3,6 +3,7 @@
 // With V = D^-1/2 dZ and P = (A + I) D^-1/2 H, which forward kept, a layer's gradients are dW^T = P^T V and dH = D^-1/2 (A + I) V W. A group of
 // warps walks its tile from the last layer to the first with dH in registers and V in its buffer. Weight gradients of a block are added up in
 // the order of its tiles, whichever group is faster (`turn`); after a barrier over the grid the blocks' sums are added up in the order of blocks.
+#define SMALL_TERMS_IN_BF16 1
 #include "gcn_stack_pool.cuh"
 #include "gcn_stack_reduce.cuh"
 
@@ -124,12 +125,15 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
     uint32 masks[mask_words];
 
     if constexpr (!large) neighbours.find(p.bonds, tile, lanes, buffer);
-    if constexpr (POOL == POOL_MAX) {
-        share_maximum<large>(p, lanes, tile, scaled);
-        lanes.sync();
-    }
+    share<large>(p, lanes, tile, scaled);
+    lanes.sync();
     for (int first_row = 0; first_row < end_row; first_row += places) {
-        unpool<large>(d, p, lanes, tile, first_row, scaled);
+        each_segment([&](int m, int half, int b) {
+            const bool there = first_row + lanes.row(m, half) < tile.num_nodes;
+            const Segment s = there ? load(scaled + lanes.own_place(first_row, m, half, b)) : zeros();
+#pragma unroll
+            for (int e = 0; e < own; e++) d.at(m, half, b, e) = value(s, e) + 0.0f;
+        });
         if (large) store_rows(d, gradient, lanes, tile, first_row);
     }
     if constexpr (!large) {
@@ -247,16 +251,17 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     }
     __syncthreads();
     for (int i = group.index; blockIdx.x + gridDim.x * i < p.num_tiles; i += group.count) {
-        const Tile tile = find_tile(p, blockIdx.x + gridDim.x * i);
-        if (i > 0 && tile.first_graph == end) break;  // the last tiles of a padded batch are empty; a block's first tile sets its sums
-        const Order order = {turns, i};
+        const int index = blockIdx.x + gridDim.x * i;
+        if (i > 0 && !is_filled(p, index, end)) break;  // a block's first tile sets its sums
+        const Tile tile = find_tile(p, index);
+        const Order order = {turns, i, !is_filled(p, index + gridDim.x, end)};
         if (tile.num_nodes <= places)
             backward<false>(p, group, tile, buffer, staged, total, at, order);
         else
             backward_large(p, tile, buffer, staged, total, at, order);
     }
     __syncthreads();
-    hand_in(p, at, total);
+    hand_in_columns(p, at, total);
     grid_barrier(p.arrivals);
     reduce(p, at);
 }

@@ -17,7 +17,14 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
 #pragma unroll 1
     for (int b = 0; b < spans; b++) {
         const Group group = lanes.again();
-        if (first && base + span * b >= p.num_features) break;
+        if ((first || layer == 0) && base + span * b >= p.num_features) {  // padding
+            if (SAVE && base + span * b < in_width(p, 0)) each_row([&](int m, int half) {
+                const int row = 16 * m + 8 * half;
+                if (row < rows_left) store(kept + row * kept_bytes, zeros());
+            });
+            kept += span * number_bytes;
+            continue;
+        }
         const auto weights = [&](int j) {
             if (SHARED_WEIGHTS && !(first && first_apart)) return shared[(b * column_tiles + j) * 32 + group.lane];
             return read_weights<first>(p, weight, base, b, j, group);
@@ -122,17 +129,21 @@ __device__ __forceinline__ void load_atoms(unsigned char* buffer, const Neighbou
                                            const Tile& tile, int first_row, int base) {
     Neighbours<large> others = neighbours;
     if constexpr (large) others.find(p.bonds, tile, group, first_row);
-    each_segment([&](int m, int half, int b) {
-        const int row = first_row + group.row(m, half), column = base + first_column(b, group.t);
-        const bool there = row < tile.num_nodes;
-        if (large && !there) return;
-        const float* from = p.x + size_t(tile.first_node + (there ? atom_at<large>(buffer, row) : 0)) * p.num_features;
-        float v[own];
 #pragma unroll
-        for (int e = 0; e < own; e++)
-            v[e] = there && column + e < p.num_features ? others.scale[m][half] * __ldg(from + column + e) : 0.0f;
-        store(buffer + group.own_place(first_row, m, half, b), segment(v));
-    });
+    for (int b = 0; b < spans; b++) {
+        if (base + span * b >= p.num_features) break;  // nobody reads it
+        each_row([&](int m, int half) {
+            const int row = first_row + group.row(m, half), column = base + first_column(b, group.t);
+            const bool there = row < tile.num_nodes;
+            if (large && !there) return;
+            const float* from = p.x + size_t(tile.first_node + (there ? atom_at<large>(buffer, row) : 0)) * p.num_features;
+            float v[own];
+#pragma unroll
+            for (int e = 0; e < own; e++)
+                v[e] = there && column + e < p.num_features ? others.scale[m][half] * __ldg(from + column + e) : 0.0f;
+            store(buffer + group.own_place(first_row, m, half, b), segment(v));
+        });
+    }
 }
 
 template <bool large>
@@ -149,6 +160,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
         if (!first_apart) load_atoms(source, neighbours, p, lanes, tile, 0, 0);
         lanes.sync();
     }
+    if (tile.index < gridDim.x * lanes.count) wait_for_weights();  // the group's first tile
 #pragma unroll 1
     for (int layer = 0; layer < p.num_layers; layer++) {
         const Layer& it = p.layers[layer];
@@ -254,9 +266,10 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
     clear_last_row(group, buffer);
     order_weights(p, group, weights);
-    for (int index = blockIdx.x + gridDim.x * group.index; index < p.num_tiles; index += gridDim.x * group.count) {
+    const int first = blockIdx.x + gridDim.x * group.index;
+    if (!is_filled(p, first, end)) wait_for_weights();  // which the others do while their first atoms are under way
+    for (int index = first; is_filled(p, index, end); index += gridDim.x * group.count) {
         const Tile tile = find_tile(p, index);
-        if (tile.first_graph == end) break;  // the last tiles of a padded batch are empty
         if (tile.num_nodes <= places)
             forward<false>(p, group, tile, buffer, weights);
         else

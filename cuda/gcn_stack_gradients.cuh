@@ -20,7 +20,8 @@ struct Sums {
         return weights() + ((layer * WARPS + warp) * sums + kind) * column_floats;
     }
     __device__ __forceinline__ int size() const { return columns(layers, 0, 0); }
-    // With the column sums of all warps and lanes added up
+    // A block's in global memory, where its last tile puts them; this one has the column sums of all warps and lanes added up
+    __device__ __forceinline__ float* handed_in(const Parameters& p) const { return p.partial + size_t(blockIdx.x) * reduced_size(); }
     __device__ __forceinline__ int reduced_size() const { return weights() + layers * sums * width; }
     // Turns: one a layer and in tile, at least one a warp
     __device__ __forceinline__ int turn(int layer, int q) const { return layer == 0 ? q : max(first_tiles, WARPS) + (layer - 1) * max(width / 16, WARPS) + q; }
@@ -30,6 +31,7 @@ struct Sums {
 struct Order {  // of a block's tiles
     int* turn;
     int tile;
+    bool last;
 
     __device__ __forceinline__ void enter(int index) const {
         while (load_acquire_block(turn + index) != tile) pause();
@@ -209,21 +211,24 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
                 }
             }
             if (begin == 0 && is_first) order.enter(at.turn(layer, q));
+            const int first_block = at.block(layer, q, begin) + 4 * group.lane;
+            const float* from = total + first_block;
+            float* to = (order.last && is_last ? at.handed_in(p) : total) + first_block;
 #pragma unroll
             for (int m = 0; m < in_tiles; m++)
 #pragma unroll
                 for (int i = 0; i < most; i++) {
                     if (q >= end_in || (column_tiles % most != 0 && begin + i >= column_tiles)) break;
-                    float4* sum = reinterpret_cast<float4*>(total + at.block(layer, q + m, begin + i)) + group.lane;
+                    const int block = (m * column_tiles + i) * block_floats;
                     float4 all = make_float4(d[m][i][0], d[m][i][1], d[m][i][2], d[m][i][3]);
                     if (order.tile > 0 || !is_first) {
-                        const float4 before = *sum;
+                        const float4 before = *reinterpret_cast<const float4*>(from + block);
                         all.x += before.x, all.y += before.y, all.z += before.z, all.w += before.w;
                     }
-                    *sum = all;
+                    *reinterpret_cast<float4*>(to + block) = all;
                 }
         }
         if (is_last && q == in_tiles * group.warp) column_sums(columns, group, layer, total, at, order.tile > 0);
-        if (is_last) order.leave(at.turn(layer, q), group.lane);
+        if (is_last && !order.last) order.leave(at.turn(layer, q), group.lane);
     }
 }

@@ -32,11 +32,9 @@ struct Entry {
     }
 };
 
-// A block's sums, and of columns the sum over its warps and the four lanes that share them, to global memory
-__device__ __forceinline__ void hand_in(const Parameters& p, const Sums& at, const float* total) {
-    float* to = p.partial + size_t(blockIdx.x) * at.reduced_size();
-    for (int i = 4 * threadIdx.x; i < at.weights(); i += 4 * blockDim.x)
-        *reinterpret_cast<float4*>(to + i) = *reinterpret_cast<const float4*>(total + i);
+// A block's column sums, added up over its warps and the four lanes that share them, to global memory
+__device__ __forceinline__ void hand_in_columns(const Parameters& p, const Sums& at, const float* total) {
+    float* to = at.handed_in(p);
     for (int i = threadIdx.x; i < p.num_layers * sums * width; i += blockDim.x) {
         const int row = i / width, column = i % width, holder = 16 * (column % own / (own / 2)) + column % span / own;
         const float* from = total + at.columns(row / sums, 0, row % sums) + (32 * (column / span) + holder) * (own / 2) + column % (own / 2);
@@ -62,20 +60,28 @@ __device__ __forceinline__ void write_gradient(const Parameters& p, const Sums& 
 
 // Adds up the blocks' sums in their order and writes the gradients. Four lanes share four adjacent numbers: each adds every fourth block.
 __device__ __forceinline__ void reduce(const Parameters& p, const Sums& at) {
-    const int lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32), size = at.reduced_size();
-    for (int first = 32 * (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32); first < size; first += 32 * warps) {
-        const int index = first + lane % 8 * 4;
+    constexpr int at_once = 17;  // loads under way: two rounds for up to 136 blocks
+    const int lane = threadIdx.x % 32, size = at.reduced_size(), blocks = gridDim.x, step = 32 * blocks * (blockDim.x / 32);
+    for (int first = 32 * (blockIdx.x + blocks * (threadIdx.x / 32)); first < size; first += step) {
+        const int index = min(first + lane % 8 * 4, size - 4);
         float sum[4] = {};
-#pragma unroll 11
-        for (int block = lane / 8; index < size && block < gridDim.x; block += 4) {
-            const float4 part = load4_past_l1(p.partial + size_t(block) * size + index);
-            sum[0] += part.x, sum[1] += part.y, sum[2] += part.z, sum[3] += part.w;
+#pragma unroll 1
+        for (int block = lane / 8; block < blocks; block += 4 * at_once) {
+            float4 part[at_once];
+#pragma unroll
+            for (int i = 0; i < at_once; i++) part[i] = load4_past_l1(p.partial + size_t(min(block + 4 * i, blocks - 1)) * size + index);
+#pragma unroll
+            for (int i = 0; i < at_once; i++) {
+                const bool there = block + 4 * i < blocks;  // no branch, which would bring each load back to its use
+                sum[0] += there ? part[i].x : 0.0f, sum[1] += there ? part[i].y : 0.0f;
+                sum[2] += there ? part[i].z : 0.0f, sum[3] += there ? part[i].w : 0.0f;
+            }
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             sum[i] += shuffle_xor(sum[i], 8);
             sum[i] += shuffle_xor(sum[i], 16);
-            if (lane < 8 && index < size) write_gradient(p, at, index + i, sum[i]);
+            if (lane < 8 && first + 4 * lane < size) write_gradient(p, at, index + i, sum[i]);
         }
     }
 }

@@ -24,18 +24,40 @@ __device__ __forceinline__ float* shared_biases(const Parameters& p, Segment* sh
     return reinterpret_cast<float*>(shared + p.num_layers * spans * column_tiles * 32) + layer * width;
 }
 
-// Weights in the order in which warps read them: in shared memory if they fit, and for backward.
+// Weights in the order in which warps read them: in shared memory if they fit, complete after `wait_for_weights`, and for backward.
 __device__ __forceinline__ void order_weights(const Parameters& p, const Group& group, Segment* shared) {
-    constexpr int blocks = spans * column_tiles;
-    const int warps = blockDim.x / 32, first = threadIdx.x / 32;
-    for (int i = first; SHARED_WEIGHTS && !WIDE_INPUT && i < blocks; i += warps)
+    constexpr int blocks = spans * column_tiles, at_once = blocks < 8 ? blocks : 8;
+    constexpr bool as_they_are = !packed && !padded && ALIGNED;
+    const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
+    for (int layer = 1 + warp; SHARED_WEIGHTS && layer < p.num_layers; layer += warps) {
+        const float* weight = p.layers[layer].weight;
+        Segment* to = shared + layer * blocks * 32 + group.lane;
+#pragma unroll 1
+        for (int first = 0; first < blocks; first += at_once) {
+            Segment all[at_once];
+#pragma unroll
+            for (int i = 0; i < at_once; i++) {
+                const int b = (first + i) / column_tiles, tile = (first + i) % column_tiles;
+                if (as_they_are)
+                    copy16(to + 32 * (first + i), weight + (tile_column(tile, group.g) * HIDDEN + first_column(b, group.t)), true);
+                else
+                    all[i] = read_weights<false>(p, weight, 0, b, tile, group);
+            }
+#pragma unroll
+            for (int i = 0; !as_they_are && i < at_once; i++) to[32 * (first + i)] = all[i];
+        }
+    }
+    for (int i = warp; SHARED_WEIGHTS && !WIDE_INPUT && i < blocks; i += warps)
         shared[32 * i + group.lane] = read_weights<true>(p, p.layers[0].weight, 0, i / column_tiles, i % column_tiles, group);
-#pragma unroll 8
-    for (int i = blocks + first; SHARED_WEIGHTS && i < p.num_layers * blocks; i += warps)
-        shared[32 * i + group.lane] = read_weights<false>(p, p.layers[i / blocks].weight, 0, i % blocks / column_tiles, i % column_tiles, group);
-    for (int i = threadIdx.x; SHARED_WEIGHTS && i < p.num_layers * width; i += blockDim.x)
-        shared_biases(p, shared, 0)[i] = i % width < HIDDEN ? __ldg(p.layers[i / width].bias + i % width) : 0.0f;
-    for (int i = first + warps * blockIdx.x; SAVE && i < (p.num_layers - 1) * blocks; i += warps * gridDim.x) {
+    for (int layer = warp; SHARED_WEIGHTS && layer < p.num_layers; layer += warps)
+        for (int column = 4 * group.lane; column < width; column += 4 * 32) {
+            float* to = shared_biases(p, shared, layer) + column;
+            if (!padded && ALIGNED)
+                copy16(to, p.layers[layer].bias + column, true);
+            else
+                read4(to, p.layers[layer].bias, column, HIDDEN, false);
+        }
+    for (int i = blockIdx.x + gridDim.x * warp; SAVE && i < (p.num_layers - 1) * blocks; i += gridDim.x * warps) {
         const int in = tile_column(i % column_tiles, group.g), out = first_column(i % blocks / column_tiles, group.t);
         float v[own];
 #pragma unroll
@@ -43,5 +65,11 @@ __device__ __forceinline__ void order_weights(const Parameters& p, const Group& 
             v[e] = in < HIDDEN && out + e < HIDDEN ? __ldg(p.layers[1 + i / blocks].weight + size_t(out + e) * HIDDEN + in) : 0.0f;
         store(p.transposed + (32 * size_t(i) + group.lane) * sizeof(Segment), segment(v));
     }
+}
+
+// Before their first use; by all threads of the block
+__device__ __forceinline__ void wait_for_weights() {
+    if (!SHARED_WEIGHTS) return;
+    wait_for_copies();
     __syncthreads();
 }

@@ -118,26 +118,34 @@ struct Neighbours {
         }
         group.sync();
         float* scales = reinterpret_cast<float*>(buffer);  // on their way to other lanes
+        constexpr int shares = blocks < WARPS ? 1 : blocks / WARPS;
+        int begin[shares], end[shares], neighbour[shares][4];
 #pragma unroll
-        for (int k = group.warp; k < blocks; k += WARPS) {
-            const int atom = 32 * k + group.lane;
+        for (int i = 0; i < shares; i++) {
+            const int atom = 32 * (group.warp + WARPS * i) + group.lane;
             const bool there = atom < tile.num_nodes;
-            const int begin = there ? bonds.begin(tile, atom) : 0, end = there ? bonds.end(tile, atom) : 0;
-            int neighbour[4], degree = end - begin;
+            begin[i] = there ? bonds.begin(tile, atom) : 0, end[i] = there ? bonds.end(tile, atom) : 0;
+#pragma unroll
+            for (int slot = 0; slot < 4; slot++) neighbour[i][slot] = begin[i] + slot < end[i] ? bonds.source(tile, begin[i] + slot) : -1;
+        }
+#pragma unroll
+        for (int i = 0; i < shares; i++) {
+            const int atom = 32 * (group.warp + WARPS * i) + group.lane;
+            const bool there = atom < tile.num_nodes;
+            if (WARPS * 32 > places && atom >= places) break;
+            int degree = end[i] - begin[i] + (SELF_LOOPS && there);
             uint32 offset[4];
 #pragma unroll
-            for (int slot = 0; slot < 4; slot++) neighbour[slot] = begin + slot < end ? bonds.source(tile, begin + slot) : -1;
-#pragma unroll
             for (int slot = 0; slot < 4; slot++) {
-                const bool self = SELF_LOOPS && neighbour[slot] == atom;
+                const bool self = SELF_LOOPS && neighbour[i][slot] == atom;
                 degree -= self;
                 const uint32 missing = static_cast<uint32>(place(places, 0)) / offset_unit;
-                offset[slot] = self || neighbour[slot] < 0 ? missing : table.offset[neighbour[slot] & (places - 1)];
+                offset[slot] = self || neighbour[i][slot] < 0 ? missing : table.offset[neighbour[i][slot] & (places - 1)];
             }
             const int at = there ? table.offset[atom] / (stride / offset_unit) : atom;
             table.near[2 * at] = offset[0] | offset[1] << 16;
             table.near[2 * at + 1] = offset[2] | offset[3] << 16;
-            scales[at] = scale_of(bonds.col, tile.first_node + atom, degree + (SELF_LOOPS && there), begin + 4, end);
+            scales[at] = scale_of(bonds.col, tile.first_node + atom, degree, begin[i] + 4, end[i]);
         }
         group.sync();
         each_row([&](int m, int half) {

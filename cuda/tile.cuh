@@ -35,20 +35,24 @@ __device__ __forceinline__ Offset at_span(Offset place, int b) {
     return (place ^ static_cast<Offset>(b & 1 ? flip : 0)) + static_cast<Offset>(span_bytes(b));
 }
 
-// A number of the row that lies at `begin` for lanes with t = 0
-__device__ __forceinline__ unsigned char* number_at(unsigned char* buffer, size_t begin, int column) {
-    return buffer + at_span(begin ^ place(0, column % span / own), column / span) + column % own * number_bytes;
+// Four adjacent numbers of the row that lies at `begin` for lanes with t = 0
+struct alignas(4 * number_bytes) Four {
+    uint32 word[number_bytes];
+};
+__device__ __forceinline__ Four* four_at(unsigned char* buffer, size_t begin, int column) {
+    return reinterpret_cast<Four*>(buffer + at_span(begin ^ place(0, column % span / own), column / span) + column % own * number_bytes);
 }
-__device__ __forceinline__ float get(const unsigned char* buffer, size_t begin, int column) {
-    const unsigned char* at = number_at(const_cast<unsigned char*>(buffer), begin, column);
-    return packed ? number(uint32(*reinterpret_cast<const unsigned short*>(at)) << 16) : *reinterpret_cast<const float*>(at);
+__device__ __forceinline__ void get4(float (&x)[4], const unsigned char* buffer, size_t begin, int column) {
+    const Four all = *four_at(const_cast<unsigned char*>(buffer), begin, column);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x[i] = number(!packed ? all.word[i] : i % 2 == 0 ? all.word[i / 2] << 16 : all.word[i / 2] & 0xffff0000u);
 }
-__device__ __forceinline__ void put(unsigned char* buffer, size_t begin, int column, float x) {
-    unsigned char* at = number_at(buffer, begin, column);
-    if (packed)
-        *reinterpret_cast<unsigned short*>(at) = static_cast<unsigned short>(pack_bf16(x, 0.0f));
-    else
-        *reinterpret_cast<float*>(at) = x;
+__device__ __forceinline__ void put4(unsigned char* buffer, size_t begin, int column, const float (&x)[4]) {
+    Four all;
+#pragma unroll
+    for (int i = 0; i < number_bytes; i++) all.word[i] = packed ? pack_bf16(x[2 * i % 4], x[(2 * i + 1) % 4]) : bits(x[i]);
+    *four_at(buffer, begin, column) = all;
 }
 
 struct Group {
