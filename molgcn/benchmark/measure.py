@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -15,32 +16,43 @@ from molgcn.training.launches import is_kernel
 Key = TypeVar("Key", bound=Hashable)
 
 
+_ROW = 1.0  # milliseconds
+
+
 def interleaved(calls: Mapping[Key, Callable[[], object]], device: torch.device, repeats: int, warm_up: int = 2) -> dict[Key, list[float]]:
-    """Milliseconds of each call, `repeats` times in turn, so that a change of the machine's load meets all alike."""
-    for call in calls.values():
+    """Milliseconds of each call, `repeats` times in turn, so that a change of the machine's load meets all alike.
+
+    A call of less than a millisecond on a GPU is timed several times in a row, as training makes them: alone it would take the 10 to 30 us
+    besides that the host needs to launch anything on an idle device.
+    """
+    rows = {}
+    for name, call in calls.items():
         for _ in range(warm_up):
             call()
+        rows[name] = math.ceil(_ROW / max(milliseconds(call, device), 1e-2)) if device.type == "cuda" else 1
     times: dict[Key, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
-            times[name].append(milliseconds(call, device))
+            times[name].append(milliseconds(call, device, rows[name]))
     return times
 
 
-def milliseconds(call: Callable[[], object], device: torch.device) -> float:
-    """Time of one call, from an idle device to an idle device: on a GPU by its events, without the host's wait for it."""
+def milliseconds(call: Callable[[], object], device: torch.device, row: int = 1) -> float:
+    """Time of a call, the mean of `row` in a row, from idle to idle device; on a GPU by its events, without the host's wait."""
     synchronize(device)
     if device.type == "cuda":
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
-        call()
+        for _ in range(row):
+            call()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end)
+        return begin.elapsed_time(end) / row
     start = time.perf_counter()
-    call()
+    for _ in range(row):
+        call()
     synchronize(device)
-    return (time.perf_counter() - start) * 1e3
+    return (time.perf_counter() - start) * 1e3 / row
 
 
 def synchronize(device: torch.device) -> None:

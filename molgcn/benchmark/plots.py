@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from molgcn.benchmark.report import network, same_size
@@ -19,6 +20,10 @@ from molgcn.training.plots import BLUE, GREY, ORANGE, new_figure, plain, tidy
 
 _WORKS = {"forward": "inference", "forward_backward": "forward and backward", "step": "step with Adam"}
 _SPLIT = {"data": "#7a6bb0", "forward": "#1f6fb4", "backward": "#5aa7d6", "optimiser": "#d1632a", "the loop and the rest": "#b9bec4"}
+_OTHERS: dict[str, dict[str, Any]] = {
+    "pyg_hoisted": {"marker": "o", "markersize": 2.5, "linestyle": ":", "linewidth": 1.3},
+    "pyg_compiled": {"marker": "x", "markersize": 4.5, "linestyle": "none"},
+}
 _SIDES = {"pyg": (ORANGE, "PyG"), "fused": (BLUE, "fused")}
 
 
@@ -44,7 +49,7 @@ def _groups(rows: Iterable[Row], *names: str) -> list[list[Row]]:
     """Rows that agree in these columns."""
 
     def key(row: Row) -> list[str]:
-        return [str(row[name]) for name in names]
+        return [str(row[name]).rjust(12) for name in names]  # numbers by their size
 
     return [list(group) for _, group in groupby(sorted(rows, key=key), key)]
 
@@ -58,18 +63,17 @@ def _speedup(rows: Sequence[Row], x: str, lines: str, label: str, name: Callable
         return None
     figure = new_figure(3.9 * len(works) + 1.4, 3.3 * len(sets) + 0.3)
     panels = figure.subplots(len(sets), len(works), squeeze=False, sharex=True)
-    compared = any(row["against_best"] != row["against_pyg"] for group in sets for row in group)
+    values = sorted({row[lines] for group in sets for row in group})
+    shades = matplotlib.colormaps["viridis"](np.linspace(0.12, 0.82, len(values))) if len(values) > 1 else [BLUE]
+    compared, compiled = (any(_against(row, name) for group in sets for row in group) for name in ("pyg_hoisted", "pyg_compiled"))
     for group, line_of_panels in zip(sets, panels, strict=True):
-        values = sorted({row[lines] for row in group})
-        shades = matplotlib.colormaps["viridis"](np.linspace(0.12, 0.82, len(values))) if len(values) > 1 else [BLUE]
         for work, axes in zip(works, line_of_panels, strict=True):
             for value, shade in zip(values, shades, strict=True):
                 found = sorted((row for row in group if row[lines] == value and row["work"] == work), key=lambda row: row[x])
                 places = [row[x] for row in found]
-                axes.plot(places, [row["against_pyg"] for row in found], color=shade, marker="o", markersize=4, label=name(value))
-                if compared:
-                    best = [row["against_best"] for row in found]
-                    axes.plot(places, best, color=shade, marker="o", markersize=2.5, linestyle=":", linewidth=1.3)
+                axes.plot(places, [row["against_pyg"] for row in found], color=shade, marker="o", markersize=4)
+                for other, style in _OTHERS.items():
+                    axes.plot(places, [_against(row, other) for row in found], color=shade, **style)
             axes.set_title(_WORKS[work], fontsize=10)
             axes.axhline(1, color=GREY, linewidth=1.0)
             axes.set_ylim(bottom=0)
@@ -79,10 +83,19 @@ def _speedup(rows: Sequence[Row], x: str, lines: str, label: str, name: Callable
         line_of_panels[0].set_ylabel(f"{plain(group[0]['dataset'])}, {network(group[0])}")
     for axes in panels[-1]:
         axes.set_xlabel(label)
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
-    solid = "solid: PyG as written" + (", dotted: the fastest PyG variant" if compared else "")
-    figure.suptitle(f"times faster than PyG ({solid})", fontsize=11)
+    legend = zip(values, shades, strict=True)
+    handles = [Line2D([], [], color=shade, marker="o", markersize=4, label=name(value)) for value, shade in legend]
+    figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=9)
+    also = [text for shown, text in ((compared, "dotted: with the normalisation hoisted"), (compiled, "crosses: compiled")) if shown]
+    figure.suptitle(f"times faster than PyG ({', '.join(['solid: as written', *also])})", fontsize=11)
     return figure
+
+
+def _against(row: Row, variant: str) -> float | None:
+    """How many times faster than a variant of PyG, or None where that was not measured."""
+    if row.get(f"{variant}_ms") is None or row.get("pyg_ms") is None:
+        return None
+    return row["against_pyg"] * row[f"{variant}_ms"] / row["pyg_ms"]
 
 
 def _places(axes: Axes, values: Sequence[int], log: bool) -> None:
