@@ -1,3 +1,5 @@
+import time
+
 import torch
 
 from molgcn.benchmark.measure import count_kernels, interleaved, medians, milliseconds
@@ -11,6 +13,12 @@ def test_interleaved_calls_each_in_turn():
     assert order == ["a", "b"] + ["a", "b"] * 3
     assert {name: len(values) for name, values in times.items()} == {"a": 3, "b": 3}
     assert medians({"a": [3.0, 1.0, 2.0]}) == {"a": 2.0}
+
+
+def test_a_row_of_calls_gives_the_time_of_one():
+    order: list[None] = []
+    assert milliseconds(lambda: order.append(time.sleep(2e-3)), CPU, 5) >= 2
+    assert len(order) == 5
 
 
 def test_a_cpu_launches_no_kernels():

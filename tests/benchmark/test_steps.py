@@ -94,3 +94,5 @@ def test_captured_steps_and_launches_on_a_gpu(molecules):
     rows = {row["work"]: row for row in measure(molecules, "four", grid, Table(None, KEY))}
     assert rows["forward_backward"]["pyg_launches"] > rows["forward_backward"]["fused_captured_launches"] > 0
     assert rows["step"]["fused_captured_ms"] > 0 and rows["step"]["fused_99kb_ms"] > 0
+    ours = min(rows["step"]["fused_ms"], rows["step"]["fused_captured_ms"])
+    assert rows["step"]["against_pyg"] == pytest.approx(rows["step"]["pyg_ms"] / ours, rel=0.01)  # another GPU's plan does not count
