@@ -15,6 +15,7 @@ from molgcn.errors import UserError
 from molgcn.training.checkpoint_format import upgrade
 from molgcn.training.checkpoint_writer import CheckpointWriter
 from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.ranks import of_all_ranks, of_this_rank
 from molgcn.training.rng import rng_state, set_rng_state
 
 _SECOND = 1.0  # between two epochs' checkpoints: epochs of milliseconds would mostly wait for the disk
@@ -156,7 +157,7 @@ class RunCheckpoint(Checkpoint):
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Adds what Lightning leaves out: the loader's place, all random number generators and how far metrics.csv was written."""
         checkpoint["train_loader"] = trainer.datamodule.timed_train_loader.state_dict()  # type: ignore[attr-defined]
-        checkpoint["rng"] = rng_state()
+        checkpoint["rng"] = of_all_ranks(trainer, rng_state())
         if self._between_epochs:
             _complete_epoch(checkpoint["loops"]["fit_loop"])
         checkpoint["metrics_csv_size"] = next(logger.size for logger in trainer.loggers if isinstance(logger, MetricsCSV))
@@ -164,7 +165,7 @@ class RunCheckpoint(Checkpoint):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keeps the loader's place for the start and the generators' state for the first batch."""
         self._loader_to_restore = checkpoint["train_loader"]
-        self._rng_to_restore = checkpoint["rng"]
+        self._rng_to_restore = of_this_rank(trainer, checkpoint["rng"])
 
     def state_dict(self) -> dict[str, Any]:
         """What was best so far."""

@@ -25,6 +25,7 @@ from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.losses import LossSum, MaskedLoss
 from molgcn.training.metrics import TargetMetrics
 from molgcn.training.optim import build_optimizer, build_scheduler, float32_rates, step_plateau, step_scheduler
+from molgcn.training.ranks import of_all_ranks, of_this_rank
 
 if TYPE_CHECKING:
     from molgcn.training.direct import DirectStep
@@ -250,11 +251,11 @@ class MoleculeRegressor(LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds what is needed to use the checkpoint by itself, and the running sums: plain values only."""
         checkpoint["molgcn"] = describe(self.config, self.features, self.architecture)
-        checkpoint["train_loss"] = self.train_loss.state()
+        checkpoint["train_loss"] = of_all_ranks(self.trainer, self.train_loss.state())
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Takes the running sums back."""
-        self.train_loss.load(checkpoint.get("train_loss"))
+        self.train_loss.load(of_this_rank(self.trainer, checkpoint["train_loss"]))
 
     def _evaluate(self, batch: Any, model: Callable[[Any], Tensor]) -> None:
         self.evaluated.append((model(self._static_form(batch))[: batch.num_graphs], _targets(batch)))

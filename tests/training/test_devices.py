@@ -30,3 +30,23 @@ def test_two_processes_are_one_with_twice_the_batch(backend, run_cli, tmp_path):
     assert [loss for _, loss in losses[1]] == pytest.approx([loss for _, loss in losses[0]], rel=1e-5)
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=1e-3, atol=1e-5, msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["fused", "pyg"])
+def test_two_processes_go_on_as_if_never_stopped(backend, run_cli, tmp_path):
+    """Each has generators of its own: PyG's dropout draws as many numbers as the process has atoms."""
+    several = ["trainer.devices=2", "trainer.strategy=ddp", "model.dropout=0.3", "scheduler=constant", f"backend={backend}"]
+    ends = {}
+    for name, parts in (("whole", [2]), ("in two", [1, 2])):
+        for epochs in parts:
+            options = [*OPTIONS, *several, "dataset.batch_size=32", f"hydra.run.dir='{tmp_path / name}'"]
+            arguments = options if epochs == parts[0] else [f"resume='{tmp_path / name}'"]
+            done = run_cli(*arguments, f"trainer.max_epochs={epochs}")
+            assert done.returncode == 0, done.stderr
+        ends[name] = load_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt")
+        with open(tmp_path / name / "metrics.csv", newline="") as file:
+            ends[name]["losses"] = [(row["step"], row["train/loss"], row["val/loss"]) for row in csv.DictReader(file)]
+    for name, value in ends["whole"]["state_dict"].items():
+        assert torch.equal(ends["in two"]["state_dict"][name], value), name
+    assert ends["in two"]["losses"] == ends["whole"]["losses"]
