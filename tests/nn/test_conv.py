@@ -4,7 +4,7 @@ import pytest
 import torch
 from compiler import needs_extension
 from conv_cases import STAR, assert_same, pair, random_graph
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
@@ -26,6 +26,7 @@ pytestmark = needs_extension
     bias=st.booleans(),
     reverse=st.booleans(),
 )
+@example(1, 1.0, (1, 7), 121, True, True, False, False, True, False)  # one loop, whose weight has no effect
 def test_random_graphs(num_nodes, degree, channels, seed, weighted, normalize, add_self_loops, improved, bias, reverse):
     torch.manual_seed(seed)
     edge_index = random_graph(num_nodes, int(degree * num_nodes), seed)
