@@ -40,7 +40,7 @@ def test_every_option(emulate, options):
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, **options))
 
 
-@pytest.mark.parametrize(("channels", "hidden"), [(3, 1), (70, 24), (20, 20), (5, 33), (16, 64)])
+@pytest.mark.parametrize(("channels", "hidden"), [(3, 1), (70, 24), (20, 20), (5, 33), pytest.param(16, 64, marks=pytest.mark.slow)])
 def test_widths(emulate, channels, hidden):
     check(random_inputs(random_batch(SIZES[:6], channels), hidden, 2, residual=True, norm="batch", training=True))
 

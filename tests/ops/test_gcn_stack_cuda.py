@@ -50,7 +50,7 @@ def test_every_option(emulate, sizes, options):
     check(random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 3, **options))
 
 
-@pytest.mark.parametrize(("channels", "hidden"), [(3, 1), (50, 24), (20, 20), (5, 33), (64, 64)])
+@pytest.mark.parametrize(("channels", "hidden"), [(3, 1), (50, 24), (20, 20), (5, 33), pytest.param(64, 64, marks=pytest.mark.slow)])
 def test_widths(emulate, channels, hidden):
     check(random_inputs(random_batch(SIZES, channels), hidden, 2, residual=True, norm="layer"))
 
