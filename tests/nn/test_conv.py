@@ -46,12 +46,10 @@ def test_random_graphs(num_nodes, degree, channels, seed, weighted, normalize, a
         assert torch.allclose(fused(x, edge_index, edge_weight), pyg(x, edge_index, edge_weight), rtol=1e-12, atol=1e-12)
         return
     x = torch.randn(num_nodes, channels[0], dtype=torch.double)
-    if (
-        weighted and normalize and not add_self_loops and (edge_index[0] == edge_index[1]).all()
-    ):  # one loop a node: its weight has no effect
+    if weighted and normalize and not add_self_loops and (edge_index[0] == edge_index[1]).all():
         found = assert_same(fused, pyg, x, edge_index, edge_weight, without=("edge_weight",))
-        terms = (found["x"] * x).sum(1)[edge_index[0]].abs() / edge_weight  # two of this size cancel
-        assert (found["edge_weight"].abs() <= 4 * torch.finfo(torch.double).eps * terms).all()
+        terms = (found["x"] * x).abs().sum(1)[edge_index[0]] / edge_weight  # two of this size cancel: a lone loop's weight has no effect
+        assert (found["edge_weight"].abs() <= 8 * torch.finfo(torch.double).eps * terms).all()
         return
     assert_same(fused, pyg, x, edge_index, edge_weight)
 
