@@ -111,6 +111,13 @@ __device__ __forceinline__ Right right(const Segment& column) {
     return b;
 }
 
+__device__ __forceinline__ void multiply(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {
+    if constexpr (packed)
+        mma_bf16(d, a, b);
+    else
+        mma_tf32(d, a, b);
+}
+
 // d(j) += a b[j], blocks of 16 x 8; small products first, independent ones next to each other
 template <int N, class Sums>
 __device__ __forceinline__ void multiply_add(Sums d, const Left& a, const Right (&b)[N]) {
@@ -123,13 +130,7 @@ __device__ __forceinline__ void multiply_add(Sums d, const Left& a, const Right 
                 if (small_in_bf16 && pass < 2)
                     mma_bf16(d(j), a.part[parts - 1][pass], b[j].part[parts - 1][1 - pass]);
                 else
-                    matrix::multiply(d(j), a.part[pass == 0 ? parts - 1 : 0][k], b[j].part[pass == 1 ? parts - 1 : 0][k]);
-}
-
-// Two numbers as bf16, and what that leaves of them
-__device__ __forceinline__ void split_pair(float x, float y, uint32& high, uint32& low) {
-    high = pack_bf16(x, y);
-    low = pack_bf16(x - number(high << 16), y - number(high & 0xffff0000u));
+                    multiply(d(j), a.part[pass == 0 ? parts - 1 : 0][k], b[j].part[pass == 1 ? parts - 1 : 0][k]);
 }
 
 // The features of a warp's rows as products leave them

@@ -2,15 +2,6 @@
 //
 #pragma once
 #include "gcn_chain.cuh"
-#include "halves.cuh"
-
-// Over the lanes of a row
-__device__ __forceinline__ uint32 row_most(float x) {
-    if constexpr (lanes == 32) return static_cast<uint32>(largest(static_cast<int>(bits(x))));
-#pragma unroll
-    for (int mask = lanes / 2; mask > 0; mask >>= 1) x = fmaxf(x, shuffle_xor(x, mask));
-    return bits(x);
-}
 
 // tile = Â near, of which there are `count_quads` quads. far(node, quad) is the row of an atom that is not near; done(row, quad, sum) is told
 // of the result.
@@ -127,7 +118,7 @@ struct Product {
     // The lane's two columns of a row
     __device__ __forceinline__ float2 get(const Shared& shared, const float2& scale, int m, int i) const {
         const float down = shared.scales[row(m, i)];
-        return make_float2(sum[m][i] * down * scale.x, sum[m][2 + i] * down * scale.y);
+        return make_float2(sum[m][i] * (down * scale.x), sum[m][2 + i] * (down * scale.y));
     }
 };
 

@@ -41,6 +41,7 @@ struct Parameters {
     const float* gradient;   // backward: [N, width], of the product and bias, or where it waits of the layer's output
     float* kept;             // [N, width], made here for later: forward the layer's input, backward G = Â dZ
     const float* fragments;  // the weight as operands of the product (gcn_layer_prepare.cu)
+    const float* scales;     // of their columns
     const float* bias;
     const float* residual;   // [N, width]: added to the output
     float* output;           // [N, width], or null

@@ -165,9 +165,9 @@ __device__ __forceinline__ void input_gradient(const Parameters& p, const Shared
     for (int begin = 0; begin < across; begin += WARP_COLUMNS * COLUMN_TILES) {
         Product product;
         product.zero();
-        product.start(p.fragments, chunks, across, begin);
+        product.start(p.fragments, 0, chunks, chunks, across, begin);
         product.multiply(shared.tile);
-        product.each(begin, [&](int row, int column, const float4& d) {
+        product.each(shared, p.scales, begin, [&](int row, int column, const float4& d) {
             if (row >= count) return;
 #pragma unroll
             for (int e = 0; e < 4; e++)
@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_back
     const bool is_start = p.grad_pooled != nullptr;
     Product product;
     if (!is_start) {
-        if (p.in.layer > 0) product.start(p.fragments, chunks, chunks);
+        if (p.in.layer > 0) product.start(p.fragments, 0, chunks, chunks, chunks);
         read_bonds(p, shared, first, count);
         if (statistics && p.in.on) read_columns(p.in, p, shared.columns);
     }
@@ -211,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_back
         load_rows(given, p, first, count);
         product.zero();
         product.multiply(shared.tile);
-        product.each(0, [&](int row, int column, const float4& x) { four(shared.own_rows + row * stride + column) = x; });
+        product.each(shared, p.scales, 0, [&](int row, int column, const float4& x) { four(shared.own_rows + row * stride + column) = x; });
     }
     if (count <= 0) return;
     if (is_start) load_rows(given, p, first, count);

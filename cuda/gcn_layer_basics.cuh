@@ -2,6 +2,7 @@
 //
 // Macros: HIDDEN (H), PRECISION.
 #pragma once
+#include "halves.cuh"
 #include "matrix.cuh"
 #include "philox.cuh"
 
@@ -28,6 +29,14 @@ __device__ __forceinline__ void add(float4& sum, float factor, const float4& x) 
 }
 __device__ __forceinline__ float& at(float4& x, int e) { return e == 0 ? x.x : e == 1 ? x.y : e == 2 ? x.z : x.w; }
 __device__ __forceinline__ float at(const float4& x, int e) { return e == 0 ? x.x : e == 1 ? x.y : e == 2 ? x.z : x.w; }
+
+// The largest number of a row, bits of it, from the largest of each lane
+__device__ __forceinline__ uint32 row_most(float x) {
+    if constexpr (lanes == 32) return static_cast<uint32>(largest(static_cast<int>(bits(x))));
+#pragma unroll
+    for (int mask = lanes / 2; mask > 0; mask >>= 1) x = fmaxf(x, shuffle_xor(x, mask));
+    return bits(x);
+}
 
 __device__ __forceinline__ size_t at_row(int node) { return size_t(node) * width; }
 

@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_forw
     if (blockIdx.x > 0 && count <= 0) return;
     Product product;
     product.zero();
-    product.start(p.fragments, min(depth, p.in_width) / 16, chunks);
+    product.start(p.fragments, 0, min(depth, p.in_width) / 16, p.in_width / 16, chunks);
     read_bonds(p, shared, first, count);
     wait_for_previous();
     if (statistics && p.in.on) find_statistics(p, p.in, shared, num_nodes);
@@ -107,12 +107,13 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_forw
     for (int begin = 0; begin < p.in_width; begin += depth) {
         const int columns = min(depth, p.in_width - begin);
         __syncthreads();
-        if (begin > 0) product.start(p.fragments + size_t(begin) * width, columns / 16, chunks);
+        if (begin > 0) product.start(p.fragments, begin / 16, columns / 16, p.in_width / 16, chunks);
         pull(p, shared, first, count, begin / 4, columns / 4);
         __syncthreads();
+        if (begin > 0) product.shrink(shared);
         product.multiply(shared.tile);
     }
-    product.each(0, [&](int row, int column, const float4& x) { four(shared.own_rows + row * stride + column) = x; });
+    product.each(shared, p.scales, 0, [&](int row, int column, const float4& x) { four(shared.own_rows + row * stride + column) = x; });
     for (int column = threadIdx.x; column < width; column += threads) {
         shared.columns[column] = parameter(p.bias, column);
         if ((NORM == NORM_LAYER || NORM == NORM_BATCH) && p.out.on) {

@@ -1,7 +1,7 @@
 // What all layers of a pass share, in one launch: the bonds' entries of Â, the atoms' molecules, x in rows of whole quads, the weights as
 // operands of the tensor cores, and counters at zero.
 //
-// Macros: SELF_LOOPS, TRANSPOSED (operands of G W instead of S W^T), HALVES (operands of gcn_chain_*.cu), MAX_LAYERS.
+// Macros: SELF_LOOPS, TRANSPOSED (operands of G W instead of S W^T), MAX_LAYERS.
 #include "halves.cuh"
 
 struct Parameters {
@@ -13,9 +13,9 @@ struct Parameters {
     const float* x;
     float* padded_x;  // [N, in_width], or null: x is read as it is
     float* fragments;
-    float* scales;  // [layers, columns in whole 16]: of the operands, if they are halves
+    float* scales;  // [layers, scale_stride]: of the operands' columns
     uint32* counters;
-    int num_graphs, num_features, in_width, hidden, num_layers, num_counters;
+    int num_graphs, num_features, in_width, hidden, num_layers, scale_stride, num_counters;
     const float* weights[MAX_LAYERS];
 };
 
@@ -50,21 +50,8 @@ __device__ __forceinline__ void prepare_bonds(const Parameters& p, int node) {
     p.graph[node] = graph;
 }
 
-// Four numbers of lane 4 g + t: contracted index 16 k + 4 t + e, column 16 c + 2 g + j, of W^T (or W) padded with zeros
-__device__ __forceinline__ void prepare_weight(const Parameters& p, int layer, int index, float* to) {
-    const int columns_in = layer == 0 ? p.num_features : p.hidden, in_chunks = (columns_in + 15) / 16, out_chunks = (p.hidden + 15) / 16;
-    const int lane = index % 32, j = index / 32 % 2, block = index / 64, across = TRANSPOSED ? in_chunks : out_chunks;
-    const int column = 16 * (block % across) + 2 * (lane / 4) + j, contracted = 16 * (block / across) + 4 * (lane % 4);
-    float v[4];
-    for (int e = 0; e < 4; e++) {
-        const int out = TRANSPOSED ? contracted + e : column, in = TRANSPOSED ? column : contracted + e;
-        v[e] = out < p.hidden && in < columns_in ? __ldg(p.weights[layer] + size_t(out) * columns_in + in) : 0.0f;
-    }
-    *reinterpret_cast<float4*>(to + 4 * size_t(index)) = make_float4(v[0], v[1], v[2], v[3]);
-}
-
 // 16 columns of W^T (or W) as halves, by a block: of its 16 x 16 blocks lane 4 g + t has columns 2 g and 2 g + 1 of rows 4 t .. 4 t + 3
-__device__ __forceinline__ void prepare_halves(const Parameters& p, int layer, int chunk, float* most) {
+__device__ __forceinline__ void prepare_weight(const Parameters& p, int layer, int chunk, float* most) {
     const int columns_in = layer == 0 ? p.num_features : p.hidden, in_chunks = (columns_in + 15) / 16, out_chunks = (p.hidden + 15) / 16;
     const int across = TRANSPOSED ? in_chunks : out_chunks, count = TRANSPOSED ? out_chunks : in_chunks;
     if (chunk >= across) return;
@@ -87,7 +74,7 @@ __device__ __forceinline__ void prepare_halves(const Parameters& p, int layer, i
         float x = 0.0f;
         for (int i = 0; i < warps; i++) x = fmaxf(x, most[16 * i + 2 * (lane / 4) + j]);
         scale[j] = Scale(bits(x));
-        if (warp == 0) p.scales[layer * 16 * out_chunks + column + j] = scale[j].down;
+        if (warp == 0) p.scales[layer * p.scale_stride + column + j] = scale[j].down;
     }
     __syncthreads();
     const int first_chunks = (p.num_features + 15) / 16;
@@ -113,17 +100,8 @@ extern "C" __global__ void __launch_bounds__(256) gcn_layer_prepare(const __grid
             const int column = static_cast<int>(i % p.in_width);
             p.padded_x[i] = column < p.num_features ? __ldg(p.x + node * p.num_features + column) : 0.0f;
         }
-#if HALVES
     SHARED_MEMORY(memory);
-    const int across = (p.hidden + 15) / 16;
+    const int across = (max(p.num_features, p.hidden) + 15) / 16;
     for (int item = blockIdx.x; item < p.num_layers * across; item += gridDim.x)
-        prepare_halves(p, item / across, item % across, reinterpret_cast<float*>(memory));
-#else
-    const int out_chunks = (p.hidden + 15) / 16, in_chunks = (p.num_features + 15) / 16;
-    const int first_size = 64 * in_chunks * out_chunks, size = 64 * out_chunks * out_chunks;
-    for (int i = first; i < first_size + (p.num_layers - 1) * size; i += step) {
-        const int layer = i < first_size ? 0 : (i - first_size) / size + 1, index = layer == 0 ? i : (i - first_size) % size;
-        prepare_weight(p, layer, index, p.fragments + 4 * size_t(i - index));
-    }
-#endif
+        prepare_weight(p, item / across, item % across, reinterpret_cast<float*>(memory));
 }

@@ -88,9 +88,9 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) gcn_la
             for (int i = 0; i < blocks; i++) {
                 float v[2][4];
                 across_atoms(v, left + row + 16 * i, step, g, t);
-                a[i] = matrix::left(v);
+                a[i] = matrix::Left(v);
                 across_atoms(v, right + column + 16 * i, step, g, t);
-                b[i][0] = matrix::right(v[0]), b[i][1] = matrix::right(v[1]);
+                b[i][0] = matrix::Right(v[0]), b[i][1] = matrix::Right(v[1]);
             }
             matrix::multiply_add<blocks, blocks>([&](int m, int i) -> float(&)[2][4] { return part[m][i]; }, a, b);
         }

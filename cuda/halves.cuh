@@ -13,6 +13,8 @@ struct Scale {
         const uint32 exponent = max(most >> 23, 15u);
         down = number((exponent - 14) << 23), up = number((268 - exponent) << 23);
     }
+    // One that also brings down what the scale that `other` brings back does
+    __device__ __forceinline__ Scale or_larger(float other) const { return Scale(max(bits(down), bits(other)) + (14u << 23)); }
 };
 
 // Two numbers as halves, and what those leave

@@ -1,10 +1,10 @@
-// Products of 16 x 16 blocks on the tensor cores, one warp each, in float32 accuracy, TF32 or bf16.
+// Products of 16 x 16 blocks on the tensor cores for weight gradients, one warp each.
 //
 // Lane 4 g + t (g < 8, t < 4) holds of every 16 x 16 block the rows g and g + 8, and in each the four columns 4 t .. 4 t + 3: the order of
-// the contracted index is free as long as both operands agree, and with this one results of a product are operands of the next one and all
-// accesses to memory are 16 or 8 bytes wide.
+// the contracted index is free as long as both operands agree.
 //
-// float32 accuracy: x = high + low, both TF32, and x y = high high + high low + low high, with float32's range and no scaling.
+// float32 accuracy: x = high + low, both bf16, and x y = high high + high low + low high: float32's range, and 16 bits of each number, which
+// suffice where no later layer sees the result.
 #pragma once
 #include "device.cuh"
 
@@ -12,74 +12,51 @@
 #define PRECISION_TF32 1
 #define PRECISION_BF16 2
 
+// Two numbers as bf16, and what that leaves of them
+__device__ __forceinline__ void split_pair(float x, float y, uint32& high, uint32& low) {
+    high = pack_bf16(x, y);
+    low = pack_bf16(x - number(high << 16), y - number(high & 0xffff0000u));
+}
+
 namespace matrix {
 
 constexpr int parts = PRECISION == PRECISION_FLOAT32 ? 2 : 1;  // high, low
-constexpr int steps = PRECISION == PRECISION_BF16 ? 1 : 2;     // instructions that contract 16 values
+constexpr int steps = PRECISION == PRECISION_TF32 ? 2 : 1;     // instructions that contract 16 values
 
-struct Left {
+// Words of four numbers that are contracted, each step's two
+__device__ __forceinline__ void words(const float (&v)[4], uint32 (&part)[parts][steps][2]) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if constexpr (PRECISION == PRECISION_TF32) {
+            part[0][0][i] = bits(v[i]) + 0x1000u, part[0][steps - 1][i] = bits(v[2 + i]) + 0x1000u;  // to nearest
+        } else {
+            uint32 low;
+            split_pair(v[2 * i], v[2 * i + 1], part[0][0][i], low);
+            if constexpr (parts == 2) part[parts - 1][0][i] = low;
+        }
+    }
+}
+
+struct Left {  // rows g and g + 8
     uint32 part[parts][steps][4];
-};
-struct Right {
-    uint32 part[parts][steps][2];
-};
 
-__device__ __forceinline__ void split(float x, uint32& high, uint32& low) {
-    high = (bits(x) + 0x1000u) & 0xffffe000u;  // to nearest
-    low = bits(x - number(high));
-}
-
-// v[row half][contracted index]: rows g and g + 8
-__device__ __forceinline__ Left left(const float (&v)[2][4]) {
-    Left a;
-    if constexpr (PRECISION == PRECISION_BF16) {
+    __device__ __forceinline__ Left() {}
+    __device__ __forceinline__ explicit Left(const float (&v)[2][4]) {
+#pragma unroll
         for (int half = 0; half < 2; half++) {
-            a.part[0][0][half] = pack_bf16(v[half][0], v[half][1]);
-            a.part[0][0][2 + half] = pack_bf16(v[half][2], v[half][3]);
-        }
-    } else {
+            uint32 of_row[parts][steps][2];
+            words(v[half], of_row);
 #pragma unroll
-        for (int half = 0; half < 2; half++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                uint32 high, low;
-                split(v[half][e], high, low);
-                a.part[0][e >> 1][half + 2 * (e & 1)] = high;
-                if constexpr (parts == 2) a.part[parts - 1][e >> 1][half + 2 * (e & 1)] = low;
-            }
-    }
-    return a;
-}
-
-__device__ __forceinline__ Left left(const float4 (&rows)[2]) {
-    const float v[2][4] = {{rows[0].x, rows[0].y, rows[0].z, rows[0].w}, {rows[1].x, rows[1].y, rows[1].z, rows[1].w}};
-    return left(v);
-}
-
-// v[contracted index] of column g
-__device__ __forceinline__ Right right(const float (&v)[4]) {
-    Right b;
-    if constexpr (PRECISION == PRECISION_BF16) {
-        b.part[0][0][0] = pack_bf16(v[0], v[1]);
-        b.part[0][0][1] = pack_bf16(v[2], v[3]);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            uint32 high, low;
-            split(v[e], high, low);
-            b.part[0][e >> 1][e & 1] = high;
-            if constexpr (parts == 2) b.part[parts - 1][e >> 1][e & 1] = low;
+            for (int i = 0; i < parts * steps * 2; i++) (&part[0][0][0])[i / 2 * 4 + i % 2 * 2 + half] = (&of_row[0][0][0])[i];
         }
     }
-    return b;
-}
+};
+struct Right {  // column g
+    uint32 part[parts][steps][2];
 
-__device__ __forceinline__ void multiply(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {
-    if constexpr (PRECISION == PRECISION_BF16)
-        mma_bf16(d, a, b);
-    else
-        mma_tf32(d, a, b);
-}
+    __device__ __forceinline__ Right() {}
+    __device__ __forceinline__ explicit Right(const float (&v)[4]) { words(v, part); }
+};
 
 // d[m][p][j] += a[m] b[p][j] for M x P blocks of 16 x 16; small products first, independent ones next to each other. d(m, p) is a block.
 template <int M, int P, class Sums>
@@ -93,8 +70,14 @@ __device__ __forceinline__ void multiply_add(Sums d, const Left (&a)[M], const R
 #pragma unroll
                 for (int j = 0; j < 2; j++)
 #pragma unroll
-                    for (int m = 0; m < M; m++)
-                        multiply(d(m, p)[j], a[m].part[pass == 0 ? parts - 1 : 0][step], b[p][j].part[pass == 1 ? parts - 1 : 0][step]);
+                    for (int m = 0; m < M; m++) {
+                        const auto& left = a[m].part[pass == 0 ? parts - 1 : 0][step];
+                        const auto& right = b[p][j].part[pass == 1 ? parts - 1 : 0][step];
+                        if constexpr (PRECISION == PRECISION_TF32)
+                            mma_tf32(d(m, p)[j], left, right);
+                        else
+                            mma_bf16(d(m, p)[j], left, right);
+                    }
 }
 
 }  // namespace matrix

@@ -44,12 +44,12 @@ def find(inputs: StackInputs, name: str) -> Launch | None:
 
 def _soon(inputs: StackInputs, defines: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
     gpu, num_layers = gcn_layers_pass.gpu(inputs.x.device), inputs.num_layers
-    kernels = [("gcn_layer_prepare.cu", prepare_macros(inputs, num_layers, backward=False, halves=True))]
+    kernels = [("gcn_layer_prepare.cu", prepare_macros(inputs, num_layers, backward=False))]
     kernels.append(("gcn_layer_pool.cu", layer_macros(inputs, blocks(inputs, gpu))))
     if inputs.save_for_backward:
         tile = weight_blocks(inputs, 0, num_layers, gpu).tile
         kernels += [("gcn_chain_backward.cu", defines), ("gcn_layer_weights.cu", weights_macros(inputs, num_layers, tile))]
-        kernels.append(("gcn_layer_prepare.cu", prepare_macros(inputs, num_layers, backward=True, halves=True)))
+        kernels.append(("gcn_layer_prepare.cu", prepare_macros(inputs, num_layers, backward=True)))
     return kernels
 
 
@@ -88,9 +88,8 @@ def _parameters(run: Pass) -> Any:
 def forward(launch: Launch, inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     """As :func:`molgcn.ops.gcn_layers_cuda.forward`, in three launches."""
     pooled, means, variances, saved = outputs
-    sizes = {"scales": 4 * inputs.num_layers * launch.division.width, "counters": launch.division.sums_bytes // 4 + 4}
-    run = Pass(inputs, saved, sizes, backward=False)
-    run.prepare(halves=True)
+    run = Pass(inputs, saved, {"counters": launch.division.sums_bytes // 4 + 4}, backward=False)
+    run.prepare()
     it = _parameters(run)
     it.new_mean, it.new_variance = means.data_ptr(), variances.data_ptr()
     for layer in range(inputs.num_layers):
@@ -117,14 +116,13 @@ def backward(
     division: WeightBlocks = weight_blocks(inputs, 0, inputs.num_layers, gcn_layers_pass.gpu(inputs.x.device))
     plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
     sizes = {
-        "scales": 4 * inputs.num_layers * launch.division.width,
         "counters": launch.division.sums_bytes // 4 + 4 + division.num_tiles,
         "outputs": 2 * plane,
         "kept": inputs.num_layers * plane,
         "weights": division.partial_bytes,
     }
     run = Pass(inputs, saved, sizes, backward=True)
-    run.prepare(halves=True)
+    run.prepare()
     it = _parameters(run)
     it.grad_pooled, it.grad_x = grad_pooled.data_ptr(), grad_x.data_ptr() if grad_x.numel() > 0 else 0
     it.outputs, it.gradients = run.scratch["outputs"], run.scratch["kept"]

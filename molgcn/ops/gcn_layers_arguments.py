@@ -30,7 +30,7 @@ class Parameters(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "seed", "input")),
-        *((name, ctypes.c_uint64) for name in ("gradient", "kept", "fragments", "bias", "residual", "output", "next_gradient")),
+        *((name, ctypes.c_uint64) for name in ("gradient", "kept", "fragments", "scales", "bias", "residual", "output", "next_gradient")),
         *((name, ctypes.c_uint64) for name in ("partial", "group_sums", "arrivals", "pooled", "largest", "ties", "grad_pooled", "grad_x")),
         *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "in_width", "tiles_per_group", "atoms_per_part")),
         ("dropout_threshold", ctypes.c_uint32),
@@ -48,7 +48,7 @@ def _table(name: str, numbers: tuple[str, ...], pointers: tuple[str, ...], table
 
 PREPARE = _table(
     "_Prepare",
-    ("num_graphs", "num_features", "in_width", "hidden", "num_layers", "num_counters"),
+    ("num_graphs", "num_features", "in_width", "hidden", "num_layers", "scale_stride", "num_counters"),
     ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "x", "padded_x", "fragments", "scales", "counters"),
     "weights",
 )

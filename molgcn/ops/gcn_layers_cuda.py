@@ -40,7 +40,7 @@ def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor])
             it.input = run.feature(layer)
         it.after = run.activation(layer)
         it.in_width = run.width if layer else run.in_width
-        it.fragments = run.scratch["fragments"] + run.fragment(layer)
+        run.operands(layer)
         it.bias = inputs.biases[layer].data_ptr()
         it.residual = run.feature(layer) if run.residual(layer) else 0
         it.output = run.feature(layer + 1)
@@ -93,7 +93,7 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
                 it.before.grad_weight, it.before.grad_bias = grad_norm_weights[layer].data_ptr(), grad_norm_biases[layer].data_ptr()
             it.gradient = it.next_gradient or it.output
             it.residual = it.output if run.residual(layer) else 0
-            it.fragments = run.scratch["fragments"] + run.fragment(layer)
+            run.operands(layer)
             it.kept = run.scratch["kept"] + (layer - first) * plane
             it.in_width = run.width if layer else run.in_width
             it.arrivals = run.counters(layer)

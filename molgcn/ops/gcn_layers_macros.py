@@ -21,10 +21,9 @@ def layer_macros(inputs: StackInputs, division: Blocks) -> dict[str, int]:
     }
 
 
-def prepare_macros(inputs: StackInputs, num_layers: int, backward: bool, halves: bool = False) -> dict[str, int]:
-    """Of the launch that prepares some layers, `halves` for the chain's kernels."""
-    loops, table = int(inputs.add_self_loops), table_size(num_layers)
-    return {"SELF_LOOPS": loops, "TRANSPOSED": int(backward), "HALVES": int(halves), "MAX_LAYERS": table}
+def prepare_macros(inputs: StackInputs, num_layers: int, backward: bool) -> dict[str, int]:
+    """Of the launch that prepares some layers."""
+    return {"SELF_LOOPS": int(inputs.add_self_loops), "TRANSPOSED": int(backward), "MAX_LAYERS": table_size(num_layers)}
 
 
 def weights_macros(inputs: StackInputs, num_layers: int, tile: int) -> dict[str, int]:

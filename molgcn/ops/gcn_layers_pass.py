@@ -37,11 +37,12 @@ class Pass:
         kinds = 2 if self.statistics or not backward else 1 if inputs.norm is None else 3
         row = 4 * kinds * self.width
         self.sums_bytes = row * self.blocks.num_parts
-        fragments = self.fragment(inputs.num_layers)
+        fragments, self.scale_stride = self.fragment(inputs.num_layers), max(self.in_width, self.width)
         launches, counters = inputs.num_layers + 1, scratch.pop("counters", 0)
         layout = Layout(
             {
                 "fragments": fragments,
+                "scales": 4 * inputs.num_layers * self.scale_stride,
                 "partial": row * self.blocks.num_tiles,
                 "groups": row * self.blocks.num_groups,
                 "sums": 2 * self.sums_bytes,
@@ -57,6 +58,11 @@ class Pass:
     def fragment(self, layer: int) -> int:
         """Bytes of the products' operands before the layer's."""
         return 4 * (self.in_width * self.width + (layer - 1) * self.width**2 if layer else 0)
+
+    def operands(self, layer: int) -> None:
+        """The next launch multiplies by the layer's weight."""
+        self.arguments.fragments = self.scratch["fragments"] + self.fragment(layer)
+        self.arguments.scales = self.scratch["scales"] + 4 * layer * self.scale_stride
 
     def feature(self, layer: int) -> int:
         """Input of a layer [N, width or in_width]; of layer L the last one's output."""
@@ -127,12 +133,12 @@ class Pass:
         """Those of one launch's groups."""
         return self.scratch["counters"] + 4 * launch * (self.blocks.num_groups + 1)
 
-    def prepare(self, halves: bool = False) -> None:
-        """Bonds and padded features (forward), the products' operands, as the chain's kernels take them or as the others, counters."""
+    def prepare(self) -> None:
+        """Bonds and padded features (forward), the products' operands, counters."""
         inputs, bytes_before = self.inputs, 0
         for first in range(0, inputs.num_layers, MAX_TABLE):
             weights = inputs.weights[first : first + MAX_TABLE]
-            defines = prepare_macros(inputs, len(weights), self.backward, halves)
+            defines = prepare_macros(inputs, len(weights), self.backward)
             it: Any = PREPARE[defines["MAX_LAYERS"]]()
             for name in ("ptr", "rowptr", "col", "x"):
                 setattr(it, name, getattr(inputs, name).data_ptr())
@@ -144,14 +150,14 @@ class Pass:
                         setattr(it, name, self.saved[name])
                     it.padded_x = self.saved["x"] if num_features % 16 else 0
             it.fragments = self.scratch["fragments"] + bytes_before
-            it.scales = self.scratch["scales"] if halves else 0
+            it.scales, it.scale_stride = self.scratch["scales"] + 4 * first * self.scale_stride, self.scale_stride
             it.num_graphs, it.num_features, it.in_width = inputs.num_graphs, num_features, self.in_width
             it.hidden, it.num_layers = inputs.hidden_channels, len(weights)
             it.weights[: len(weights)] = [weight.data_ptr() for weight in weights]
             function = kernel("gcn_layer_prepare.cu", "gcn_layer_prepare", defines, inputs.x.device)
             work = max(inputs.x.shape[0], self.fragment(first + len(weights)) // 16 - bytes_before // 16)
             grid = max(1, min(-(-work // _PREPARE_THREADS), 8 * self.gpu.num_multiprocessors))
-            function.launch(grid, _PREPARE_THREADS, 4 * 16 * _PREPARE_THREADS // 32 if halves else 0, it)
+            function.launch(grid, _PREPARE_THREADS, 4 * 16 * _PREPARE_THREADS // 32, it)
             bytes_before = self.fragment(first + len(weights))
 
     def launch_pool(self, pooled: Tensor) -> None:
