@@ -131,4 +131,3 @@ __device__ __forceinline__ float2 over_atoms(float2 x) {
 __device__ __forceinline__ float2 parameter2(const float* vector, int column) {
     return make_float2(parameter(vector, column), parameter(vector, column + 1));
 }
-__device__ __forceinline__ float2& two(float* at) { return *reinterpret_cast<float2*>(at); }

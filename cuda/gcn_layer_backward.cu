@@ -107,7 +107,7 @@ __device__ __forceinline__ void finish_row(const Parameters& p, const Shared& sh
         add(d[i], given.residual[i]);
         if (p.output != nullptr) four(p.output + at_row(node) + 4 * quad) = d[i];
     }
-    if (p.out.on) through(d, sums, p, node, there, lane, shared, given.raw);
+    if (p.out.on) through(d, sums, p, node, there, lane, shared, given);
 #pragma unroll
     for (int i = 0; i < turns; i++) {
         const int quad = lane + lanes * i;
@@ -167,13 +167,13 @@ __device__ __forceinline__ void input_gradient(const Parameters& p, const Shared
         product.zero();
         product.start(p.fragments, 0, chunks, chunks, across, begin);
         product.multiply(shared.tile);
-        product.each(shared, p.scales, begin, [&](int row, int column, const float4& d) {
+        product.each(shared, p.scales, begin, [&](int row, int column, const float2& d) {
             if (row >= count) return;
 #pragma unroll
-            for (int e = 0; e < 4; e++)
+            for (int e = 0; e < 2; e++)
                 if (column + e < p.num_features) {
                     const float more = p.residual != nullptr ? __ldg(p.residual + at_row(first + row) + column + e) : 0.0f;
-                    p.grad_x[size_t(first + row) * p.num_features + column + e] = at(d, e) + more;
+                    p.grad_x[size_t(first + row) * p.num_features + column + e] = (e == 0 ? d.x : d.y) + more;
                 }
         });
     }
@@ -211,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_back
         load_rows(given, p, first, count);
         product.zero();
         product.multiply(shared.tile);
-        product.each(shared, p.scales, 0, [&](int row, int column, const float4& x) { four(shared.own_rows + row * stride + column) = x; });
+        product.each(shared, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
     }
     if (count <= 0) return;
     if (is_start) load_rows(given, p, first, count);

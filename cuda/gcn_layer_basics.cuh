@@ -22,6 +22,7 @@ constexpr int turns = (quads + lanes - 1) / lanes;                              
 
 __device__ __forceinline__ float4 nothing() { return make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
 __device__ __forceinline__ float4 load4(const float* at) { return __ldg(reinterpret_cast<const float4*>(at)); }
+__device__ __forceinline__ float2& two(float* at) { return *reinterpret_cast<float2*>(at); }
 __device__ __forceinline__ float4& four(float* at) { return *reinterpret_cast<float4*>(at); }
 __device__ __forceinline__ void add(float4& sum, const float4& x) { sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w; }
 __device__ __forceinline__ void add(float4& sum, float factor, const float4& x) {

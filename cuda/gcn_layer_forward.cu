@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_forw
         if (begin > 0) product.shrink(shared);
         product.multiply(shared.tile);
     }
-    product.each(shared, p.scales, 0, [&](int row, int column, const float4& x) { four(shared.own_rows + row * stride + column) = x; });
+    product.each(shared, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
     for (int column = threadIdx.x; column < width; column += threads) {
         shared.columns[column] = parameter(p.bias, column);
         if ((NORM == NORM_LAYER || NORM == NORM_BATCH) && p.out.on) {

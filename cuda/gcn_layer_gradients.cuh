@@ -22,9 +22,10 @@ __device__ __forceinline__ float4 unpool(const Parameters& p, int node, int quad
 
 using Sums = float4[kinds][turns];
 
-// What finish needs of a row: the norm's input and the residual's gradient. Loads are under way during the product.
+// What finish needs of a row: the norm's input, the residual's gradient and what relu and dropout kept. Loads are under way during the product.
 struct Row {
     float4 raw[turns], residual[turns];
+    uint32 mask[turns];
 
     __device__ __forceinline__ void load(const Parameters& p, int node, bool there, int lane) {
 #pragma unroll
@@ -33,6 +34,7 @@ struct Row {
             const bool inside = there && quad < quads;
             raw[i] = NORM != NORM_NONE && p.out.on && inside ? load4(p.out.raw + at_row(node) + 4 * quad) : nothing();
             residual[i] = p.residual != nullptr && inside ? load4(p.residual + at_row(node) + 4 * quad) : nothing();
+            mask[i] = (!statistics || DROPOUT) && p.out.on && inside ? __ldg(p.out.masks + size_t(node) * quads + quad) : 15u;
         }
     }
 };
@@ -48,21 +50,21 @@ __device__ __forceinline__ void load_rows(Row (&given)[early], const Parameters&
 }
 
 // Through dropout, relu and norm of `out`; adds to the column sums
-__device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Parameters& p, int node, bool there, int lane, const Shared& shared, float4 (&x)[turns]) {
+__device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Parameters& p, int node, bool there, int lane, const Shared& shared, Row& given) {
     const Activation& it = p.out;
+    float4(&x)[turns] = given.raw;
     float deviation = 1.0f, mean = 0.0f, level = 0.0f, slope = 0.0f;
     if (NORM == NORM_LAYER && there) deviation = __ldg(it.moments + 2 * node), mean = __ldg(it.moments + 2 * node + 1);
 #pragma unroll
     for (int i = 0; i < turns; i++) {
         const int quad = lane + lanes * i;
         if (quad >= quads || !there) break;
-        const uint32 mask = !statistics || DROPOUT ? __ldg(it.masks + size_t(node) * quads + quad) : 15u;
         float4 factor;
         if (NORM != NORM_NONE) factor = shared.column4(1, quad);
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int column = 4 * quad + e;
-            bool alive = mask >> e & 1;
+            bool alive = given.mask[i] >> e & 1;
             if constexpr (statistics) {
                 alive = alive && normalised(at(x[i], e), shared.columns[column], at(factor, e), shared.columns[2 * width + column]) > 0.0f;
             }

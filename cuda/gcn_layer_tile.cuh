@@ -4,8 +4,8 @@
 
 struct Shared {
     float* tile;      // [rows, stride]: Â times the input, as halves; before and after, sums on their way
-    float* own_rows;  // [rows, stride]: the atoms' own input; then the product
-    int4* sources;    // [rows]
+    float* own_rows;  // [rows + 1, stride]: the atoms' own input, and zeros; then the product
+    int4* sources;    // [rows]: of the first four bonds the row in own_rows, or ~ the atom where that is none of the block's
     float4* factors;  // [rows]
     float4* own;      // [rows]: the atom's own factor; then, as integers, its bonds beyond the fourth: first, end
     float* columns;   // [6, width]: numbers of each column
@@ -16,7 +16,7 @@ struct Shared {
     __device__ explicit Shared(unsigned char* memory) {
         tile = reinterpret_cast<float*>(memory);
         own_rows = tile + rows * stride;
-        sources = reinterpret_cast<int4*>(own_rows + rows * stride);
+        sources = reinterpret_cast<int4*>(own_rows + (rows + 1) * stride);
         factors = reinterpret_cast<float4*>(sources + rows);
         own = factors + rows;
         columns = reinterpret_cast<float*>(own + rows);
@@ -32,11 +32,15 @@ __device__ __forceinline__ void read_bonds(const Parameters& p, const Shared& sh
         const int node = first + row;
         const int begin = __ldg(p.rowptr + node) + 4, end = __ldg(p.rowptr + node + 1);
         const float scale = p.scale[node];
-        shared.sources[row] = p.sources[node];
-        shared.factors[row] = p.factors[node];
+        const int4 source = p.sources[node];
+        const float4 factor = p.factors[node];
+        const auto place = [&](int atom, float weight) { return weight == 0.0f ? rows : atom >= first && atom < first + count ? atom - first : ~atom; };
+        shared.sources[row] = make_int4(place(source.x, factor.x), place(source.y, factor.y), place(source.z, factor.z), place(source.w, factor.w));
+        shared.factors[row] = factor;
         const uint32 none = 0;
         shared.own[row] = make_float4(SELF_LOOPS ? scale * scale : 0.0f, scale, number(begin < end ? begin : none), number(begin < end ? end : none));
     }
+    for (int quad = threadIdx.x; quad < stride / 4; quad += threads) four(shared.own_rows + rows * stride + 4 * quad) = nothing();
 }
 
 // tile[row] = columns 4 first_quad .. + 4 count_quads of Â times read(quad)(node), which is asked for the block's own atoms once and for
@@ -75,29 +79,40 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
     for (int row = team; row < rows; row += teams) {  // all lanes of a warp go on together
         const bool there = row < count;
         const float4 factor = there ? shared.factors[row] : nothing(), self = there ? shared.own[row] : nothing();
-        const int4 source = there ? shared.sources[row] : make_int4(0, 0, 0, 0);
+        const int4 source = there ? shared.sources[row] : make_int4(rows, rows, rows, rows);
+        const bool leaves = (source.x | source.y | source.z | source.w) < 0;
+        const int end = static_cast<int>(bits(self.w));
         float4 sum[most_turns];
         float most = 0.0f;
 #pragma unroll
+        for (int i = 0; i < most_turns; i++) {  // without branches, so that loads go together
+            const int quad = lane + i * lanes;
+            const float* column = shared.own_rows + 4 * (quad < count_quads ? quad : 0);
+            const auto near = [&](int place) { return *reinterpret_cast<const float4*>(column + (place < 0 ? rows : place) * stride); };
+            sum[i] = nothing();
+            if (SELF_LOOPS) add(sum[i], self.x, near(row));
+            add(sum[i], factor.x, near(source.x));
+            add(sum[i], factor.y, near(source.y));
+            add(sum[i], factor.z, near(source.z));
+            add(sum[i], factor.w, near(source.w));
+        }
+#pragma unroll
         for (int i = 0; i < most_turns; i++) {
             const int quad = lane + i * lanes;
-            sum[i] = nothing();
             if (quad >= count_quads) continue;
-            const auto value = [&](int node) {
-                const int other = node - first;
-                if (other >= 0 && other < count) return four(shared.own_rows + other * stride + 4 * quad);
-                return make_read(first_quad + quad)(node);
-            };
-            if (SELF_LOOPS) add(sum[i], self.x, four(shared.own_rows + row * stride + 4 * quad));
-            if (factor.x != 0.0f) add(sum[i], factor.x, value(source.x));
-            if (factor.y != 0.0f) add(sum[i], factor.y, value(source.y));
-            if (factor.z != 0.0f) add(sum[i], factor.z, value(source.z));
-            if (factor.w != 0.0f) add(sum[i], factor.w, value(source.w));
-            const int end = static_cast<int>(bits(self.w));
+            const auto read = make_read(first_quad + quad);
+            if (leaves) {
+                if (source.x < 0) add(sum[i], factor.x, read(~source.x));
+                if (source.y < 0) add(sum[i], factor.y, read(~source.y));
+                if (source.z < 0) add(sum[i], factor.z, read(~source.z));
+                if (source.w < 0) add(sum[i], factor.w, read(~source.w));
+            }
 #pragma unroll 1
             for (int bond = static_cast<int>(bits(self.z)); bond < end; bond++) {
-                const int neighbour = __ldg(p.col + bond);
-                if (!(SELF_LOOPS && neighbour == first + row)) add(sum[i], self.y * p.scale[neighbour], value(neighbour));
+                const int neighbour = __ldg(p.col + bond), other = neighbour - first;
+                if (SELF_LOOPS && other == row) continue;
+                const bool inside = other >= 0 && other < count;
+                add(sum[i], self.y * p.scale[neighbour], inside ? four(shared.own_rows + other * stride + 4 * quad) : read(neighbour));
             }
             if (there) done(first + row, first_quad + quad, sum[i]);
 #pragma unroll
@@ -118,11 +133,13 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
     }
 }
 
-// The tile times a weight, both as halves (halves.cuh). Lane 4 g + t of a warp has columns 4 t .. 4 t + 3 of every 16, of atoms g and g + 8.
+// The tile times a weight, both as halves (halves.cuh), as (weight^T tile^T)^T: each operand is then what one load brings. Lane 4 g + t of a
+// warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight.
 struct Product {
     static constexpr int ahead = COLUMN_TILES == 1 ? 4 : 2;  // steps whose operands are under way
+    static constexpr int groups = 2 * ROW_TILES;             // of eight atoms
     static constexpr bool exact = PRECISION == PRECISION_FLOAT32;
-    float sum[ROW_TILES][COLUMN_TILES][2][4];
+    float sum[COLUMN_TILES][groups][4];
     float4 w[ahead][COLUMN_TILES][2];  // halves, and what they leave
     const float4* operands[COLUMN_TILES];
     int lane, g, t, row, column;  // of the warp: first row, first 16 columns
@@ -133,9 +150,11 @@ struct Product {
         lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
         row = warp / WARP_COLUMNS * 16 * ROW_TILES, column = warp % WARP_COLUMNS * COLUMN_TILES;
     }
+    // Of column n of eight: accesses to rows of even and of odd number use different banks
+    static __device__ __forceinline__ int atom(int n) { return n ^ (n >> 1 & 1); }
     __device__ __forceinline__ void zero() {
 #pragma unroll
-        for (int i = 0; i < ROW_TILES * COLUMN_TILES * 8; i++) (&sum[0][0][0][0])[i] = 0.0f;
+        for (int i = 0; i < COLUMN_TILES * groups * 4; i++) (&sum[0][0][0])[i] = 0.0f;
     }
     // Operands of `across` times 16 columns; the warp's are those from `begin` + column on. Beyond the last it repeats the last, and nobody
     // looks. Of `all_chunks` times 16 contracted numbers it takes `in_chunks` from `first_chunk` on, the first of which are under way from here on.
@@ -159,16 +178,16 @@ struct Product {
     // What has been added so far, in the rows' new scales
     __device__ __forceinline__ void shrink(const Shared& shared) {
 #pragma unroll
-        for (int m = 0; m < ROW_TILES; m++)
+        for (int c = 0; c < COLUMN_TILES; c++)
 #pragma unroll
-            for (int c = 0; c < COLUMN_TILES; c++)
+            for (int m = 0; m < groups; m++)
 #pragma unroll
-                for (int i = 0; i < 8; i++) sum[m][c][i / 4][i % 4] *= shared.shrunk[row + 16 * m + i % 4 / 2 * 8 + g];
+                for (int i = 0; i < 4; i++) sum[c][m][i] *= shared.shrunk[row + 8 * m + atom(2 * t + i % 2)];
     }
     // Adds the tile's first 16 * in_chunks columns times the operands.
     __device__ __forceinline__ void multiply(const float* tile) {
-        const float* corner = tile + (row + g) * stride + 4 * t;
-        float4 v[ROW_TILES][2];
+        const float* corner = tile + (row + atom(g)) * stride + 4 * t;
+        float4 v[groups];
         read(v, corner);
         if (in_chunks == chunks) {
 #pragma unroll
@@ -181,28 +200,23 @@ struct Product {
                     if (first + i < in_chunks) step(i, first + i + ahead < in_chunks, v, first + i + 1 < in_chunks ? corner + 16 * (first + i + 1) : corner);
         }
     }
-    __device__ __forceinline__ void read(float4 (&v)[ROW_TILES][2], const float* corner) const {
+    __device__ __forceinline__ void read(float4 (&v)[groups], const float* corner) const {
 #pragma unroll
-        for (int m = 0; m < ROW_TILES; m++) {
-            v[m][0] = *reinterpret_cast<const float4*>(corner + 16 * m * stride);
-            v[m][1] = *reinterpret_cast<const float4*>(corner + (16 * m + 8) * stride);
-        }
+        for (int m = 0; m < groups; m++) v[m] = *reinterpret_cast<const float4*>(corner + 8 * m * stride);
     }
     // Adds v times operand i; meanwhile reads the next v, and the operand `ahead` steps on
-    __device__ __forceinline__ void step(int i, bool more, float4 (&v)[ROW_TILES][2], const float* next) {
-        uint32 a[ROW_TILES][2][4], b[COLUMN_TILES][2][2][2];
-#pragma unroll
-        for (int m = 0; m < ROW_TILES; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-#pragma unroll
-                for (int half = 0; half < 2; half++) a[m][e / 2][e % 2 * 2 + half] = bits(at(v[m][half], e));
+    __device__ __forceinline__ void step(int i, bool more, float4 (&v)[groups], const float* next) {
+        uint32 a[COLUMN_TILES][2][4], b[groups][2][2];
 #pragma unroll
         for (int c = 0; c < COLUMN_TILES; c++)
 #pragma unroll
             for (int part = 0; part < 1 + exact; part++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) b[c][part][e % 2][e / 2] = bits(at(w[i][c][part], e));
+                for (int e = 0; e < 4; e++) a[c][part][e] = bits(at(w[i][c][part], e));
+#pragma unroll
+        for (int m = 0; m < groups; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) b[m][e / 2][e % 2] = bits(at(v[m], e));
         read(v, next);
         if (more) load(i);
 #pragma unroll
@@ -210,27 +224,23 @@ struct Product {
 #pragma unroll
             for (int c = 0; c < COLUMN_TILES; c++)
 #pragma unroll
-                for (int j = 0; j < 2; j++)
-#pragma unroll
-                    for (int m = 0; m < ROW_TILES; m++) mma_half(sum[m][c][j], a[m][pass == 0], b[c][pass == 1][j]);
+                for (int m = 0; m < groups; m++) mma_half(sum[c][m], a[c][pass == 0], b[m][pass == 1]);
     }
-    // body(row, first of four columns, the four sums) for what the lane holds
+    // body(row, first of two columns, the two sums) for what the lane holds
     template <class Body>
     __device__ __forceinline__ void each(const Shared& shared, const float* scales, int begin, Body body) const {
 #pragma unroll
-        for (int i = 0; i < COLUMN_TILES; i++) {
-            if (begin + column + i >= across) continue;
-            const int first = 16 * (begin + column + i) + 4 * t;
-            const float4 scale = load4(scales + first);
+        for (int c = 0; c < COLUMN_TILES; c++) {
+            if (begin + column + c >= across) continue;
+            const int first = 16 * (begin + column + c) + 2 * g;
+            const float2 scale = __ldg(reinterpret_cast<const float2*>(scales + first));
 #pragma unroll
-            for (int m = 0; m < ROW_TILES; m++)
+            for (int m = 0; m < groups; m++)
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    const int mine = row + 16 * m + 8 * half + g;
+                for (int i = 0; i < 2; i++) {
+                    const int mine = row + 8 * m + atom(2 * t + i);
                     const float down = shared.scales[mine];
-                    const float(&s)[2][4] = sum[m][i];
-                    body(mine, first, make_float4(s[0][2 * half] * (down * scale.x), s[1][2 * half] * (down * scale.y), s[0][2 * half + 1] * (down * scale.z),
-                                                  s[1][2 * half + 1] * (down * scale.w)));
+                    body(mine, first, make_float2(sum[c][m][i] * (down * scale.x), sum[c][m][2 + i] * (down * scale.y)));
                 }
         }
     }

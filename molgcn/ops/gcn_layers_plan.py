@@ -95,7 +95,7 @@ class Blocks:
         """Of a block: `struct Shared` in cuda/gcn_layer_tile.cuh."""
         depth = max(self.width, 64)
         stride = depth + 16 if depth % 32 == 0 else depth
-        return 2 * 4 * self.rows * stride + 56 * self.rows + 4 * 6 * self.width + 16
+        return 4 * (2 * self.rows + 1) * stride + 56 * self.rows + 4 * 6 * self.width + 16
 
     @property
     def defines(self) -> dict[str, int]:
