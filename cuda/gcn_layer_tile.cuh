@@ -136,7 +136,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
 // The tile times a weight, both as halves (halves.cuh), as (weight^T tile^T)^T: each operand is then what one load brings. Lane 4 g + t of a
 // warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight.
 struct Product {
-    static constexpr int ahead = COLUMN_TILES == 1 ? 4 : 2;  // steps whose operands are under way
+    static constexpr int ahead = 2;  // steps whose operands are under way
     static constexpr int groups = 2 * ROW_TILES;             // of eight atoms
     static constexpr bool exact = PRECISION == PRECISION_FLOAT32;
     float sum[COLUMN_TILES][groups][4];

@@ -110,19 +110,21 @@ class Blocks:
 
 
 def blocks(inputs: StackInputs, gpu: Gpu) -> Blocks:
-    """The division for a batch: small blocks, so that small batches too reach all multiprocessors."""
+    """The division for a batch: small blocks, so that small batches too reach all multiprocessors, several of them on each."""
     width = padded_width(inputs.hidden_channels)
     chunks = width // 16
     if chunks <= 2:
-        warp_rows, row_tiles, column_tiles = 4, 1, chunks
+        warp_rows, row_tiles, column_tiles, min_blocks = 4, 1, chunks, 4
     elif chunks <= 4:
-        warp_rows, row_tiles, column_tiles = 2, 2, 2
+        warp_rows, row_tiles, column_tiles, min_blocks = 2, 2, 2, 4
+    elif chunks <= 12:
+        warp_rows, row_tiles, column_tiles, min_blocks = 1, 2, 1, 24 // chunks
     else:
-        warp_rows, row_tiles, column_tiles = 1, 2, 1 if chunks <= 16 else 2
+        warp_rows, row_tiles, column_tiles, min_blocks = 1, 2, 2, 2 if chunks <= 16 else 1
     while True:
         rows = 16 * row_tiles * warp_rows
         num_tiles = max(1, -(-inputs.x.shape[0] // rows))
-        plan = Blocks(warp_rows, -(-chunks // column_tiles), row_tiles, column_tiles, num_tiles, width)
+        plan = Blocks(warp_rows, -(-chunks // column_tiles), row_tiles, column_tiles, num_tiles, width, min_blocks)
         if row_tiles == 1 or plan.shared_bytes <= shared_limit(gpu):
             return plan
         row_tiles -= 1
