@@ -5,7 +5,7 @@
 #pragma once
 #include "tile.cuh"
 
-constexpr int pair = ROW_TILES < 2 ? 1 : 2;  // row tiles whose neighbours are pulled together
+constexpr int pair = ROW_TILES < 2 ? 1 : 2, pairs = (ROW_TILES + pair - 1) / pair;  // row tiles whose neighbours are pulled together; the last may be one
 
 // Behind a tile's rows in its buffer. Offsets are those of rows for lanes with t = 0, in `offset_unit`.
 struct Table {
@@ -45,7 +45,7 @@ __device__ __noinline__ void add_more(More& it, const unsigned char* buffer, con
         for (int bond = first + it.begin; bond < end; bond++) {
             const int neighbour = bonds.source(tile, bond);
             if (SELF_LOOPS && neighbour == atom) continue;
-            const size_t begin = begin_of<large>(buffer, large ? neighbour : neighbour & (places - 1));
+            const size_t begin = begin_of<large>(buffer, large ? neighbour : inside(neighbour));
             add(sum, load(buffer + at_span(begin ^ place(0, it.t), it.b)));
         }
         it.total[i] = sum;
@@ -64,7 +64,7 @@ template <bool large>
 struct Neighbours {
     float scale[ROW_TILES][2];
     uint32 held[scarce ? 1 : 2 * ROW_TILES][2];  // the table's `near` of a lane's rows, unless registers are scarce
-    int near[ROW_TILES / pair];                  // most bonds of a row of `pair` row tiles, at most four
+    int near[pairs];                             // most bonds of a row of `pair` row tiles, at most four
     int beyond;                                  // most bonds of a row, without four
     int first_row;
 
@@ -85,7 +85,7 @@ struct Neighbours {
     // Orders a tile's atoms (stable, most bonds first) and writes its table.
     __device__ __forceinline__ void find(const Bonds& bonds, const Tile& tile, const Group& group, unsigned char* buffer) {
         const Table table(buffer);
-        constexpr int blocks = places / 32;
+        constexpr int blocks = (places + 31) / 32;
         int degree[blocks], row[blocks], most = 0, count = 0;
 #pragma unroll
         for (int k = 0; k < blocks; k++) {
@@ -107,7 +107,7 @@ struct Neighbours {
                 count += count_bits(all);
             }
 #pragma unroll
-            for (int i = 0; i < ROW_TILES / pair; i++) near[i] += slots > 0 && count > group.row(pair * i, 0) - group.g;
+            for (int i = 0; i < pairs; i++) near[i] += slots > 0 && count > group.row(pair * i, 0) - group.g;
         }
 #pragma unroll
         for (int k = 0; k < blocks; k++) {
@@ -132,7 +132,7 @@ struct Neighbours {
         for (int i = 0; i < shares; i++) {
             const int atom = 32 * (group.warp + WARPS * i) + group.lane;
             const bool there = atom < tile.num_nodes;
-            if (WARPS * 32 > places && atom >= places) break;
+            if (WARPS * shares * 32 > places && atom >= places) break;
             int degree = end[i] - begin[i] + (SELF_LOOPS && there);
             uint32 offset[4];
 #pragma unroll
@@ -140,7 +140,7 @@ struct Neighbours {
                 const bool self = SELF_LOOPS && neighbour[i][slot] == atom;
                 degree -= self;
                 const uint32 missing = static_cast<uint32>(place(places, 0)) / offset_unit;
-                offset[slot] = self || neighbour[i][slot] < 0 ? missing : table.offset[neighbour[i][slot] & (places - 1)];
+                offset[slot] = self || neighbour[i][slot] < 0 ? missing : table.offset[inside(neighbour[i][slot])];
             }
             const int at = there ? table.offset[atom] / (stride / offset_unit) : atom;
             table.near[2 * at] = offset[0] | offset[1] << 16;
@@ -160,6 +160,7 @@ struct Neighbours {
                                          const Group& group, int b, int m0) const {
 #pragma unroll
         for (int i = 0; i < 2 * pair; i++) {
+            if (m0 + i / 2 >= ROW_TILES) continue;
             const bool own_row = SELF_LOOPS && (!large || first_row + group.row(m0 + i / 2, i % 2) < tile.num_nodes);
             total[i / 2][i % 2] = own_row ? load(buffer + group.own_place(first_row, m0 + i / 2, i % 2, b)) : zeros();
         }
@@ -192,12 +193,12 @@ private:
         const unsigned char* begin = buffer + span_bytes(b);
         uint32 offsets[2 * pair];
 #pragma unroll
-        for (int i = 0; i < 2 * pair; i++)
+        for (int i = 0; i < 2 * pair && m0 + i / 2 < ROW_TILES; i++)
             offsets[i] = lane ^ (!scarce ? held[2 * m0 + i][first / 2] : Table(buffer).near[2 * group.row(m0 + i / 2, i % 2) + first / 2]);
 #pragma unroll
         for (int slot = first; slot < end; slot++)
 #pragma unroll
-            for (int i = 0; i < 2 * pair; i++)
+            for (int i = 0; i < 2 * pair && m0 + i / 2 < ROW_TILES; i++)
                 add(total[i / 2][i % 2], load(begin + (slot % 2 == 0 ? offsets[i] & 0xffffu : offsets[i] >> 16) * offset_unit));
     }
 };

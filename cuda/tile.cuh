@@ -1,4 +1,4 @@
-// A tile: consecutive whole molecules on `places` node places, worked on by a group of WARPS warps of one block.
+// A tile: consecutive whole molecules on `places` node places, worked on by a group of WARPS warps of one block; JOINED of the batch's tiles.
 //
 // Warp w owns the ROW_TILES * 16 rows from 16 ROW_TILES w on, in the layout of fragments.cuh. Their features lie in a buffer in shared
 // memory that all warps of the group pull neighbours from. A molecule with more than `places` atoms is a tile by itself; its features lie in
@@ -6,8 +6,13 @@
 #pragma once
 #include "fragments.cuh"
 
-constexpr bool scarce = ROW_TILES >= 4;  // registers
+constexpr bool scarce = ROW_TILES >= 3;  // registers
 constexpr int places = 16 * ROW_TILES * WARPS;
+// Of an atom of a tile, whatever the batch's bonds say
+__device__ __forceinline__ int inside(int atom) {
+    if constexpr ((places & (places - 1)) == 0) return atom & (places - 1);
+    return static_cast<int>(min(static_cast<uint32>(atom), static_cast<uint32>(places - 1)));
+}
 constexpr int row_bytes = width * number_bytes;
 constexpr int stride = row_bytes;
 constexpr int offset_unit = (places + 1) * stride > 0x10000 ? 16 : 1;  // of a neighbour's 16-bit offset

@@ -26,7 +26,7 @@ class StackInputs(NamedTuple):
         rowptr: int32 [N + 1], first bond that points at each atom.
         col: int32 [E], source atom of each bond, counted through the batch, sorted by target, then source; both directions of a bond
             present equally often, so that the adjacency is symmetric.
-        tile_ptr: int32 [tiles + 1], first molecule of each tile, or None; an optional hint for CUDA.
+        tile_ptr: int32 [tiles + 1], first molecule of each tile, or None; an optional hint for CUDA, as `tile_nodes`.
         weights: L tensors [H, F] (first) and [H, H], as `torch.nn.Linear` stores them.
         biases: L tensors [H].
         norm_weights: K tensors [H]; K = L - 1, or L with `last_activation`; empty without norm. Likewise
@@ -48,6 +48,7 @@ class StackInputs(NamedTuple):
         precision: "float32", or "tf32" or "bf16" where the caller allows products of less; a device may compute more precisely.
         strategy: "auto", "stack", "vertex", "edge" or "neighbor_group".
         save_for_backward: False when no gradient is wanted: nothing is kept.
+        tile_nodes: most atoms of a tile of several molecules.
     """
 
     x: Tensor
@@ -75,6 +76,7 @@ class StackInputs(NamedTuple):
     precision: str = "float32"
     strategy: str = "auto"
     save_for_backward: bool = True
+    tile_nodes: int = 64
 
     @property
     def num_graphs(self) -> int:
@@ -111,7 +113,7 @@ _ARGUMENTS = (
     "Tensor x, Tensor ptr, Tensor rowptr, Tensor col, Tensor? tile_ptr, Tensor[] weights, Tensor[] biases, Tensor[] norm_weights, "
     "Tensor[] norm_biases, Tensor[] running_means, Tensor[] running_vars, Tensor seed, Tensor? counts, str pool, str? norm, "
     "bool residual, bool add_self_loops, bool last_activation, float dropout, float eps, float momentum, bool training, str precision, "
-    "str strategy, bool save_for_backward"
+    "str strategy, bool save_for_backward, int tile_nodes"
 )
 
 torch.library.define(

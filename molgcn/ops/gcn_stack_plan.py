@@ -14,7 +14,6 @@ from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.launch import Gpu
 
 MAX_HIDDEN = 256
-PLACES = 64  # node places of a tile
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
 _TIMES = (0.0, 1.0, 1.3, 1.65)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_operator.md)
 _shared_limit: int | None = None
@@ -48,7 +47,7 @@ class Saved:
         num_nodes, layers, norms = inputs.x.shape[0], inputs.num_layers, inputs.num_norms
         tiles = inputs.num_graphs if inputs.tile_ptr is None else inputs.tile_ptr.shape[0] - 1
         width, number_bytes, wide = width_of(inputs.hidden_channels), _number_bytes(inputs), wide_input(inputs)
-        strips = 4 * tiles + num_nodes // PLACES + 2  # of PLACES rows; at most so many in any plan
+        strips = 4 * tiles + num_nodes // 48 + 2  # of 64 rows; no plan needs more
         sizes = {
             "arrivals": 8,
             "transposed": number_bytes * width * width * (layers - 1),
@@ -57,7 +56,7 @@ class Saved:
             "normalised": 4 * num_nodes * width * norms,
             "deviations": 4 * num_nodes * norms,
             "last": 4 * num_nodes * width if inputs.pool == "max" else 0,
-            "masks": strips * max(PLACES * width // 8, 512) * layers,
+            "masks": strips * max(64 * width // 8, 512) * layers,
         }
         self.offsets: dict[str, int] = {}
         self.num_bytes = 0
@@ -90,6 +89,7 @@ class Plan:
         groups: of warps in a block; each works on one tile.
         warps: of a group.
         row_tiles: 16 rows each, of a warp.
+        joined: the batch's tiles that a group takes together as one.
         max_threads: of a block; more would leave each too few registers.
         shared_bytes: of a block.
         gradient_size: numbers in a block's sums of gradients.
@@ -101,6 +101,7 @@ class Plan:
     groups: int
     warps: int
     row_tiles: int
+    joined: int
     max_threads: int
     shared_bytes: int
     gradient_size: int = 0
@@ -118,6 +119,7 @@ class Plan:
         return {
             "WARPS": self.warps,
             "ROW_TILES": self.row_tiles,
+            "JOINED": self.joined,
             "MAX_THREADS": self.max_threads,
             "SHARED_GRADIENTS" if self.gradient_size else "SHARED_WEIGHTS": int(self.shared),
         }
@@ -128,26 +130,27 @@ def forward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     width = width_of(inputs.hidden_channels)
     weights = (_number_bytes(inputs) * width + 4) * width * inputs.num_layers  # and biases
     shared = weights <= shared_limit(gpu) * 6 // 10
-    return replace(_plan(inputs, gpu, _warps(inputs, gpu), weights if shared else 0, 1), shared=shared)
+    return replace(_plan(inputs, gpu, weights if shared else 0, 1), shared=shared)
 
 
 def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     """For the backward of a batch with `tile_ptr`: the sums of gradients lie in shared memory if they leave enough of it."""
-    layers, width, warps = inputs.num_layers, width_of(inputs.hidden_channels), _warps(inputs, gpu)
+    layers, width, warps = inputs.num_layers, width_of(inputs.hidden_channels), _layout(inputs, gpu)[0]
     first = (inputs.x.shape[1] + 31) // 32 * 32 if wide_input(inputs) else width
     kinds = 1 if inputs.norm is None else 3
     weights = (first + (layers - 1) * width) * width
     size = weights + layers * warps * kinds * 4 * width
     turns = 4 * (max(first // 16, warps) + (layers - 1) * max(width // 16, warps))
     shared = 4 * size <= shared_limit(gpu) * 6 // 10
-    plan = _plan(inputs, gpu, warps, turns + (4 * size if shared else 0), 2 if inputs.precision == "bf16" else 1)
+    plan = _plan(inputs, gpu, turns + (4 * size if shared else 0), 2 if inputs.precision == "bf16" else 1)
     return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width, shared=shared)
 
 
-def _plan(inputs: StackInputs, gpu: Gpu, warps: int, reserved: int, buffers: int) -> Plan:
+def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int) -> Plan:
     """As many groups as :func:`_groups` says, of as many as fit; all of these where the number of tiles is room."""
     assert inputs.tile_ptr is not None
-    num_tiles, places = inputs.tile_ptr.shape[0] - 1, places_of(inputs)
+    warps, row_tiles, joined = _layout(inputs, gpu)
+    num_tiles, places = -(-(inputs.tile_ptr.shape[0] - 1) // joined), 16 * warps * row_tiles
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
     max_threads = 384 if width_of(inputs.hidden_channels) <= 128 else 256
     buffer = (buffers * places + 1) * row_bytes + 11 * places  # the table of `cuda/neighbours.cuh` behind each tile's rows
@@ -155,7 +158,7 @@ def _plan(inputs: StackInputs, gpu: Gpu, warps: int, reserved: int, buffers: int
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))
     groups = min(most, tiles) if _is_padded(inputs) else _groups(tiles, most, warps)
-    return Plan(grid, groups, warps, places // (16 * warps), max_threads, reserved + groups * buffer)
+    return Plan(grid, groups, warps, row_tiles, joined, max_threads, reserved + groups * buffer)
 
 
 @cache
@@ -173,25 +176,28 @@ def _groups(tiles: int, most: int, warps: int) -> int:
 def _is_padded(inputs: StackInputs) -> bool:
     """Whether the number of tiles is likely room: twice what full tiles would need, of which a batch fills fewer than half."""
     assert inputs.tile_ptr is not None
-    return inputs.tile_ptr.shape[0] - 1 > 1.5 * inputs.x.shape[0] / PLACES
+    return inputs.tile_ptr.shape[0] - 1 > 1.5 * inputs.x.shape[0] / inputs.tile_nodes
 
 
-def places_of(inputs: StackInputs) -> int:
-    """Of a tile: twice as many where tiles hold more than PLACES atoms on average, as in batches planned for large molecules."""
+def _layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int, int]:
+    """Warps of a group, row tiles of a warp and the batch's tiles taken together.
+
+    More warps finish a tile sooner, fewer read the weights less often; 64 rows x 32 columns fill a warp's registers.
+    """
     assert inputs.tile_ptr is not None
-    larger = inputs.x.shape[0] > PLACES * (inputs.tile_ptr.shape[0] - 1) and width_of(inputs.hidden_channels) <= 128
-    return 2 * PLACES if larger else PLACES
-
-
-def _warps(inputs: StackInputs, gpu: Gpu) -> int:
-    """Of a group: more finish a tile sooner, fewer read the weights less often; 64 rows x 32 columns fill a warp's registers."""
-    assert inputs.tile_ptr is not None
-    places, width = places_of(inputs), width_of(inputs.hidden_channels)
-    tiles = (inputs.tile_ptr.shape[0] - 1) / gpu.num_multiprocessors
-    least = places * width // 2048 * (2 if width == 32 and (inputs.norm or inputs.residual) else 1)
-    warps = max(1, least, 4 if tiles <= 3 else 2 if tiles <= 6 else 1)
+    width, num_tiles = width_of(inputs.hidden_channels), inputs.tile_ptr.shape[0] - 1
+    per_block = num_tiles / gpu.num_multiprocessors
+    more = width == 32 and (inputs.norm is not None or inputs.residual)  # registers, which half of the rows leave free
+    if inputs.tile_nodes <= 48:
+        if per_block <= 4 or width > 64:
+            return 3, 1, 1
+        return (3, 2, 2) if width == 64 or more else (1, 3, 1)
+    places = 128 if inputs.tile_nodes > 64 and width <= 128 else 64
+    least = places * width // 2048 * (2 if more else 1)
+    warps = max(1, least, 4 if per_block <= 3 else 2 if per_block <= 6 else 1)
     even = 1 << (warps - 1).bit_length()  # as many rows for each
-    return min(even, places // 16, 8 if places > PLACES else 4)
+    warps = min(even, places // 16, 8 if places > 64 else 4)
+    return warps, places // (16 * warps), 1
 
 
 def shared_limit(gpu: Gpu) -> int:
@@ -199,7 +205,7 @@ def shared_limit(gpu: Gpu) -> int:
     return gpu.shared_limit if _shared_limit is None else min(gpu.shared_limit, _shared_limit)
 
 
-def next_fit(ptr: Tensor) -> Tensor:
+def next_fit(ptr: Tensor, tile_nodes: int = 64) -> Tensor:
     """Tiles of consecutive molecules for a batch that comes without: int32 [tiles + 1], first molecule of each.
 
     Reads `ptr` on the host, which a captured graph cannot: there each molecule is a tile.
@@ -210,7 +216,7 @@ def next_fit(ptr: Tensor) -> Tensor:
     first_atoms = ptr.tolist()
     tiles, begin = [0], 0
     for graph in range(num_graphs):
-        if first_atoms[graph + 1] - first_atoms[begin] > PLACES and graph > begin:
+        if first_atoms[graph + 1] - first_atoms[begin] > tile_nodes and graph > begin:
             tiles.append(graph)
             begin = graph
     return torch.tensor([*tiles, num_graphs], dtype=torch.int32, device=ptr.device)
