@@ -1,7 +1,7 @@
 // What forward and backward of `molgcn::gcn_stack` share: the arguments, and how weights, atoms and molecules are read.
 //
 // Macros: HIDDEN (H), MAX_LAYERS, PRECISION, NORM, RESIDUAL, DROPOUT, SELF_LOOPS, LAST_ACTIVATION, POOL, ALIGNED (all weights may be read 16
-// bytes at a time), SAVE (keep what backward needs), WARPS, ROW_TILES and JOINED (of a tile), MAX_THREADS (of a block), WIDE_INPUT (more columns go
+// bytes at a time), SAVE (keep what backward needs), WARPS and ROW_TILES (of a tile), MAX_THREADS (of a block), WIDE_INPUT (more columns go
 // in than `width`), SHARED_WEIGHTS (all weights lie in a block's shared memory), SHARED_GRADIENTS (a block's sums of gradients do), INPUT_GRADIENT (wanted).
 #pragma once
 #include "philox.cuh"
@@ -38,7 +38,7 @@ struct Parameters {
     float* grad_x;               // [N, F], with INPUT_GRADIENT
     float* totals;               // [blocks, gradient size], where these are not in shared memory
     float* partial;              // [blocks, reduced size]
-    int num_graphs, num_nodes, num_features, num_layers, num_tiles, num_runs;  // with the room of padded batches; runs: the batch's own tiles
+    int num_graphs, num_nodes, num_features, num_layers, num_tiles;  // with the room of padded batches
     uint32 dropout_threshold;
     float dropout_scale, eps;
     Layer layers[MAX_LAYERS];
@@ -47,14 +47,14 @@ struct Parameters {
 __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     Tile tile;
     tile.index = index;
-    tile.first_graph = __ldg(p.tile_ptr + JOINED * index), tile.end_graph = __ldg(p.tile_ptr + min(JOINED * (index + 1), p.num_runs));
+    tile.first_graph = __ldg(p.tile_ptr + index), tile.end_graph = __ldg(p.tile_ptr + index + 1);
     tile.first_node = __ldg(p.ptr + tile.first_graph);
     tile.num_nodes = __ldg(p.ptr + tile.end_graph) - tile.first_node;
     return tile;
 }
 
 // Whether a tile is there and holds molecules: the last ones of a padded batch, whose molecules end at `end`, are empty.
-__device__ __forceinline__ bool is_filled(const Parameters& p, int index, int end) { return index < p.num_tiles && __ldg(p.tile_ptr + JOINED * index) < end; }
+__device__ __forceinline__ bool is_filled(const Parameters& p, int index, int end) { return index < p.num_tiles && __ldg(p.tile_ptr + index) < end; }
 
 __device__ __forceinline__ bool activated(const Parameters& p, int layer) { return LAST_ACTIVATION || layer < p.num_layers - 1; }
 

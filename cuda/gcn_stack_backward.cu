@@ -244,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     int* turns = reinterpret_cast<int*>(sums_begin + (SHARED_GRADIENTS ? at.size() : 0));
     for (int i = threadIdx.x; i < at.turns(); i += blockDim.x) turns[i] = 0;
     clear_last_row(group, buffer);
-    const int end = __ldg(p.tile_ptr + p.num_runs);
+    const int end = __ldg(p.tile_ptr + p.num_tiles);
     if (INPUT_GRADIENT) {
         const int num_nodes = __ldg(p.ptr + end);
         clear(p.grad_x, size_t(num_nodes) * p.num_features, size_t(p.num_nodes) * p.num_features);

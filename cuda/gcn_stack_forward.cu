@@ -262,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     unsigned char* buffer = shared + group.index * buffer_bytes;
     Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
-    const int end = __ldg(p.tile_ptr + p.num_runs);
+    const int end = __ldg(p.tile_ptr + p.num_tiles);
     clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
     clear_last_row(group, buffer);
     order_weights(p, group, weights);

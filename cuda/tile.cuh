@@ -1,4 +1,4 @@
-// A tile: consecutive whole molecules on `places` node places, worked on by a group of WARPS warps of one block; JOINED of the batch's tiles.
+// A tile: consecutive whole molecules on `places` node places, worked on by a group of WARPS warps of one block.
 //
 // Warp w owns the ROW_TILES * 16 rows from 16 ROW_TILES w on, in the layout of fragments.cuh. Their features lie in a buffer in shared
 // memory that all warps of the group pull neighbours from. A molecule with more than `places` atoms is a tile by itself; its features lie in

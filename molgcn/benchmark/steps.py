@@ -15,6 +15,7 @@ from molgcn.benchmark.candidates import CAPTURED, Candidate, build
 from molgcn.benchmark.measure import count_kernels, interleaved, medians
 from molgcn.benchmark.results import Row, Table
 from molgcn.benchmark.weights import error, exact, steady_model
+from molgcn.config import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 
@@ -98,7 +99,8 @@ class _Bench:
 
     def __init__(self, molecules: PackedMolecules, grid: Grid, device: torch.device, num_layers: int, batch_size: int) -> None:
         self.grid, self.device, self.num_layers = grid, device, num_layers
-        self.batch = first_batch(molecules, batch_size, device)
+        options = ModelConfig(hidden_channels=grid.hidden_channels, num_layers=num_layers, norm=grid.norm, residual=False)  # type: ignore[arg-type]
+        self.batch = first_batch(molecules, batch_size, device, options)
         self.batch.targets = torch.zeros(batch_size, 1, device=device)
         model = steady_model(molecules.num_features, grid.hidden_channels, num_layers, grid.norm, self.batch)
         self.candidates = [build(name, model, device) for name in grid.candidates]

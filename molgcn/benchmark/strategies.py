@@ -12,6 +12,7 @@ from torch import Tensor
 from molgcn.benchmark.batches import first_batch
 from molgcn.benchmark.candidates import build, capture, fused_loss, twin
 from molgcn.benchmark.measure import interleaved, medians
+from molgcn.config import ModelConfig
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.ops.gcn_stack_cuda import MAX_LAYERS, automatic
@@ -75,7 +76,9 @@ def strategies_for(work: Work) -> tuple[str, ...]:
 
 def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeats: int) -> Row:
     """Times all strategies that can do the work, interleaved."""
-    batch = first_batch(molecules, work.batch_size, device)
+    widths = {"hidden_channels": work.hidden_channels, "num_layers": work.num_layers}
+    options = ModelConfig(**{"norm": None, "residual": False, **widths, **work.options})
+    batch = first_batch(molecules, work.batch_size, device, options)
     targets = torch.zeros(work.batch_size, 1, device=device)
     batch.targets = targets
     torch.manual_seed(0)

@@ -63,8 +63,10 @@ class GraphBatch:
             self.tile_ptr = tile_ptr
 
     @classmethod
-    def from_packed(cls, molecules: PackedMolecules, indices: Any, tile_ptr: np.ndarray | None = None) -> GraphBatch:
-        """Gathers the molecules at `indices` (int, slice, bool mask or int array); `tile_ptr` as in the class, if planned."""
+    def from_packed(
+        cls, molecules: PackedMolecules, indices: Any, tile_ptr: np.ndarray | None = None, tile_nodes: int | None = None
+    ) -> GraphBatch:
+        """Gathers the molecules at `indices` (int, slice, bool mask or int array); tiles as in the class, if planned."""
         indices = np.atleast_1d(np.arange(len(molecules))[indices])
         num_nodes = (molecules.node_ptr[1:] - molecules.node_ptr[:-1])[indices]
         num_edges = (molecules.edge_ptr[1:] - molecules.edge_ptr[:-1])[indices]
@@ -78,7 +80,7 @@ class GraphBatch:
             torch.from_numpy(col.astype(np.int32)),
             torch.tensor(molecules.targets[indices]),
             torch.from_numpy(indices),
-            tile_nodes=molecules.tile_nodes,
+            tile_nodes=tile_nodes or molecules.tile_nodes,
             tile_ptr=None if tile_ptr is None else torch.from_numpy(tile_ptr),
         )
 

@@ -11,11 +11,12 @@ import torch
 from lightning import LightningDataModule
 from torch import Tensor
 
-from molgcn.config import LoaderConfig
+from molgcn.config import LoaderConfig, ModelConfig
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import LoadedDataset, load_dataset
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.tile_choice import tile_nodes_for
 from molgcn.data.timing import TimedLoader
 
 _LOADED: dict[str, LoadedDataset] = {}
@@ -38,13 +39,15 @@ class MoleculeDataModule(LightningDataModule):
         loader: who makes the batches; "auto" is PyG's loader for backend "pyg" and the packed one for "fused".
         backend: the resolved backend's name.
         seed: of the training permutations.
+        model: what the batches are for, if known: they are planned in the tiles that its kernels are fastest with.
     """
 
-    def __init__(self, config: DatasetConfig, loader: LoaderConfig, backend: str, seed: int) -> None:
+    def __init__(self, config: DatasetConfig, loader: LoaderConfig, backend: str, seed: int, model: ModelConfig | None = None) -> None:
         super().__init__()
         self.config = config
         self.dataset = load_once(config)
         self.seed = seed
+        self.model = model if backend == "fused" else None
         default = "pyg" if backend == "pyg" else "packed"
         self.loader_name = default if loader.name == "auto" else loader.name
         self.make_loader: Callable[..., MoleculeLoader] = partial(PackedLoader, resident=config.resident)
@@ -63,16 +66,25 @@ class MoleculeDataModule(LightningDataModule):
         return torch.from_numpy(np.nanmean(targets, axis=0)), torch.from_numpy(np.where(std > 0, std, 1.0))
 
     def _loader(self, part: str, shuffle: bool) -> TimedLoader:
+        molecules = self.part(part)
+        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         loader = self.make_loader(
-            self.part(part),
+            molecules,
             self.config.batch_size,
             shuffle=shuffle,
             seed=self.seed,
             rank=self.trainer.global_rank if self.trainer else 0,
             world_size=self.trainer.world_size if self.trainer else 1,
-            device=self.trainer.strategy.root_device if self.trainer else "cpu",
+            device=device,
+            tile_nodes=self._tile_nodes(molecules, device),
         )
         return TimedLoader(loader)
+
+    def _tile_nodes(self, molecules: PackedMolecules, device: torch.device) -> int | None:
+        if self.model is None:
+            return None
+        typical = np.random.Generator(np.random.PCG64(0)).permutation(len(molecules))[: self.config.batch_size]
+        return tile_nodes_for(molecules.num_nodes_per_graph[typical], self.model, device)
 
     def train_dataloader(self) -> TimedLoader:
         """Shuffled by the seed and the epoch."""

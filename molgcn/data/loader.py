@@ -33,6 +33,7 @@ class MoleculeLoader(ABC):
         world_size: processes.
         drop_last: leave a short last batch out.
         device: where the batches are to be.
+        tile_nodes: node places of their tiles, T; default 64, or 128 where a molecule needs it.
 
     Raises:
         UserError: see :class:`molgcn.data.sampler.MoleculeSampler`.
@@ -49,12 +50,13 @@ class MoleculeLoader(ABC):
         world_size: int = 1,
         drop_last: bool = False,
         device: str | torch.device = "cpu",
+        tile_nodes: int | None = None,
     ) -> None:
         self.molecules = molecules
         self.batch_size = batch_size
         self.device = torch.device(device)
         sizes = molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr)
-        self.sampler = MoleculeSampler(*sizes, batch_size, shuffle, seed, rank, world_size, drop_last)
+        self.sampler = MoleculeSampler(*sizes, batch_size, shuffle, seed, rank, world_size, drop_last, tile_nodes)
         self.plan = PlanAhead(self.sampler)
 
     def __len__(self) -> int:
@@ -123,7 +125,7 @@ class PackedLoader(MoleculeLoader):
         **options: Any,
     ) -> None:
         super().__init__(molecules, batch_size, *args, **options)
-        self.capacity = Capacity.of(molecules, batch_size, slot_nodes, slot_edges)
+        self.capacity = Capacity.of(molecules, batch_size, slot_nodes, slot_edges, self.sampler.tile_nodes)
         self._feed = make_feed(molecules, self.capacity, self.device, resident, num_threads)
         self.plan.stage = getattr(self._feed, "stage", None)
 
@@ -136,7 +138,8 @@ class PackedLoader(MoleculeLoader):
         plan = self.plan(epoch)
         for number in range(start, len(plan)):
             indices, tile_ptr = plan.batch(number)
-            yield GraphBatch.from_packed(self.molecules, indices, tile_ptr).to(self.device, non_blocking=True)
+            batch = GraphBatch.from_packed(self.molecules, indices, tile_ptr, self.sampler.tile_nodes)
+            yield batch.to(self.device, non_blocking=True)
 
 
 class PyGLoader(MoleculeLoader):

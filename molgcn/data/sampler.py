@@ -78,6 +78,7 @@ class MoleculeSampler:
         rank: this process, 0 ... world_size - 1.
         world_size: processes.
         drop_last: leave a short last batch out.
+        tile_nodes: node places of the tiles, T; default 64, or 128 where a molecule needs it.
 
     Raises:
         UserError: for a batch size or seed out of range, or fewer molecules than ranks (or, with `drop_last`, than one batch).
@@ -93,6 +94,7 @@ class MoleculeSampler:
         rank: int = 0,
         world_size: int = 1,
         drop_last: bool = False,
+        tile_nodes: int | None = None,
     ) -> None:
         if batch_size < 1:
             raise UserError(f"dataset.batch_size={batch_size}: expected at least 1.")
@@ -108,7 +110,7 @@ class MoleculeSampler:
         self.rank = rank
         self.world_size = world_size
         self.drop_last = drop_last
-        self.tile_nodes = tile_size(int(self.num_nodes.max()))
+        self.tile_nodes = tile_nodes or tile_size(int(self.num_nodes.max()))
         self.epoch = 0
         self.position = 0
         self._resume = 0

@@ -20,15 +20,23 @@ from molgcn.errors import UserError
 
 @dataclass(frozen=True)
 class Capacity:
-    """Places of a slot: molecules, atoms, bonds and tiles."""
+    """Places of a slot: molecules, atoms, bonds and tiles, and nodes of a tile."""
 
     graphs: int
     nodes: int
     edges: int
     tiles: int
+    tile_nodes: int
 
     @classmethod
-    def of(cls, molecules: PackedMolecules, batch_size: int, nodes: int | None = None, edges: int | None = None) -> Capacity:
+    def of(
+        cls,
+        molecules: PackedMolecules,
+        batch_size: int,
+        nodes: int | None = None,
+        edges: int | None = None,
+        tile_nodes: int | None = None,
+    ) -> Capacity:
         """What any `batch_size` molecules of the set fit into: as many atoms and bonds as its largest have, each counted by itself.
 
         Args:
@@ -36,6 +44,7 @@ class Capacity:
             batch_size: molecules a batch.
             nodes: atoms, if given; for slots that several sets share.
             edges: bonds, if given.
+            tile_nodes: node places of a tile; default the set's.
 
         Raises:
             UserError: when `nodes` or `edges` is less than the set needs.
@@ -51,9 +60,9 @@ class Capacity:
                     f"Give at least as many, or lower dataset.batch_size."
                 )
         nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
-        large = min(graphs, int((sizes > molecules.tile_nodes).sum()))
-        tiles = max_tiles(batch_size, nodes, large, molecules.tile_nodes)
-        return cls(batch_size, nodes, edges, tiles)
+        tile_nodes = tile_nodes or molecules.tile_nodes
+        large = min(graphs, int((sizes > tile_nodes).sum()))
+        return cls(batch_size, nodes, edges, max_tiles(batch_size, nodes, large, tile_nodes), tile_nodes)
 
 
 def _largest(sizes: np.ndarray, count: int) -> int:
@@ -71,7 +80,6 @@ class Slot:
         capacity: its places.
         num_features: F.
         num_targets: T.
-        tile_nodes: node places a tile.
         device: where it lies.
         pin_memory: on the CPU: page-locked, to be copied to a GPU asynchronously.
 
@@ -93,7 +101,6 @@ class Slot:
         capacity: Capacity,
         num_features: int,
         num_targets: int,
-        tile_nodes: int,
         device: str | torch.device = "cpu",
         pin_memory: bool = False,
     ) -> None:
@@ -101,7 +108,7 @@ class Slot:
             return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory)
 
         self.capacity = capacity
-        self.tile_nodes = tile_nodes
+        self.tile_nodes = capacity.tile_nodes
         self.x = empty(capacity.nodes, num_features, dtype=torch.float32)
         self.ptr = empty(capacity.graphs + 1)
         self.rowptr = empty(capacity.nodes + 1)
@@ -114,7 +121,7 @@ class Slot:
     @classmethod
     def pair(cls, molecules: PackedMolecules, capacity: Capacity, **options: Any) -> tuple[Slot, Slot]:
         """Two slots for batches of the set; `options` as for the class."""
-        arguments = (capacity, molecules.num_features, molecules.targets.shape[1], molecules.tile_nodes)
+        arguments = (capacity, molecules.num_features, molecules.targets.shape[1])
         return cls(*arguments, **options), cls(*arguments, **options)
 
     def tensors(self) -> Iterator[Tensor]:

@@ -62,7 +62,7 @@ def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         plan = forward_plan(inputs, gpu(inputs.x.device))
         function = _kernel("gcn_stack_forward", inputs, plan, soon=partial(_backward_soon, inputs))
         scratch = inputs.x.new_empty(scratch_bytes(inputs) // 4)
-        parameters = _parameters(inputs, plan, saved, scratch)
+        parameters = _parameters(inputs, saved, scratch)
         parameters.pooled = pooled.data_ptr()
         function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters)
     return outputs
@@ -85,7 +85,7 @@ def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any)
     function = _kernel("gcn_stack_backward", inputs, plan, needs_grad_x)
     large = scratch_bytes(inputs) // 4
     scratch = inputs.x.new_empty(large + plan.grid * (plan.gradient_size + plan.reduced_size))
-    parameters = _parameters(inputs, plan, saved, scratch, gradients[1:])
+    parameters = _parameters(inputs, saved, scratch, gradients[1:])
     parameters.grad_pooled = grad_pooled.data_ptr()
     parameters.grad_x = gradients[0].data_ptr() if needs_grad_x else 0
     parameters.totals = scratch[large:].data_ptr()
@@ -171,7 +171,7 @@ class _Parameters(ctypes.Structure):
             for name in ("pulled", "wide_pulled", "transposed", "normalised", "deviations", "masks", "last", "arrivals")
         ),
         *((name, ctypes.c_uint64) for name in ("scratch", "grad_pooled", "grad_x", "totals", "partial")),
-        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "num_layers", "num_tiles", "num_runs")),
+        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "num_layers", "num_tiles")),
         ("dropout_threshold", ctypes.c_uint32),
         ("dropout_scale", ctypes.c_float),
         ("eps", ctypes.c_float),
@@ -184,9 +184,7 @@ _STRUCTURES = {
 }
 
 
-def _parameters(
-    inputs: StackInputs, plan: Plan, saved: Tensor, scratch: Tensor, gradients: tuple[list[Tensor], ...] = ([], [], [], [])
-) -> Any:
+def _parameters(inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients: tuple[list[Tensor], ...] = ([], [], [], [])) -> Any:
     parameters = _STRUCTURES[_max_layers(inputs.num_layers)]()
     for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed"):
         setattr(parameters, name, getattr(inputs, name).data_ptr())
@@ -198,8 +196,7 @@ def _parameters(
     parameters.num_nodes, parameters.num_features = inputs.x.shape
     parameters.num_layers = inputs.num_layers
     assert inputs.tile_ptr is not None
-    parameters.num_runs = inputs.tile_ptr.shape[0] - 1
-    parameters.num_tiles = -(-parameters.num_runs // plan.joined)
+    parameters.num_tiles = inputs.tile_ptr.shape[0] - 1
     parameters.dropout_threshold = int(inputs.dropout_rate * 2**32)
     parameters.dropout_scale = 1.0 / (1.0 - inputs.dropout_rate)
     parameters.eps = inputs.eps

@@ -16,6 +16,8 @@ from molgcn.ops.launch import Gpu
 MAX_HIDDEN = 256
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
 _TIMES = (0.0, 1.0, 1.3, 1.65)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_operator.md)
+_TIME_OF_48 = 0.82  # of a tile of 48 places beside one of 64, likewise
+_SMALL = 48
 _shared_limit: int | None = None
 
 
@@ -89,7 +91,6 @@ class Plan:
         groups: of warps in a block; each works on one tile.
         warps: of a group.
         row_tiles: 16 rows each, of a warp.
-        joined: the batch's tiles that a group takes together as one.
         max_threads: of a block; more would leave each too few registers.
         shared_bytes: of a block.
         gradient_size: numbers in a block's sums of gradients.
@@ -101,7 +102,6 @@ class Plan:
     groups: int
     warps: int
     row_tiles: int
-    joined: int
     max_threads: int
     shared_bytes: int
     gradient_size: int = 0
@@ -119,7 +119,6 @@ class Plan:
         return {
             "WARPS": self.warps,
             "ROW_TILES": self.row_tiles,
-            "JOINED": self.joined,
             "MAX_THREADS": self.max_threads,
             "SHARED_GRADIENTS" if self.gradient_size else "SHARED_WEIGHTS": int(self.shared),
         }
@@ -149,8 +148,8 @@ def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
 def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int) -> Plan:
     """As many groups as :func:`_groups` says, of as many as fit; all of these where the number of tiles is room."""
     assert inputs.tile_ptr is not None
-    warps, row_tiles, joined = _layout(inputs, gpu)
-    num_tiles, places = -(-(inputs.tile_ptr.shape[0] - 1) // joined), 16 * warps * row_tiles
+    warps, row_tiles = _layout(inputs, gpu)
+    num_tiles, places = inputs.tile_ptr.shape[0] - 1, 16 * warps * row_tiles
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
     max_threads = 384 if width_of(inputs.hidden_channels) <= 128 else 256
     buffer = (buffers * places + 1) * row_bytes + 11 * places  # the table of `cuda/neighbours.cuh` behind each tile's rows
@@ -158,19 +157,27 @@ def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int) -> Plan:
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))
     groups = min(most, tiles) if _is_padded(inputs) else _groups(tiles, most, warps)
-    return Plan(grid, groups, warps, row_tiles, joined, max_threads, reserved + groups * buffer)
+    return Plan(grid, groups, warps, row_tiles, max_threads, reserved + groups * buffer)
 
 
 @cache
 def _groups(tiles: int, most: int, warps: int) -> int:
     """Of a block with so many tiles: the number whose busiest scheduler is done first, of equally good ones the smallest."""
 
-    def time(groups: int) -> float:
-        rounds = [tiles // groups + (group < tiles % groups) for group in range(groups) for _ in range(warps)]  # of each warp
-        schedulers = [rounds[first::4] for first in range(4)]
-        return max(sum(_TIMES[sum(left > done for left in warps)] for done in range(max(rounds))) for warps in schedulers)
+    return min(range(1, most + 1), key=lambda groups: (_time(tiles, groups, warps), groups))
 
-    return min(range(1, most + 1), key=lambda groups: (time(groups), groups))
+
+def _time(tiles: int, groups: int, warps: int) -> float:
+    """Of a block's busiest scheduler, in times of a tile whose warp has it to itself."""
+    rounds = [tiles // groups + (group < tiles % groups) for group in range(groups) for _ in range(warps)]  # of each warp
+    schedulers = [rounds[first::4] for first in range(4)]
+    return max(sum(_TIMES[sum(left > done for left in each)] for done in range(max(rounds))) for each in schedulers)
+
+
+def time_of_tiles(num_tiles: int, tile_nodes: int, gpu: Gpu) -> float:
+    """Of a batch in so many tiles of 48 or 64 places, H = 32 without norm and residual, as :func:`_time` counts."""
+    tiles = -(-num_tiles // gpu.num_multiprocessors)
+    return (_TIME_OF_48 if tile_nodes == _SMALL else 1.0) * _time(tiles, _groups(tiles, 12, 1), 1)
 
 
 def _is_padded(inputs: StackInputs) -> bool:
@@ -179,8 +186,8 @@ def _is_padded(inputs: StackInputs) -> bool:
     return inputs.tile_ptr.shape[0] - 1 > 1.5 * inputs.x.shape[0] / inputs.tile_nodes
 
 
-def _layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int, int]:
-    """Warps of a group, row tiles of a warp and the batch's tiles taken together.
+def _layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
+    """Warps of a group and row tiles of a warp.
 
     More warps finish a tile sooner, fewer read the weights less often; 64 rows x 32 columns fill a warp's registers.
     """
@@ -188,16 +195,14 @@ def _layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int, int]:
     width, num_tiles = width_of(inputs.hidden_channels), inputs.tile_ptr.shape[0] - 1
     per_block = num_tiles / gpu.num_multiprocessors
     more = width == 32 and (inputs.norm is not None or inputs.residual)  # registers, which half of the rows leave free
-    if inputs.tile_nodes <= 48:
-        if per_block <= 4 or width > 64:
-            return 3, 1, 1
-        return (3, 2, 2) if width == 64 or more else (1, 3, 1)
+    if inputs.tile_nodes <= _SMALL:
+        return (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
     places = 128 if inputs.tile_nodes > 64 and width <= 128 else 64
     least = places * width // 2048 * (2 if more else 1)
     warps = max(1, least, 4 if per_block <= 3 else 2 if per_block <= 6 else 1)
     even = 1 << (warps - 1).bit_length()  # as many rows for each
     warps = min(even, places // 16, 8 if places > 64 else 4)
-    return warps, places // (16 * warps), 1
+    return warps, places // (16 * warps)
 
 
 def shared_limit(gpu: Gpu) -> int:

@@ -12,7 +12,7 @@ from stack_cases import converted, kept_activations, random_batch, random_inputs
 
 from molgcn.errors import UserError
 from molgcn.ops import gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
-from molgcn.ops.gcn_stack_plan import PLACES, backward_plan, forward_plan, limit_shared_memory, next_fit, places_of, width_of
+from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, limit_shared_memory, next_fit, width_of
 from molgcn.ops.launch import Gpu
 from molgcn.ops.nvrtc import compile_source
 
@@ -60,6 +60,27 @@ def test_widths(emulate, channels, hidden):
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_wide(emulate, hidden, options):
     check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, strategy="stack", **options))
+
+
+SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger than a tile of 48 places
+
+
+@pytest.mark.parametrize("num_multiprocessors", [1, 12])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"norm": "layer", "residual": True, "pool": "max", "last_activation": True},
+        {"dropout": 0.3, "training": True, "precision": "bf16"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("hidden", [16, 32, 50])
+def test_tiles_of_48_places(emulate, monkeypatch, hidden, options, num_multiprocessors):
+    """In one warp of three row tiles, or three warps of one."""
+    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
+    inputs = random_inputs(random_batch(SMALL_SIZES, 11, bonds_per_atom=1.2), hidden, 3, **options)
+    check(inputs._replace(tile_nodes=48), *((3e-2, 9e-2) if "precision" in options else ()))
 
 
 @pytest.mark.parametrize("num_multiprocessors", [1, 3])
@@ -159,16 +180,17 @@ def test_next_fit_keeps_molecules_whole():
 
 
 @pytest.mark.parametrize("hidden", [16, 32, 64, 80, 96, 128, 172, 256])
-@pytest.mark.parametrize("sizes", [[20] * 200, [100] * 70])
-def test_plans_fit_the_shared_memory(hidden, sizes):
+@pytest.mark.parametrize(("sizes", "tile_nodes"), [([20] * 200, 48), ([20] * 200, 64), ([100] * 70, 64), ([100] * 70, 128)])
+def test_plans_fit_the_shared_memory(hidden, sizes, tile_nodes):
     inputs = random_inputs(random_batch(sizes, 11), hidden, 28)
-    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes), tile_nodes=tile_nodes)
+    places = 64 if hidden > 128 and tile_nodes > 64 else tile_nodes  # wider features leave no room for more
     for limit, num_multiprocessors in itertools.product((RTX, A100, H100), (2, 30, 132)):
         for plan in (forward_plan(inputs, Gpu(num_multiprocessors, limit)), backward_plan(inputs, Gpu(num_multiprocessors, limit))):
             assert plan.shared_bytes <= limit
             assert plan.threads <= plan.max_threads
-            assert 16 * plan.warps * plan.row_tiles == places_of(inputs)
-            assert plan.shared_bytes >= 4 * PLACES * width_of(hidden) * plan.groups
+            assert 16 * plan.warps * plan.row_tiles == places
+            assert plan.shared_bytes >= 4 * places * width_of(hidden) * plan.groups
 
 
 def test_groups_keep_four_schedulers_equally_busy():

@@ -9,7 +9,7 @@ from stack_cases import kept_activations, random_batch, random_inputs, run, with
 
 from molgcn.nn import GCN
 from molgcn.ops import gcn_stack, gcn_stack_reference
-from molgcn.ops.gcn_stack_plan import forward_plan, limit_shared_memory, next_fit, places_of
+from molgcn.ops.gcn_stack_plan import forward_plan, limit_shared_memory, next_fit
 from molgcn.ops.launch import gpu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
@@ -39,7 +39,7 @@ def check_with_masks(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled
     if grad_pooled is None:
         grad_pooled = gradient_of(inputs)
     on_device = on_gpu(inputs, torch.float32)
-    on_device = on_device._replace(tile_ptr=next_fit(on_device.ptr))
+    on_device = on_device._replace(tile_ptr=next_fit(on_device.ptr, on_device.tile_nodes))
     actual = run(gcn_stack, on_device, grad_pooled)
     masks = kept_activations(on_device, torch.ops.molgcn.gcn_stack(*on_device)[3], forward_plan(on_device, gpu(on_device.x.device)))
     exact = on_gpu(inputs, torch.float64)
@@ -89,10 +89,21 @@ def test_lower_precision(hidden, precision, bound):
 
 
 def test_tiles_of_128_places():
-    inputs = random_inputs(random_batch([100, 120, 90, 30, 70, 200], 11), 32, 4)
-    inputs = inputs._replace(tile_ptr=torch.tensor([0, 1, 2, 4, 5, 6], dtype=torch.int32))
-    assert places_of(inputs) == 128
-    check(inputs)
+    inputs = random_inputs(random_batch([100, 120, 90, 30, 70, 200], 11), 32, 4, tile_nodes=128)
+    check(inputs._replace(tile_ptr=torch.tensor([0, 1, 2, 4, 5, 6], dtype=torch.int32)))
+
+
+@pytest.mark.parametrize("count", [3, 600, 2000])
+@pytest.mark.parametrize("hidden", [16, 32, 64])
+def test_tiles_of_48_places(hidden, count):
+    """Larger molecules are among them."""
+    check_with_masks(random_inputs(random_batch([18, 9, 20, 1, 30, 60] * (count // 3), 11), hidden, 12, tile_nodes=48))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_tiles_of_48_places_in_lower_precision(precision):
+    bound = 3e-3 if precision == "tf32" else 3e-2
+    check_with_masks(random_inputs(random_batch([18, 9, 20] * 700, 11), 32, 3, precision=precision, tile_nodes=48), bound, 3 * bound)
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 100, 300])
