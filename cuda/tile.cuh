@@ -6,7 +6,7 @@
 #pragma once
 #include "fragments.cuh"
 
-constexpr bool scarce = ROW_TILES >= 3;  // registers
+constexpr bool scarce = ROW_TILES >= 4;  // registers
 constexpr int places = 16 * ROW_TILES * WARPS;
 // Of an atom of a tile, whatever the batch's bonds say
 __device__ __forceinline__ int inside(int atom) {

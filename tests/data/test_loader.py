@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from compiler import needs_extension
-from graphs import assert_collated, molecule_lists, random_data
+from graphs import assert_collated, assert_tiles, molecule_lists, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,22 +74,25 @@ def test_a_short_batch_keeps_its_shape(data, batch_size):
     assert len(shapes) == 1 and padded.num_graphs == batch_size
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_both_loaders_give_the_same_batches(molecules, num_workers):
-    packed = PackedLoader(molecules, 8, seed=3)
-    pyg = PyGLoader(molecules, 8, seed=3, num_workers=num_workers)
+@pytest.mark.parametrize(("num_workers", "tile_nodes"), [(0, None), (2, None), (0, 48)])
+def test_both_loaders_give_the_same_batches(molecules, num_workers, tile_nodes):
+    packed = PackedLoader(molecules, 8, seed=3, tile_nodes=tile_nodes)
+    pyg = PyGLoader(molecules, 8, seed=3, num_workers=num_workers, tile_nodes=tile_nodes)
     for _ in range(2):
         for one, other in zip(packed, pyg, strict=True):
             for name in FIELDS:
                 assert torch.equal(getattr(one, name).nan_to_num(), getattr(other, name).nan_to_num()), name
                 assert getattr(one, name).dtype == getattr(other, name).dtype
-            assert one.tile_nodes == other.tile_nodes and one.num_graphs == other.num_graphs
+            assert one.tile_nodes == other.tile_nodes == one.padded.tile_nodes == (tile_nodes or molecules.tile_nodes)
+            assert one.num_graphs == other.num_graphs
+            assert_tiles(one)
 
 
 def test_without_the_extension_numpy_gathers_the_same_batches(molecules, monkeypatch, caplog):
-    expected = [batch.clone() for batch in PackedLoader(molecules, 8)]
+    expected = [batch.clone() for batch in PackedLoader(molecules, 8, tile_nodes=48)]
     monkeypatch.setattr(feed, "HAS_EXTENSION", False)
-    for one, other in zip(PackedLoader(molecules, 8), expected, strict=True):
+    for one, other in zip(PackedLoader(molecules, 8, tile_nodes=48), expected, strict=True):
+        assert one.tile_nodes == other.tile_nodes == 48
         for name in FIELDS:
             assert torch.equal(getattr(one, name).nan_to_num(), getattr(other, name).nan_to_num()), name
     assert "pip install -e ." in caplog.text

@@ -203,4 +203,4 @@ def test_1000_steps_without_drift_in_memory(strategy):
     before = allocated()
     for _ in range(1000):
         run(gcn_stack, inputs, gradient_of(inputs))
-    assert allocated() == before
+    assert all(now <= earlier for now, earlier in zip(allocated(), before, strict=True))  # other tests' garbage may go meanwhile

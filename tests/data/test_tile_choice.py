@@ -1,0 +1,48 @@
+"""Which tiles a batch is planned in, on a GPU that only the plan knows of."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from molgcn.config import ModelConfig
+from molgcn.data import tile_choice
+from molgcn.data.tile_choice import tile_nodes_for
+from molgcn.data.tiles import best_fit
+from molgcn.ops.launch import Gpu
+
+PLAIN = ModelConfig(hidden_channels=32, norm=None, residual=False)
+SIZES = np.random.default_rng(0).integers(12, 21, 4096)  # 8.2 tiles of 64 places a multiprocessor, 11.5 of 48
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def h100(monkeypatch):
+    monkeypatch.setattr(tile_choice, "gpu", lambda device: Gpu(132, 227 * 1024))
+
+
+def test_smaller_tiles_where_the_busiest_scheduler_is_done_first():
+    per_multiprocessor = [-(-(len(best_fit(SIZES, size)[1]) - 1) // 132) for size in (64, 48)]
+    assert per_multiprocessor == [9, 12]
+    assert tile_nodes_for(SIZES, PLAIN, CUDA) == 48
+
+
+@pytest.mark.parametrize(
+    ("sizes", "model", "device"),
+    [
+        (SIZES, PLAIN, torch.device("cpu")),
+        (SIZES, replace(PLAIN, hidden_channels=64), CUDA),
+        (SIZES, replace(PLAIN, norm="layer"), CUDA),
+        (SIZES, replace(PLAIN, residual=True), CUDA),
+        (np.full(4096, 16), PLAIN, CUDA),  # eight tiles of 64 places, two a scheduler
+        (SIZES[:1024], PLAIN, CUDA),  # few tiles, each with several warps
+        (np.append(SIZES, 49), PLAIN, CUDA),  # a molecule that a smaller tile does not hold
+    ],
+)
+def test_tiles_of_64_places_otherwise(sizes, model, device):
+    assert tile_nodes_for(sizes, model, device) == 64
+
+
+def test_tiles_of_128_places_for_large_molecules():
+    assert tile_nodes_for(np.append(SIZES, 65), PLAIN, CUDA) == 128
