@@ -118,7 +118,7 @@ def blocks(inputs: StackInputs, gpu: Gpu) -> Blocks:
     elif chunks <= 4:
         warp_rows, row_tiles, column_tiles, min_blocks = 2, 2, 2, 4
     elif chunks <= 12:
-        warp_rows, row_tiles, column_tiles, min_blocks = 1, 2, 1, 24 // chunks
+        warp_rows, row_tiles, column_tiles, min_blocks = 1, 2, 1, 4 if chunks == 8 else 24 // chunks
     else:
         warp_rows, row_tiles, column_tiles, min_blocks = 1, 2, 2, 2 if chunks <= 16 else 1
     while True:
