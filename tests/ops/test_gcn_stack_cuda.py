@@ -75,7 +75,7 @@ SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger t
     ],
     ids=str,
 )
-@pytest.mark.parametrize("hidden", [16, 32, 50])
+@pytest.mark.parametrize("hidden", [32, *(pytest.param(other, marks=pytest.mark.slow) for other in (16, 50))])
 def test_tiles_of_48_places(emulate, monkeypatch, hidden, options, num_multiprocessors):
     """In one warp of three row tiles, or three warps of one."""
     monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
