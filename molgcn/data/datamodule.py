@@ -39,7 +39,7 @@ class MoleculeDataModule(LightningDataModule):
         loader: who makes the batches; "auto" is PyG's loader for backend "pyg" and the packed one for "fused".
         backend: the resolved backend's name.
         seed: of the training permutations.
-        model: what the batches are for, if known: they are planned in the tiles that its kernels are fastest with.
+        model: what the batches are for, if known: on every backend they are planned in the tiles that the fused kernels are fastest with.
     """
 
     def __init__(self, config: DatasetConfig, loader: LoaderConfig, backend: str, seed: int, model: ModelConfig | None = None) -> None:
@@ -47,7 +47,7 @@ class MoleculeDataModule(LightningDataModule):
         self.config = config
         self.dataset = load_once(config)
         self.seed = seed
-        self.model = model if backend == "fused" else None
+        self.model = model
         default = "pyg" if backend == "pyg" else "packed"
         self.loader_name = default if loader.name == "auto" else loader.name
         self.make_loader: Callable[..., MoleculeLoader] = partial(PackedLoader, resident=config.resident)

@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from graphs import assert_tiles
 
-from molgcn.config import ModelConfig
-from molgcn.data import tile_choice
+from molgcn.config import LoaderConfig, ModelConfig
+from molgcn.data import datamodule, tile_choice
+from molgcn.data.config import DatasetConfig
+from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.tile_choice import tile_nodes_for
 from molgcn.data.tiles import best_fit
 from molgcn.ops.launch import Gpu
@@ -46,3 +49,13 @@ def test_tiles_of_64_places_otherwise(sizes, model, device):
 
 def test_tiles_of_128_places_for_large_molecules():
     assert tile_nodes_for(np.append(SIZES, 65), PLAIN, CUDA) == 128
+
+
+@pytest.mark.parametrize("loader", ["packed", "pyg"])
+@pytest.mark.parametrize("backend", ["fused", "pyg"])
+def test_every_loader_and_backend_gets_the_same_tiles(monkeypatch, backend, loader):
+    monkeypatch.setattr(datamodule, "tile_nodes_for", lambda sizes, model, device: 48 if model is PLAIN else 64)
+    data = MoleculeDataModule(DatasetConfig(name="builtin", batch_size=64), LoaderConfig(name=loader), backend, 0, PLAIN)
+    for batch in (next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))):
+        assert batch.tile_nodes == 48
+        assert_tiles(batch)
