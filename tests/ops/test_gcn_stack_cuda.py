@@ -249,9 +249,11 @@ def test_compiles_for_every_architecture(source, arch, monkeypatch):
     options = OPTIONS[number % len(OPTIONS)]
     hidden = (32, 64, 20, 128, 32, 172)[number]
     precision = ("float32", "tf32", "bf16")[number % 3]
-    inputs = converted(random_inputs(random_batch([5], 11), hidden, 3, precision=precision, **options), torch.float32)
-    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
-    plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(132, H100))
+    sizes, tile_nodes = ([20] * 20, 48) if number in (0, 4) else ([5], 64)  # many tiles of three row tiles, or few
+    inputs = random_inputs(random_batch(sizes, 11), hidden, 3, precision=precision, tile_nodes=tile_nodes, **options)
+    inputs = converted(inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)), torch.float32)
+    plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(1, H100))
+    assert (plan.row_tiles == 3) == (tile_nodes == 48)
     found = []
     monkeypatch.setattr(gcn_stack_cuda, "kernel", lambda source, name, defines, device, soon: found.append((source, defines)))
     gcn_stack_cuda._kernel(source, inputs, plan)
