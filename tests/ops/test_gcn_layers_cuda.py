@@ -47,7 +47,8 @@ def test_widths(emulate, channels, hidden):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("hidden", "norm", "limit"), [(128, "batch", H100), (172, "batch", H100), (512, "batch", H100), (512, "layer", RTX)]
+    ("hidden", "norm", "limit"),
+    [(80, "layer", H100), (96, None, H100), (128, "batch", H100), (172, "batch", H100), (512, "batch", H100), (512, "layer", RTX)],
 )
 def test_wide(emulate, monkeypatch, hidden, norm, limit):
     monkeypatch.setattr(gcn_layers_pass, "gpu", lambda device: Gpu(1, limit))
