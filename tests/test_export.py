@@ -76,7 +76,10 @@ ALL = {"residual": True, "embed": True, "last_activation": True, "head_layers": 
 
 @pytest.mark.parametrize(
     "model",
-    [{"pool": "max", "norm": "layer", "add_self_loops": False, **ALL}, {"pool": "sum", "norm": None, "residual": False}],
+    [
+        {"pool": "max", "norm": "layer", "add_self_loops": False, **ALL},
+        pytest.param({"pool": "sum", "norm": None, "residual": False}, marks=pytest.mark.slow),
+    ],
     ids=["all", "none"],
 )
 def test_other_options_and_the_moving_average(trained_config, tmp_path, model):

@@ -40,7 +40,9 @@ def test_every_option(emulate, options):
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, **options))
 
 
-@pytest.mark.parametrize(("channels", "hidden"), [(3, 1), (70, 24), (20, 20), (5, 33), pytest.param(16, 64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("channels", "hidden"), [(3, 1), (70, 24), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((20, 20), (5, 33), (16, 64)))]
+)
 def test_widths(emulate, channels, hidden):
     check(random_inputs(random_batch(SIZES[:6], channels), hidden, 2, residual=True, norm="batch", training=True))
 
@@ -67,7 +69,7 @@ def test_tables_of_a_few_layers_at_a_time(emulate, monkeypatch):
     check(random_inputs(random_batch(SIZES, 11), 20, 5))
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
+@pytest.mark.parametrize(("precision", "bound"), [pytest.param("tf32", 3e-3, marks=pytest.mark.slow), ("bf16", 3e-2)])
 def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision)
     check(inputs, bound, 3 * bound)
