@@ -23,7 +23,7 @@ def first_batch(
         model: what it is for, if known.
     """
     indices = np.arange(batch_size) % len(molecules)
-    sizes, device = molecules.num_nodes_per_graph[indices], torch.device(device)
-    tile_nodes = molecules.tile_nodes if model is None else tile_nodes_for(sizes, model, device)
-    order, tile_ptr = best_fit(sizes, tile_nodes)
+    sizes, device = molecules.num_nodes_per_graph, torch.device(device)
+    tile_nodes = molecules.tile_nodes if model is None else tile_nodes_for(sizes, indices, model, device)
+    order, tile_ptr = best_fit(sizes[indices], tile_nodes)
     return GraphBatch.from_packed(molecules, indices[order], tile_ptr, tile_nodes).to(device)

@@ -83,8 +83,9 @@ class MoleculeDataModule(LightningDataModule):
     def _tile_nodes(self, molecules: PackedMolecules, device: torch.device) -> int | None:
         if self.model is None:
             return None
-        typical = np.random.Generator(np.random.PCG64(0)).permutation(len(molecules))[: self.config.batch_size]
-        return tile_nodes_for(molecules.num_nodes_per_graph[typical], self.model, device)
+        count = len(molecules)
+        typical = np.random.Generator(np.random.PCG64(0)).choice(count, min(self.config.batch_size, count), replace=False)
+        return tile_nodes_for(molecules.num_nodes_per_graph, typical, self.model, device)
 
     def train_dataloader(self) -> TimedLoader:
         """Shuffled by the seed and the epoch."""

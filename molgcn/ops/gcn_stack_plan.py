@@ -16,8 +16,9 @@ from molgcn.ops.launch import Gpu
 MAX_HIDDEN = 256
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
 _TIMES = (0.0, 1.0, 1.3, 1.65)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_operator.md)
-_TIME_OF_48 = 0.82  # of a tile of 48 places beside one of 64, likewise
-_SMALL = 48
+SMALL_TILE = 48  # places: quicker than 64, but holds less
+_TIME_OF_SMALL = 0.82  # of such a tile beside one of 64, measured too
+FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
 _shared_limit: int | None = None
 
 
@@ -49,7 +50,7 @@ class Saved:
         num_nodes, layers, norms = inputs.x.shape[0], inputs.num_layers, inputs.num_norms
         tiles = inputs.num_graphs if inputs.tile_ptr is None else inputs.tile_ptr.shape[0] - 1
         width, number_bytes, wide = width_of(inputs.hidden_channels), _number_bytes(inputs), wide_input(inputs)
-        strips = 4 * tiles + num_nodes // 48 + 2  # of 64 rows; no plan needs more
+        strips = 4 * tiles + num_nodes // SMALL_TILE + 2  # of 64 rows; no plan needs more
         sizes = {
             "arrivals": 8,
             "transposed": number_bytes * width * width * (layers - 1),
@@ -177,7 +178,7 @@ def _time(tiles: int, groups: int, warps: int) -> float:
 def time_of_tiles(num_tiles: int, tile_nodes: int, gpu: Gpu) -> float:
     """Of a batch in so many tiles of 48 or 64 places, H = 32 without norm and residual, as :func:`_time` counts."""
     tiles = -(-num_tiles // gpu.num_multiprocessors)
-    return (_TIME_OF_48 if tile_nodes == _SMALL else 1.0) * _time(tiles, _groups(tiles, 12, 1), 1)
+    return (_TIME_OF_SMALL if tile_nodes == SMALL_TILE else 1.0) * _time(tiles, _groups(tiles, 12, 1), 1)
 
 
 def _is_padded(inputs: StackInputs) -> bool:
@@ -195,11 +196,11 @@ def _layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
     width, num_tiles = width_of(inputs.hidden_channels), inputs.tile_ptr.shape[0] - 1
     per_block = num_tiles / gpu.num_multiprocessors
     more = width == 32 and (inputs.norm is not None or inputs.residual)  # registers, which half of the rows leave free
-    if inputs.tile_nodes <= _SMALL:
+    if inputs.tile_nodes <= SMALL_TILE:
         return (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
     places = 128 if inputs.tile_nodes > 64 and width <= 128 else 64
     least = places * width // 2048 * (2 if more else 1)
-    warps = max(1, least, 4 if per_block <= 3 else 2 if per_block <= 6 else 1)
+    warps = max(1, least, 4 if per_block <= FEW_TILES else 2 if per_block <= 6 else 1)
     even = 1 << (warps - 1).bit_length()  # as many rows for each
     warps = min(even, places // 16, 8 if places > 64 else 4)
     return warps, places // (16 * warps)

@@ -92,7 +92,7 @@ def test_28_layers(emulate, monkeypatch, num_multiprocessors):
 
 def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
     monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(1, H100))
-    check(random_inputs(random_batch([64, 40, 60, 33], 11), 96, 2, strategy="stack"))
+    check(random_inputs(random_batch([64, 40, 60, 33], 11), 96, 2))
 
 
 @pytest.mark.parametrize("num_multiprocessors", [1, 12])
@@ -228,7 +228,7 @@ def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layer
 
 @pytest.mark.parametrize(
     ("hidden", "options", "strategy"),
-    [(32, {}, "stack"), (64, {"norm": "layer"}, "stack"), (65, {}, "vertex"), (32, {"norm": "batch", "training": True}, "vertex")],
+    [(32, {}, "stack"), (96, {"norm": "layer"}, "stack"), (97, {}, "vertex"), (32, {"norm": "batch", "training": True}, "vertex")],
 )
 def test_auto_takes_the_faster_strategy(hidden, options, strategy):
     inputs = converted(random_inputs(random_batch([5], 3), hidden, 2, **options), torch.float32)

@@ -90,7 +90,10 @@ def test_lower_precision(hidden, precision, bound):
 
 def test_tiles_of_128_places():
     inputs = random_inputs(random_batch([100, 120, 90, 30, 70, 200], 11), 32, 4, tile_nodes=128)
-    check(inputs._replace(tile_ptr=torch.tensor([0, 1, 2, 4, 5, 6], dtype=torch.int32)))
+    inputs = inputs._replace(tile_ptr=torch.tensor([0, 1, 2, 4, 5, 6], dtype=torch.int32))
+    plan = forward_plan(inputs, gpu(torch.device("cuda")))
+    assert 16 * plan.warps * plan.row_tiles == 128
+    check(inputs)
 
 
 @pytest.mark.parametrize("count", [3, 600, 2000])

@@ -198,9 +198,12 @@ def test_1000_steps_without_drift_in_memory(strategy):
         gc.collect()
         return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 
+    def stays_the_same():
+        before = allocated()
+        for _ in range(1000):
+            run(gcn_stack, inputs, gradient_of(inputs))
+        return allocated() == before
+
     for _ in range(10):
         run(gcn_stack, inputs, gradient_of(inputs))
-    before = allocated()
-    for _ in range(1000):
-        run(gcn_stack, inputs, gradient_of(inputs))
-    assert all(now <= earlier for now, earlier in zip(allocated(), before, strict=True))  # other tests' garbage may go meanwhile
+    assert stays_the_same() or stays_the_same()  # what other tests left may go once; a drift goes on
