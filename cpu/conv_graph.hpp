@@ -93,27 +93,36 @@ struct Normalised {
     // The gradient of every edge that has an entry; grad_edges [num_edges] comes zeroed.
     //
     // With v = s_c w s_r and s = d^-1/2: dL/dw = g s_c s_r + dL/dd_r, and dL/dd = -s^3 / 2 (sum over the row of g w s_c + sum over the
-    // column of g w s_r). `by_source` lists the entries of each column, as places in this order.
+    // column of g w s_r). A loop is in both sums; its own part, g s^2 - g s^4 (all loops' w), is g s^4 (the other entries' w): nothing
+    // cancels, and where a node has loops only their gradient is 0. `by_source` lists the entries of each column, as places in this order.
     void gradient(int num_threads, const T* scale, const T* grad_entries, const int64_t* by_source_rowptr, const int32_t* by_source_col,
                   const int32_t* by_source_entry, T* grad_edges) const {
-        std::vector<T> grad_degree(scale == nullptr ? 0 : num_nodes);
-        if (scale != nullptr) {
-#pragma omp parallel for num_threads(num_threads)
-            for (int64_t i = 0; i < num_nodes; i++) {
-                T total = 0;
-                for (int64_t e = rowptr[i]; e < rowptr[i + 1]; e++) total += grad_entries[e] * raw(e) * scale[col[e]];
-                for (int64_t k = by_source_rowptr[i]; k < by_source_rowptr[i + 1]; k++) {
-                    const int64_t e = by_source_entry[k];
-                    total += grad_entries[e] * raw(e) * scale[by_source_col[k]];
-                }
-                grad_degree[i] = T(-0.5) * scale[i] * scale[i] * scale[i] * total;
-            }
-        }
 #pragma omp parallel for num_threads(num_threads)
         for (int64_t i = 0; i < num_nodes; i++) {
+            if (scale == nullptr) {
+                for (int64_t e = rowptr[i]; e < rowptr[i + 1]; e++) {
+                    if (edge[e] >= 0) grad_edges[edge[e]] = grad_entries[e];
+                }
+                continue;
+            }
+            T loops = 0, bonds = 0, others = 0;
+            for (int64_t e = rowptr[i]; e < rowptr[i + 1]; e++) {
+                if (col[e] == i) {
+                    loops += grad_entries[e] * raw(e);
+                } else {
+                    bonds += grad_entries[e] * raw(e) * scale[col[e]];
+                    others += raw(e);
+                }
+            }
+            for (int64_t k = by_source_rowptr[i]; k < by_source_rowptr[i + 1]; k++) {
+                const int64_t e = by_source_entry[k];
+                if (by_source_col[k] != i) bonds += grad_entries[e] * raw(e) * scale[by_source_col[k]];
+            }
+            const T s = scale[i], s4 = s * s * s * s, through_bonds = T(-0.5) * s * s * s * bonds;
             for (int64_t e = rowptr[i]; e < rowptr[i + 1]; e++) {
                 if (edge[e] < 0) continue;
-                grad_edges[edge[e]] = scale == nullptr ? grad_entries[e] : grad_entries[e] * scale[col[e]] * scale[i] + grad_degree[i];
+                const T own = col[e] == i ? grad_entries[e] * s4 * others : grad_entries[e] * scale[col[e]] * s - s4 * loops;
+                grad_edges[edge[e]] = own + through_bonds;
             }
         }
     }

@@ -21,9 +21,17 @@ def gcn_conv_reference(inputs: ConvInputs) -> Tensor:
         own = torch.where(last < 0, added, torch.cat([weight, weight.new_zeros(1)])[last])
         source, target = torch.cat([source[bonds], nodes]), torch.cat([target[bonds], nodes])
         weight = torch.cat([weight[bonds], own])
+    features = x @ inputs.weight.T
+    out = features.new_zeros(features.shape)
     if inputs.normalize:
-        degree = x.new_zeros(num_nodes).index_add(0, target, weight)
+        bonds = source != target
+        others = x.new_zeros(num_nodes).index_add(0, target[bonds], weight[bonds])
+        degree = others.index_add(0, target[~bonds], weight[~bonds])
         scale = torch.where(degree == 0, 0.0, torch.where(degree == 0, 1.0, degree) ** -0.5)
+        # a node's loops weigh (degree - others) / degree: written so, where there is nothing else their gradient is 0 and not rounding
+        own = torch.where(degree == 0, 0.0, 1 - others / torch.where(degree == 0, 1.0, degree))
+        out = own[:, None] * features
+        source, target, weight = source[bonds], target[bonds], weight[bonds]
         weight = scale[source] * weight * scale[target]
-    out = x.new_zeros(num_nodes, inputs.weight.shape[0]).index_add(0, target, weight[:, None] * (x @ inputs.weight.T)[source])
+    out = out.index_add(0, target, weight[:, None] * features[source])
     return out if inputs.bias is None else out + inputs.bias

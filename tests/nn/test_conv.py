@@ -48,8 +48,7 @@ def test_random_graphs(num_nodes, degree, channels, seed, weighted, normalize, a
     x = torch.randn(num_nodes, channels[0], dtype=torch.double)
     if weighted and normalize and not add_self_loops and (edge_index[0] == edge_index[1]).all():
         found = assert_same(fused, pyg, x, edge_index, edge_weight, without=("edge_weight",))
-        terms = (found["x"] * x).abs().sum(1)[edge_index[0]] / edge_weight  # two of this size cancel: a lone loop's weight has no effect
-        assert (found["edge_weight"].abs() <= 8 * torch.finfo(torch.double).eps * terms).all()
+        assert found["edge_weight"].eq(0).all()  # loops only: their weights have no effect, and PyG's gradient is rounding
         return
     assert_same(fused, pyg, x, edge_index, edge_weight)
 

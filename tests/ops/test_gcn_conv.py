@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 from compiler import needs_extension
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from molgcn.errors import UserError
@@ -83,11 +83,18 @@ def test_float64_and_float32(in_channels, out_channels, weighted, normalize, ins
     seed=st.integers(0, 2**20),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
 )
+@example(1, 1.0, (2, 1), 1, (True, True, False, False))  # one loop, whose weight has no effect
 def test_random_graphs(num_nodes, degree, channels, seed, flags):
     weighted, normalize, loops, reverse = flags
     options = {"weighted": weighted, "normalize": normalize, "add_self_loops": loops, "reverse": reverse}
     inputs = random_inputs(num_nodes, int(num_nodes * degree), *channels, seed=seed, **options)
     assert worst(run(gcn_conv, inputs), run(gcn_conv_reference, inputs)) < 1e-12
+
+
+@pytest.mark.parametrize("operator", [gcn_conv, gcn_conv_reference])
+def test_a_weight_of_loops_only_has_no_gradient(operator):
+    inputs = random_inputs(3, 5, 4, 2)._replace(edge_index=torch.tensor([[0, 1, 1, 2, 2], [0, 1, 1, 2, 2]]))
+    assert run(operator, inputs)["edge_weight"].eq(0).all()
 
 
 def test_a_hub_and_many_isolated_nodes():
