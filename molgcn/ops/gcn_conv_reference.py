@@ -26,10 +26,13 @@ def gcn_conv_reference(inputs: ConvInputs) -> Tensor:
     if inputs.normalize:
         bonds = source != target
         others = x.new_zeros(num_nodes).index_add(0, target[bonds], weight[bonds])
-        degree = others.index_add(0, target[~bonds], weight[~bonds])
-        scale = torch.where(degree == 0, 0.0, torch.where(degree == 0, 1.0, degree) ** -0.5)
-        # a node's loops weigh (degree - others) / degree: written so, where there is nothing else their gradient is 0 and not rounding
-        own = torch.where(degree == 0, 0.0, 1 - others / torch.where(degree == 0, 1.0, degree))
+        loops = x.new_zeros(num_nodes).index_add(0, target[~bonds], weight[~bonds])
+        degree = others + loops
+        safe = torch.where(degree == 0, 1.0, degree)
+        scale = torch.where(degree == 0, 0.0, safe**-0.5)
+        # loops / degree, written so that where there is nothing else its gradient is 0 and not rounding
+        has_loops = torch.bincount(target[~bonds], minlength=num_nodes) > 0
+        own = torch.where(has_loops & (degree != 0), 1 - others / safe, 0.0)
         out = own[:, None] * features
         source, target, weight = source[bonds], target[bonds], weight[bonds]
         weight = scale[source] * weight * scale[target]
