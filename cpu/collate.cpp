@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "best_fit.hpp"
+#include "fill_tiles.hpp"
 #include "collator.hpp"
 #include "piece.hpp"
 
@@ -31,7 +31,7 @@ using Bytes = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 // The batches [first, last): reorders each and appends its tile pointers; counts[batch] becomes how many.
 void plan_batches(int64_t first, int64_t last, int64_t* order, const int64_t* batch_ptr, const int64_t* sizes, int tile_nodes,
                   std::vector<int32_t>& tile_ptr, int64_t* counts) {
-    BestFit planner(tile_nodes);
+    TileFilling planner(tile_nodes);
     for (int64_t batch = first; batch < last; ++batch) {
         const size_t before = tile_ptr.size();
         planner.plan(order + batch_ptr[batch], batch_ptr[batch + 1] - batch_ptr[batch], sizes, tile_ptr);

@@ -83,6 +83,7 @@ __device__ __forceinline__ void copy16(void* to, const void* from, bool there) {
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+__device__ __forceinline__ uint32 of_first_lane(uint32 x) { return __shfl_sync(0xffffffffu, x, 0); }
 __device__ __forceinline__ uint32 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 __device__ __forceinline__ int count_bits(uint32 x) { return __popc(x); }
 __device__ __forceinline__ int largest(int x) { return __reduce_max_sync(0xffffffffu, x); }
@@ -167,6 +168,9 @@ __device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint
                  : "memory");
 }
 #endif
+// Of what nobody reads soon: these lines are the first to leave L2
+__device__ __forceinline__ void write_streaming(void* at, const uint32 (&x)[4]) { __stcs(static_cast<uint4*>(at), make_uint4(x[0], x[1], x[2], x[3])); }
+__device__ __forceinline__ void write_streaming(void* at, const uint32 (&x)[2]) { __stcs(static_cast<uint2*>(at), make_uint2(x[0], x[1])); }
 __device__ __forceinline__ float load_past_l1(const float* at) { return __ldcg(at); }
 __device__ __forceinline__ float4 load4_past_l1(const float* at) { return __ldcg(reinterpret_cast<const float4*>(at)); }
 __device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }

@@ -32,7 +32,7 @@ struct Parameters {
     float* deviations;           // saved [K, N]: 1 / sqrt(variance + eps), layer norm only
     uint32* masks;               // saved [L, strips, mask_words, 32 WARPS]: which activations are > 0 and kept
     float* last;                 // saved [N, width]: the last layer's output by atom, pool=max only
-    uint32* arrivals;            // saved [2]: of the grid's barrier
+    uint32* arrivals;            // saved [2 + L]: blocks done, tasks taken, warps that handed in their part of each layer's gradients
     unsigned char* scratch;      // [3, N, stride] bytes: features of large molecules
     const float* grad_pooled;
     float* grad_x;               // [N, F], with INPUT_GRADIENT
@@ -44,17 +44,19 @@ struct Parameters {
     Layer layers[MAX_LAYERS];
 };
 
+// A tile, or the last one beyond their number
 __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     Tile tile;
+    const int there = min(index, p.num_tiles - 1);
     tile.index = index;
-    tile.first_graph = __ldg(p.tile_ptr + index), tile.end_graph = __ldg(p.tile_ptr + index + 1);
+    tile.first_graph = __ldg(p.tile_ptr + there), tile.end_graph = __ldg(p.tile_ptr + there + 1);
     tile.first_node = __ldg(p.ptr + tile.first_graph);
     tile.num_nodes = __ldg(p.ptr + tile.end_graph) - tile.first_node;
     return tile;
 }
 
 // Whether a tile is there and holds molecules: the last ones of a padded batch, whose molecules end at `end`, are empty.
-__device__ __forceinline__ bool is_filled(const Parameters& p, int index, int end) { return index < p.num_tiles && __ldg(p.tile_ptr + index) < end; }
+__device__ __forceinline__ bool is_filled(const Parameters& p, const Tile& tile, int end) { return tile.index < p.num_tiles && tile.first_graph < end; }
 
 __device__ __forceinline__ bool activated(const Parameters& p, int layer) { return LAST_ACTIVATION || layer < p.num_layers - 1; }
 
@@ -94,6 +96,11 @@ __device__ __forceinline__ int in_width(const Parameters& p, int layer) { return
 __device__ __forceinline__ unsigned char* pulled_rows(const Parameters& p, const Tile& tile, int layer) {
     if (WIDE_INPUT && layer == 0) return p.wide_pulled + size_t(tile.first_node) * wide_width(p) * number_bytes;
     return p.pulled + (size_t(layer) * p.num_nodes + tile.first_node) * row_bytes;
+}
+
+// Memory's lines on their way to L2, asked for by a group
+__device__ __forceinline__ void prefetch_lines(const void* begin, int bytes, const Group& group) {
+    for (int i = 128 * (32 * group.warp + group.lane); i < bytes; i += 128 * 32 * WARPS) prefetch(static_cast<const unsigned char*>(begin) + i);
 }
 
 // Zeroes begin .. end - 1 of an array, all blocks together: what no molecule of a padded batch writes

@@ -2,7 +2,8 @@
 //
 // With V = D^-1/2 dZ and P = (A + I) D^-1/2 H, which forward kept, a layer's gradients are dW^T = P^T V and dH = D^-1/2 (A + I) V W. A group of
 // warps walks its tile from the last layer to the first with dH in registers and V in its buffer. Weight gradients of a block are added up in
-// the order of its tiles, whichever group is faster (`turn`); after a barrier over the grid the blocks' sums are added up in the order of blocks.
+// the order of its tiles, whichever group is faster (`turn`). Warps without a tile add up the blocks' sums of each layer, in the order of blocks, as
+// soon as all blocks have handed them in.
 #define SMALL_TERMS_IN_BF16 1
 #include "gcn_stack_pool.cuh"
 #include "gcn_stack_reduce.cuh"
@@ -78,10 +79,11 @@ __device__ __forceinline__ void input_gradient(Features& d, const Neighbours<lar
     }
 }
 
-__device__ __forceinline__ void prefetch_pulled(const Parameters& p, const Group& group, const Tile& tile, int layer) {
+// What forward kept of a layer: the tile's pulled features, and the weights, which one group asks for
+__device__ __forceinline__ void prefetch_kept(const Parameters& p, const Group& group, const Tile& tile, int layer) {
     if (layer < 0) return;
-    const unsigned char* begin = pulled_rows(p, tile, layer);
-    for (int i = 128 * (32 * group.warp + group.lane); i < tile.num_nodes * row_bytes; i += 128 * 32 * WARPS) prefetch(begin + i);
+    prefetch_lines(pulled_rows(p, tile, layer), tile.num_nodes * row_bytes, group);
+    if (group.index == 0 && layer > 0) prefetch_lines(p.transposed + size_t(layer - 1) * width * row_bytes, width * row_bytes, group);
 }
 
 // A large molecule's dH in global memory, to registers and back
@@ -124,7 +126,11 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
     Features d;
     uint32 masks[mask_words];
 
-    if constexpr (!large) neighbours.find(p.bonds, tile, lanes, buffer);
+    if constexpr (!large) {
+        prefetch_kept(p, lanes, tile, p.num_layers - 1);
+        if (packed) stage_ins(staged, p, lanes, tile, p.num_layers - 1, 0, 0);
+        neighbours.find(p.bonds, tile, lanes, buffer);
+    }
     share<large>(p, lanes, tile, scaled);
     lanes.sync();
     for (int first_row = 0; first_row < end_row; first_row += places) {
@@ -136,15 +142,12 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
         });
         if (large) store_rows(d, gradient, lanes, tile, first_row);
     }
-    if constexpr (!large) {
-        read_masks(masks, p, lanes, tile, 0, p.num_layers - 1);
-        if (packed) stage_ins(staged, p, lanes, tile, p.num_layers - 1, 0, 0);
-    }
+    if constexpr (!large) read_masks(masks, p, lanes, tile, 0, p.num_layers - 1);
 
 #pragma unroll 1
     for (int layer = p.num_layers - 1; layer >= 0; layer--) {
         const Group group = lanes.again();
-        if (!large && !packed) prefetch_pulled(p, group, tile, layer - 1);
+        if (!large) prefetch_kept(p, group, tile, layer - 1);
         HalfColumns halves = {};
         Features outer;  // the residual connection's gradient
         group.sync();    // the buffer's last use is over
@@ -186,6 +189,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
                 weight_gradient(halves, p, group, tile, buffer, staged, layer, first_row, base, total, at, order);
             }
         }
+        if (order.last) hand_in(p, group, at, total, layer);
         if (layer == 0 && !INPUT_GRADIENT) break;
         if (packed && !large && layer > 0) {
             if (WARPS > 1) group.sync();
@@ -245,23 +249,21 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     for (int i = threadIdx.x; i < at.turns(); i += blockDim.x) turns[i] = 0;
     clear_last_row(group, buffer);
     const int end = __ldg(p.tile_ptr + p.num_tiles);
+    Tile tile = find_tile(p, blockIdx.x + gridDim.x * group.index);
     if (INPUT_GRADIENT) {
         const int num_nodes = __ldg(p.ptr + end);
         clear(p.grad_x, size_t(num_nodes) * p.num_features, size_t(p.num_nodes) * p.num_features);
     }
     __syncthreads();
-    for (int i = group.index; blockIdx.x + gridDim.x * i < p.num_tiles; i += group.count) {
-        const int index = blockIdx.x + gridDim.x * i;
-        if (i > 0 && !is_filled(p, index, end)) break;  // a block's first tile sets its sums
-        const Tile tile = find_tile(p, index);
-        const Order order = {turns, i, !is_filled(p, index + gridDim.x, end)};
+    for (int i = group.index; i == 0 || is_filled(p, tile, end); i += group.count) {  // a block's first tile sets its sums
+        const int next = min(tile.index + static_cast<int>(gridDim.x), p.num_tiles);  // its first molecule is `end` behind the last
+        const Order order = {turns, i, __ldg(p.tile_ptr + next) >= end};
         if (tile.num_nodes <= places)
             backward<false>(p, group, tile, buffer, staged, total, at, order);
         else
             backward_large(p, tile, buffer, staged, total, at, order);
+        tile = find_tile(p, tile.index + gridDim.x * group.count);
     }
-    __syncthreads();
-    hand_in_columns(p, at, total);
-    grid_barrier(p.arrivals);
     reduce(p, at);
+    leave(p);
 }

@@ -20,7 +20,7 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
         if ((first || layer == 0) && base + span * b >= p.num_features) {  // padding
             if (SAVE && base + span * b < in_width(p, 0)) each_row([&](int m, int half) {
                 const int row = 16 * m + 8 * half;
-                if (row < rows_left) store(kept + row * kept_bytes, zeros());
+                if (row < rows_left) store_streaming(kept + row * kept_bytes, zeros());
             });
             kept += span * number_bytes;
             continue;
@@ -31,7 +31,7 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
         };
         multiply_pulled(sum, neighbours, buffer, p, tile, group, b, weights, [&](int m, int half, const Segment& pulled) {
             const int row = 16 * m + 8 * half;
-            if (SAVE && row < rows_left) store(kept + row * kept_bytes, pulled);
+            if (SAVE && row < rows_left) store_streaming(kept + row * kept_bytes, pulled);
         });
         kept += span * number_bytes;
     }
@@ -156,6 +156,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
     Neighbours<large> neighbours;
     Features h;
     if constexpr (!large) {
+        prefetch_lines(p.x + size_t(tile.first_node) * p.num_features, tile.num_nodes * p.num_features * 4, lanes);
         neighbours.find(p.bonds, tile, lanes, buffer);
         if (!first_apart) load_atoms(source, neighbours, p, lanes, tile, 0, 0);
         lanes.sync();
@@ -261,15 +262,14 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     const Group group(threadIdx.x);
     unsigned char* buffer = shared + group.index * buffer_bytes;
     Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
-    if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
     const int end = __ldg(p.tile_ptr + p.num_tiles);
-    clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
+    Tile tile = find_tile(p, blockIdx.x + gridDim.x * group.index);  // under way beside the weights
     clear_last_row(group, buffer);
     order_weights(p, group, weights);
-    const int first = blockIdx.x + gridDim.x * group.index;
-    if (!is_filled(p, first, end)) wait_for_weights();  // which the others do while their first atoms are under way
-    for (int index = first; is_filled(p, index, end); index += gridDim.x * group.count) {
-        const Tile tile = find_tile(p, index);
+    for (int i = threadIdx.x; SAVE && blockIdx.x == 0 && i < 2 + p.num_layers; i += blockDim.x) p.arrivals[i] = 0;
+    clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
+    if (!is_filled(p, tile, end)) wait_for_weights();  // which the others do while their first atoms are under way
+    for (; is_filled(p, tile, end); tile = find_tile(p, tile.index + gridDim.x * group.count)) {
         if (tile.num_nodes <= places)
             forward<false>(p, group, tile, buffer, weights);
         else

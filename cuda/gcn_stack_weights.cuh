@@ -57,7 +57,8 @@ __device__ __forceinline__ void order_weights(const Parameters& p, const Group& 
             else
                 read4(to, p.layers[layer].bias, column, HIDDEN, false);
         }
-    for (int i = blockIdx.x + gridDim.x * warp; SAVE && i < (p.num_layers - 1) * blocks; i += gridDim.x * warps) {
+    // by the last warps, of which some have no tile
+    for (int i = gridDim.x - 1 - blockIdx.x + gridDim.x * (warps - 1 - warp); SAVE && i < (p.num_layers - 1) * blocks; i += gridDim.x * warps) {
         const int in = tile_column(i % column_tiles, group.g), out = first_column(i % blocks / column_tiles, group.t);
         float v[own];
 #pragma unroll

@@ -8,7 +8,7 @@ import torch
 from molgcn.config import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.data.tile_choice import tile_nodes_for
-from molgcn.data.tiles import best_fit
+from molgcn.data.tiles import fill_tiles
 
 
 def first_batch(
@@ -25,5 +25,5 @@ def first_batch(
     indices = np.arange(batch_size) % len(molecules)
     sizes, device = molecules.num_nodes_per_graph, torch.device(device)
     tile_nodes = molecules.tile_nodes if model is None else tile_nodes_for(sizes, indices, model, device)
-    order, tile_ptr = best_fit(sizes[indices], tile_nodes)
+    order, tile_ptr = fill_tiles(sizes[indices], tile_nodes)
     return GraphBatch.from_packed(molecules, indices[order], tile_ptr, tile_nodes).to(device)

@@ -17,11 +17,14 @@ def tile_size(max_atoms: int) -> int:
     return TILE_SIZES[0] if max_atoms <= TILE_SIZES[0] else TILE_SIZES[1]
 
 
-def best_fit(sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Orders molecules so that consecutive runs fill tiles: best fit by decreasing size.
+def fill_tiles(sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Orders molecules so that consecutive runs fill tiles, of which there are nearly as few as possible.
 
-    Each molecule, largest first, goes into the open tile that it fills best; a new tile is opened when it fits into none. Ties go to the
-    molecule that came first and to the tile that reached its filling last, so the result depends on nothing but the sizes.
+    Sequential value correction. A molecule of s atoms is worth v_s, at first 16 s (8 T + s). Over and over, the molecules left that fit
+    into one tile and are worth most together fill as many tiles as there are molecules for; v_s moves towards v_s(0) T / (atoms in the
+    tile), by half of the share of all molecules of that size that it holds, so that sizes which leave places empty come sooner. Of two
+    such passes (four from 1,024 molecules on), each with the values that the one before left, the one with the fewest tiles is taken.
+    Integers throughout: the result depends on nothing but the sizes.
 
     Args:
         sizes: int [B], atoms a molecule.
@@ -31,34 +34,74 @@ def best_fit(sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarray
         `order` int64 [B], the molecules' places in `sizes`, tile after tile; molecules larger than a tile come last.
         `tile_ptr` int32 [tiles + 1], the first molecule of each tile in that order; a molecule larger than a tile is alone.
 
-    Source: D. S. Johnson, "Near-optimal bin packing algorithms", MIT 1973 (best fit decreasing: at most 11/9 of the optimum).
+    Source: G. Belov, G. Scheithauer, "Setup and open-stacks minimization in one-dimensional stock cutting", INFORMS J. Comput. 19, 2007.
     """
-    sizes = np.asarray(sizes, np.int64)
-    by_size = np.argsort(-sizes, kind="stable")
-    tiles: list[list[int]] = []
-    free: list[list[int]] = [[] for _ in range(tile_nodes + 1)]  # free[r]: tiles with r places left
-    large: list[int] = []
-    for molecule, size in zip(by_size.tolist(), sizes[by_size].tolist(), strict=True):
-        if size > tile_nodes:
-            large.append(molecule)
-            continue
-        room = next((r for r in range(size, tile_nodes + 1) if free[r]), None)
-        if room is None:
-            tile, room = len(tiles), tile_nodes
-            tiles.append([])
-        else:
-            tile = free[room].pop()
-        tiles[tile].append(molecule)
-        free[room - size].append(tile)
-    runs = tiles + [[molecule] for molecule in large]
+    sizes = np.maximum(np.asarray(sizes, np.int64), 1)
+    counts = np.bincount(sizes[sizes <= tile_nodes], minlength=tile_nodes + 1)
+    by_size = np.split(np.argsort(sizes, kind="stable")[: counts.sum()], np.cumsum(counts)[:-1])
+    left = [iter(molecules.tolist()) for molecules in by_size]
+    runs = [
+        [next(left[size]) for size, molecules in pattern for _ in range(molecules)]
+        for tiles, pattern in _patterns(counts, tile_nodes)
+        for _ in range(tiles)
+    ]
+    runs += [[molecule] for molecule in np.argsort(-sizes, kind="stable")[: len(sizes) - counts.sum()].tolist()]
     order = np.array([molecule for run in runs for molecule in run], np.int64)
     tile_ptr = np.zeros(len(runs) + 1, np.int32)
     np.cumsum([len(run) for run in runs], out=tile_ptr[1:])
     return order, tile_ptr
 
 
+_Pattern = list[tuple[int, int]]  # size, molecules of it
+
+
+def _patterns(counts: np.ndarray, tile_nodes: int) -> list[tuple[int, _Pattern]]:
+    """How many tiles hold which molecules, of `counts` by size."""
+    size = np.arange(tile_nodes + 1)
+    initial = 16 * size * (8 * tile_nodes + size)
+    values, best, fewest = initial.copy(), [], -1
+    for _ in range(2 if counts.sum() < 1024 else 4):
+        if fewest >= 0 and (fewest - 1) * tile_nodes < counts @ size:
+            break  # fewer would not hold them
+        plan, stock = [], counts.copy()
+        while stock.any():
+            pattern = _most_valuable(values, stock)
+            tiles = min(int(stock[size]) // molecules for size, molecules in pattern)
+            filled = sum(size * molecules for size, molecules in pattern)
+            for size_, molecules in pattern:
+                used, both = tiles * molecules, 2 * counts[size_]
+                stock[size_] -= used
+                values[size_] = (values[size_] * (both - used) + initial[size_] * tile_nodes // filled * used) // both
+            plan.append((tiles, pattern))
+        total = sum(tiles for tiles, _ in plan)
+        if fewest < 0 or total < fewest:
+            best, fewest = plan, total
+    return best
+
+
+def _most_valuable(values: np.ndarray, stock: np.ndarray) -> _Pattern:
+    """Of molecules in stock that together fit into a tile, those that are worth most; large ones first."""
+    places = len(values)
+    sizes, reached = np.flatnonzero(stock).tolist(), [np.zeros(places, np.int64)]
+    for size in sizes:
+        before, after = reached[-1], reached[-1].copy()
+        for molecules in range(1, min(int(stock[size]), (places - 1) // size) + 1):
+            taken = molecules * size
+            np.maximum(after[taken:], before[:-taken] + molecules * values[size], out=after[taken:])
+        reached.append(after)
+    pattern, room = [], places - 1
+    for size, before, after in zip(reversed(sizes), reversed(reached[:-1]), reversed(reached[1:]), strict=True):
+        molecules = 0
+        while before[room - molecules * size] + molecules * values[size] != after[room]:
+            molecules += 1
+        if molecules:
+            pattern.append((size, molecules))
+            room -= molecules * size
+    return pattern
+
+
 def plan_tiles(order: np.ndarray, batch_ptr: np.ndarray, sizes: np.ndarray, tile_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Reorders, in place, the molecules of every batch by :func:`best_fit`; in C++ where the extension is built.
+    """Reorders, in place, the molecules of every batch by :func:`fill_tiles`; in C++ where the extension is built.
 
     Args:
         order: int64 [n], molecules, batch after batch.
@@ -76,7 +119,7 @@ def plan_tiles(order: np.ndarray, batch_ptr: np.ndarray, sizes: np.ndarray, tile
         return plan(order, batch_ptr, sizes, tile_nodes)
     tiles = []
     for start, end in pairwise(batch_ptr):
-        places, tile_ptr = best_fit(sizes[order[start:end]], tile_nodes)
+        places, tile_ptr = fill_tiles(sizes[order[start:end]], tile_nodes)
         order[start:end] = order[start:end][places]
         tiles.append(tile_ptr)
     return np.concatenate(tiles), np.cumsum([0] + [len(tile_ptr) for tile_ptr in tiles])

@@ -12,7 +12,7 @@ from molgcn.data import datamodule, tile_choice
 from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.tile_choice import tile_nodes_for
-from molgcn.data.tiles import best_fit
+from molgcn.data.tiles import fill_tiles
 from molgcn.ops.launch import Gpu
 
 PLAIN = ModelConfig(hidden_channels=32, norm=None, residual=False)
@@ -27,7 +27,7 @@ def h100(monkeypatch):
 
 
 def test_smaller_tiles_where_the_busiest_scheduler_is_done_first():
-    per_multiprocessor = [-(-(len(best_fit(SIZES, size)[1]) - 1) // 132) for size in (64, 48)]
+    per_multiprocessor = [-(-(len(fill_tiles(SIZES, size)[1]) - 1) // 132) for size in (64, 48)]
     assert per_multiprocessor == [9, 12]
     assert tile_nodes_for(SIZES, ALL, PLAIN, CUDA) == 48
 
