@@ -83,7 +83,6 @@ __device__ __forceinline__ void copy16(void* to, const void* from, bool there) {
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
-__device__ __forceinline__ uint32 of_first_lane(uint32 x) { return __shfl_sync(0xffffffffu, x, 0); }
 __device__ __forceinline__ uint32 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 __device__ __forceinline__ int count_bits(uint32 x) { return __popc(x); }
 __device__ __forceinline__ int largest(int x) { return __reduce_max_sync(0xffffffffu, x); }

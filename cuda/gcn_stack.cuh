@@ -32,7 +32,7 @@ struct Parameters {
     float* deviations;           // saved [K, N]: 1 / sqrt(variance + eps), layer norm only
     uint32* masks;               // saved [L, strips, mask_words, 32 WARPS]: which activations are > 0 and kept
     float* last;                 // saved [N, width]: the last layer's output by atom, pool=max only
-    uint32* arrivals;            // saved [2 + L]: blocks done, tasks taken, warps that handed in their part of each layer's gradients
+    uint32* arrivals;            // saved [2]: of the grid's barrier
     unsigned char* scratch;      // [3, N, stride] bytes: features of large molecules
     const float* grad_pooled;
     float* grad_x;               // [N, F], with INPUT_GRADIENT

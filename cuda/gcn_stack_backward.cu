@@ -2,8 +2,7 @@
 //
 // With V = D^-1/2 dZ and P = (A + I) D^-1/2 H, which forward kept, a layer's gradients are dW^T = P^T V and dH = D^-1/2 (A + I) V W. A group of
 // warps walks its tile from the last layer to the first with dH in registers and V in its buffer. Weight gradients of a block are added up in
-// the order of its tiles, whichever group is faster (`turn`). Warps without a tile add up the blocks' sums of each layer, in the order of blocks, as
-// soon as all blocks have handed them in.
+// the order of its tiles, whichever group is faster (`turn`); after a barrier over the grid the blocks' sums are added up in the order of blocks.
 #define SMALL_TERMS_IN_BF16 1
 #include "gcn_stack_pool.cuh"
 #include "gcn_stack_reduce.cuh"
@@ -189,7 +188,6 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
                 weight_gradient(halves, p, group, tile, buffer, staged, layer, first_row, base, total, at, order);
             }
         }
-        if (order.last) hand_in(p, group, at, total, layer);
         if (layer == 0 && !INPUT_GRADIENT) break;
         if (packed && !large && layer > 0) {
             if (WARPS > 1) group.sync();
@@ -264,6 +262,8 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
             backward_large(p, tile, buffer, staged, total, at, order);
         tile = find_tile(p, tile.index + gridDim.x * group.count);
     }
+    __syncthreads();
+    hand_in_columns(p, at, total);
+    grid_barrier(p.arrivals);
     reduce(p, at);
-    leave(p);
 }

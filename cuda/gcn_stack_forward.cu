@@ -266,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     Tile tile = find_tile(p, blockIdx.x + gridDim.x * group.index);  // under way beside the weights
     clear_last_row(group, buffer);
     order_weights(p, group, weights);
-    for (int i = threadIdx.x; SAVE && blockIdx.x == 0 && i < 2 + p.num_layers; i += blockDim.x) p.arrivals[i] = 0;
+    if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
     clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
     if (!is_filled(p, tile, end)) wait_for_weights();  // which the others do while their first atoms are under way
     for (; is_filled(p, tile, end); tile = find_tile(p, tile.index + gridDim.x * group.count)) {

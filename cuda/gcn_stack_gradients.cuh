@@ -22,8 +22,7 @@ struct Sums {
     __device__ __forceinline__ int size() const { return columns(layers, 0, 0); }
     // A block's in global memory, where its last tile puts them; this one has the column sums of all warps and lanes added up
     __device__ __forceinline__ float* handed_in(const Parameters& p) const { return p.partial + size_t(blockIdx.x) * reduced_size(); }
-    __device__ __forceinline__ int reduced_columns(int layer) const { return weights() + layer * sums * width; }
-    __device__ __forceinline__ int reduced_size() const { return reduced_columns(layers); }
+    __device__ __forceinline__ int reduced_size() const { return weights() + layers * sums * width; }
     // Turns: one a layer and in tile, at least one a warp
     __device__ __forceinline__ int turn(int layer, int q) const { return layer == 0 ? q : max(first_tiles, WARPS) + (layer - 1) * max(width / 16, WARPS) + q; }
     __device__ __forceinline__ int turns() const { return turn(layers, 0); }

@@ -52,7 +52,7 @@ class Saved:
         width, number_bytes, wide = width_of(inputs.hidden_channels), _number_bytes(inputs), wide_input(inputs)
         strips = 4 * tiles + num_nodes // SMALL_TILE + 2  # of 64 rows; no plan needs more
         sizes = {
-            "arrivals": 4 * (2 + layers),
+            "arrivals": 8,
             "transposed": number_bytes * width * width * (layers - 1),
             "wide_pulled": number_bytes * num_nodes * (inputs.x.shape[1] + 31) // 32 * 32 if wide else 0,
             "pulled": number_bytes * num_nodes * width * layers,

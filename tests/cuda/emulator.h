@@ -239,11 +239,6 @@ inline float shuffle_xor(float x, int mask) {
         for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = warp.in[lane ^ warp.in[lane][1]][0];
     })[0]);
 }
-inline uint32 of_first_lane(uint32 x) {
-    return emulator::collective(9, &x, 1, [](emulator::Warp& warp) {
-        for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = warp.in[0][0];
-    })[0];
-}
 inline uint32 ballot(bool x) {
     const uint32 in = x;
     return emulator::collective(7, &in, 1, [](emulator::Warp& warp) {
