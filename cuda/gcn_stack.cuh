@@ -98,11 +98,6 @@ __device__ __forceinline__ unsigned char* pulled_rows(const Parameters& p, const
     return p.pulled + (size_t(layer) * p.num_nodes + tile.first_node) * row_bytes;
 }
 
-// Memory's lines on their way to L2, asked for by a group
-__device__ __forceinline__ void prefetch_lines(const void* begin, int bytes, const Group& group) {
-    for (int i = 128 * (32 * group.warp + group.lane); i < bytes; i += 128 * 32 * WARPS) prefetch(static_cast<const unsigned char*>(begin) + i);
-}
-
 // Zeroes begin .. end - 1 of an array, all blocks together: what no molecule of a padded batch writes
 __device__ __forceinline__ void clear(float* array, size_t begin, size_t end) {
     for (size_t i = begin + blockIdx.x * blockDim.x + threadIdx.x; i < end; i += size_t(gridDim.x) * blockDim.x) array[i] = 0.0f;

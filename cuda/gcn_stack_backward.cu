@@ -78,11 +78,10 @@ __device__ __forceinline__ void input_gradient(Features& d, const Neighbours<lar
     }
 }
 
-// What forward kept of a layer: the tile's pulled features, and the weights, which one group asks for
-__device__ __forceinline__ void prefetch_kept(const Parameters& p, const Group& group, const Tile& tile, int layer) {
+__device__ __forceinline__ void prefetch_pulled(const Parameters& p, const Group& group, const Tile& tile, int layer) {
     if (layer < 0) return;
-    prefetch_lines(pulled_rows(p, tile, layer), tile.num_nodes * row_bytes, group);
-    if (group.index == 0 && layer > 0) prefetch_lines(p.transposed + size_t(layer - 1) * width * row_bytes, width * row_bytes, group);
+    const unsigned char* begin = pulled_rows(p, tile, layer);
+    for (int i = 128 * (32 * group.warp + group.lane); i < tile.num_nodes * row_bytes; i += 128 * 32 * WARPS) prefetch(begin + i);
 }
 
 // A large molecule's dH in global memory, to registers and back
@@ -126,7 +125,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
     uint32 masks[mask_words];
 
     if constexpr (!large) {
-        prefetch_kept(p, lanes, tile, p.num_layers - 1);
+        if (!packed) prefetch_pulled(p, lanes, tile, p.num_layers - 1);
         if (packed) stage_ins(staged, p, lanes, tile, p.num_layers - 1, 0, 0);
         neighbours.find(p.bonds, tile, lanes, buffer);
     }
@@ -146,7 +145,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
 #pragma unroll 1
     for (int layer = p.num_layers - 1; layer >= 0; layer--) {
         const Group group = lanes.again();
-        if (!large) prefetch_kept(p, group, tile, layer - 1);
+        if (!large && !packed) prefetch_pulled(p, group, tile, layer - 1);
         HalfColumns halves = {};
         Features outer;  // the residual connection's gradient
         group.sync();    // the buffer's last use is over
@@ -266,4 +265,5 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     hand_in_columns(p, at, total);
     grid_barrier(p.arrivals);
     reduce(p, at);
+    leave_barrier(p.arrivals);
 }

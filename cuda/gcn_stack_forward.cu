@@ -156,7 +156,6 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
     Neighbours<large> neighbours;
     Features h;
     if constexpr (!large) {
-        prefetch_lines(p.x + size_t(tile.first_node) * p.num_features, tile.num_nodes * p.num_features * 4, lanes);
         neighbours.find(p.bonds, tile, lanes, buffer);
         if (!first_apart) load_atoms(source, neighbours, p, lanes, tile, 0, 0);
         lanes.sync();

@@ -2,19 +2,20 @@
 #pragma once
 #include "gcn_stack_gradients.cuh"
 
-// All blocks wait for each other; the last to leave makes it ready for another backward of the same forward.
+// All blocks wait for each other.
 __device__ __forceinline__ void grid_barrier(uint32* arrivals) {
     __syncthreads();
     if (threadIdx.x == 0) {
-        __threadfence();
-        atomicAdd(arrivals, 1u);
+        add_release_grid(arrivals, 1u);
         while (load_acquire_grid(arrivals) < gridDim.x) pause();
-        if (atomicAdd(arrivals + 1, 1u) == gridDim.x - 1) {
-            arrivals[0] = 0;
-            arrivals[1] = 0;
-        }
     }
     __syncthreads();
+}
+// Once they did: the last to say so makes the barrier ready for another backward of the same forward.
+__device__ __forceinline__ void leave_barrier(uint32* arrivals) {
+    if (threadIdx.x > 0 || atomicAdd(arrivals + 1, 1u) < gridDim.x - 1) return;
+    arrivals[0] = 0;
+    arrivals[1] = 0;
 }
 
 // A weight's row and column of number i of a lane's share of a block [in tile q][column tile j]
@@ -62,7 +63,8 @@ __device__ __forceinline__ void write_gradient(const Parameters& p, const Sums& 
 // each adds every share-th block.
 template <int share>
 __device__ __forceinline__ void add_up(const Parameters& p, const Sums& at) {
-    constexpr int at_once = 17, numbers = 4 * 32 / share;  // loads under way, numbers of a warp
+    constexpr int at_once = 17;                // loads under way
+    constexpr int numbers = 4 * 32 / share;  // of a warp
     const int lane = threadIdx.x % 32, size = at.reduced_size(), blocks = gridDim.x, step = numbers * blocks * (blockDim.x / 32);
     for (int first = numbers * (blockIdx.x + blocks * (threadIdx.x / 32)); first < size; first += step) {
         const int index = min(first + lane % (32 / share) * 4, size - 4);
@@ -89,9 +91,7 @@ __device__ __forceinline__ void add_up(const Parameters& p, const Sums& at) {
 }
 
 __device__ __forceinline__ void reduce(const Parameters& p, const Sums& at) {
-    if (gridDim.x > 68)  // of which a lane has at most 17, one round of loads, up to 136 of them
-        add_up<8>(p, at);
-    else if (gridDim.x > 34)
+    if (gridDim.x > 34)
         add_up<4>(p, at);
     else
         add_up<2>(p, at);

@@ -153,7 +153,8 @@ def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int) -> Plan:
     num_tiles, places = inputs.tile_ptr.shape[0] - 1, 16 * warps * row_tiles
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
     max_threads = 384 if width_of(inputs.hidden_channels) <= 128 else 256
-    buffer = (buffers * places + 1) * row_bytes + 11 * places  # the table of `cuda/neighbours.cuh` behind each tile's rows
+    table = 11 * places  # of `cuda/neighbours.cuh`, behind each tile's rows
+    buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))
