@@ -74,10 +74,14 @@ __device__ __forceinline__ void load_transposed(uint32 (&v)[4], const void* row)
                  : "r"(static_cast<uint32>(__cvta_generic_to_shared(row)))
                  : "memory");
 }
-// 16 bytes from global to shared memory, zeros unless `there`
+// 16 or 4 bytes from global to shared memory, zeros unless `there`
 __device__ __forceinline__ void copy16(void* to, const void* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32>(__cvta_generic_to_shared(to))), "l"(from),
                  "r"(there ? 16 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void copy4(void* to, const void* from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(static_cast<uint32>(__cvta_generic_to_shared(to))), "l"(from), "r"(there ? 4 : 0)
                  : "memory");
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }

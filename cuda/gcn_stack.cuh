@@ -44,19 +44,17 @@ struct Parameters {
     Layer layers[MAX_LAYERS];
 };
 
-// A tile, or the last one beyond their number
 __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     Tile tile;
-    const int there = min(index, p.num_tiles - 1);
     tile.index = index;
-    tile.first_graph = __ldg(p.tile_ptr + there), tile.end_graph = __ldg(p.tile_ptr + there + 1);
+    tile.first_graph = __ldg(p.tile_ptr + index), tile.end_graph = __ldg(p.tile_ptr + index + 1);
     tile.first_node = __ldg(p.ptr + tile.first_graph);
     tile.num_nodes = __ldg(p.ptr + tile.end_graph) - tile.first_node;
     return tile;
 }
 
 // Whether a tile is there and holds molecules: the last ones of a padded batch, whose molecules end at `end`, are empty.
-__device__ __forceinline__ bool is_filled(const Parameters& p, const Tile& tile, int end) { return tile.index < p.num_tiles && tile.first_graph < end; }
+__device__ __forceinline__ bool is_filled(const Parameters& p, int index, int end) { return index < p.num_tiles && __ldg(p.tile_ptr + index) < end; }
 
 __device__ __forceinline__ bool activated(const Parameters& p, int layer) { return LAST_ACTIVATION || layer < p.num_layers - 1; }
 

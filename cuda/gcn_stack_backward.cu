@@ -246,20 +246,20 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     for (int i = threadIdx.x; i < at.turns(); i += blockDim.x) turns[i] = 0;
     clear_last_row(group, buffer);
     const int end = __ldg(p.tile_ptr + p.num_tiles);
-    Tile tile = find_tile(p, blockIdx.x + gridDim.x * group.index);
     if (INPUT_GRADIENT) {
         const int num_nodes = __ldg(p.ptr + end);
         clear(p.grad_x, size_t(num_nodes) * p.num_features, size_t(p.num_nodes) * p.num_features);
     }
     __syncthreads();
-    for (int i = group.index; i == 0 || is_filled(p, tile, end); i += group.count) {  // a block's first tile sets its sums
-        const int next = min(tile.index + static_cast<int>(gridDim.x), p.num_tiles);  // its first molecule is `end` behind the last
-        const Order order = {turns, i, __ldg(p.tile_ptr + next) >= end};
+    for (int i = group.index; blockIdx.x + gridDim.x * i < p.num_tiles; i += group.count) {
+        const int index = blockIdx.x + gridDim.x * i;
+        if (i > 0 && !is_filled(p, index, end)) break;  // a block's first tile sets its sums
+        const Tile tile = find_tile(p, index);
+        const Order order = {turns, i, !is_filled(p, index + gridDim.x, end)};
         if (tile.num_nodes <= places)
             backward<false>(p, group, tile, buffer, staged, total, at, order);
         else
             backward_large(p, tile, buffer, staged, total, at, order);
-        tile = find_tile(p, tile.index + gridDim.x * group.count);
     }
     __syncthreads();
     hand_in_columns(p, at, total);

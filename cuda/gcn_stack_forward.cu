@@ -262,13 +262,14 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     unsigned char* buffer = shared + group.index * buffer_bytes;
     Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
     const int end = __ldg(p.tile_ptr + p.num_tiles);
-    Tile tile = find_tile(p, blockIdx.x + gridDim.x * group.index);  // under way beside the weights
     clear_last_row(group, buffer);
     order_weights(p, group, weights);
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
     clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
-    if (!is_filled(p, tile, end)) wait_for_weights();  // which the others do while their first atoms are under way
-    for (; is_filled(p, tile, end); tile = find_tile(p, tile.index + gridDim.x * group.count)) {
+    const int first = blockIdx.x + gridDim.x * group.index;
+    if (!is_filled(p, first, end)) wait_for_weights();  // which the others do while their first atoms are under way
+    for (int index = first; is_filled(p, index, end); index += gridDim.x * group.count) {
+        const Tile tile = find_tile(p, index);
         if (tile.num_nodes <= places)
             forward<false>(p, group, tile, buffer, weights);
         else

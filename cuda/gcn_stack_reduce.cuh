@@ -61,16 +61,15 @@ __device__ __forceinline__ void write_gradient(const Parameters& p, const Sums& 
 
 // Adds up the blocks' sums of each number in their order and writes the gradients. A lane has four adjacent numbers; `share` lanes share them,
 // each adds every share-th block.
-template <int share>
-__device__ __forceinline__ void add_up(const Parameters& p, const Sums& at) {
-    constexpr int at_once = 17;                // loads under way
-    constexpr int numbers = 4 * 32 / share;  // of a warp
-    const int lane = threadIdx.x % 32, size = at.reduced_size(), blocks = gridDim.x, step = numbers * blocks * (blockDim.x / 32);
+__device__ __forceinline__ void reduce(const Parameters& p, const Sums& at) {
+    constexpr int at_once = 17;  // loads under way: one round for up to 34 blocks, two for 136
+    const int blocks = gridDim.x, share = blocks > 2 * at_once ? 4 : 2, apart = 32 / share, numbers = 4 * apart;
+    const int lane = threadIdx.x % 32, size = at.reduced_size(), step = numbers * blocks * (blockDim.x / 32);
     for (int first = numbers * (blockIdx.x + blocks * (threadIdx.x / 32)); first < size; first += step) {
-        const int index = min(first + lane % (32 / share) * 4, size - 4);
+        const int index = min(first + lane % apart * 4, size - 4);
         float sum[4] = {};
 #pragma unroll 1
-        for (int block = lane / (32 / share); block < blocks; block += share * at_once) {
+        for (int block = lane / apart; block < blocks; block += share * at_once) {
             float4 part[at_once];
 #pragma unroll
             for (int i = 0; i < at_once; i++) part[i] = load4_past_l1(p.partial + size_t(min(block + share * i, blocks - 1)) * size + index);
@@ -83,16 +82,9 @@ __device__ __forceinline__ void add_up(const Parameters& p, const Sums& at) {
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-#pragma unroll
-            for (int other = 32 / share; other < 32; other *= 2) sum[i] += shuffle_xor(sum[i], other);
-            if (lane < 32 / share && first + 4 * lane < size) write_gradient(p, at, index + i, sum[i]);
+            if (share == 4) sum[i] += shuffle_xor(sum[i], 8);
+            sum[i] += shuffle_xor(sum[i], 16);
+            if (lane < apart && first + 4 * lane < size) write_gradient(p, at, index + i, sum[i]);
         }
     }
-}
-
-__device__ __forceinline__ void reduce(const Parameters& p, const Sums& at) {
-    if (gridDim.x > 34)
-        add_up<4>(p, at);
-    else
-        add_up<2>(p, at);
 }

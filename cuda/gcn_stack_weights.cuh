@@ -47,8 +47,20 @@ __device__ __forceinline__ void order_weights(const Parameters& p, const Group& 
             for (int i = 0; !as_they_are && i < at_once; i++) to[32 * (first + i)] = all[i];
         }
     }
-    for (int i = warp; SHARED_WEIGHTS && !WIDE_INPUT && i < blocks; i += warps)
-        shared[32 * i + group.lane] = read_weights<true>(p, p.layers[0].weight, 0, i / column_tiles, i % column_tiles, group);
+    for (int i = warp; SHARED_WEIGHTS && !WIDE_INPUT && i < blocks; i += warps) {
+        Segment* to = shared + 32 * i + group.lane;
+        if constexpr (packed) {
+            *to = read_weights<true>(p, p.layers[0].weight, 0, i / column_tiles, i % column_tiles, group);
+        } else {
+            const int out = tile_column(i % column_tiles, group.g), in = first_column(i / column_tiles, group.t);
+            const float* weight = p.layers[0].weight;
+#pragma unroll
+            for (int e = 0; e < own; e++) {
+                const bool there = out < HIDDEN && in + e < p.num_features;
+                copy4(to->word + e, weight + (there ? out * p.num_features + in + e : 0), there);
+            }
+        }
+    }
     for (int layer = warp; SHARED_WEIGHTS && layer < p.num_layers; layer += warps)
         for (int column = 4 * group.lane; column < width; column += 4 * 32) {
             float* to = shared_biases(p, shared, layer) + column;

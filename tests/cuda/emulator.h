@@ -227,6 +227,13 @@ inline void copy16(void* to, const void* from, bool there) {
     else
         std::memset(to, 0, 16);
 }
+inline void copy4(void* to, const void* from, bool there) {
+    if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 4) emulator::fail("misaligned copy");
+    if (there)
+        std::memcpy(to, from, 4);
+    else
+        std::memset(to, 0, 4);
+}
 inline void wait_for_copies() {}
 
 inline void __syncwarp() {
