@@ -93,6 +93,7 @@ __device__ __forceinline__ int largest(int x) { return __reduce_max_sync(0xfffff
 
 __device__ __forceinline__ void barrier(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
 __device__ __forceinline__ void pause() { __nanosleep(20); }
+__device__ __forceinline__ void spin() {}  // where another warp is done in less than a pause
 
 __device__ __forceinline__ int load_acquire_block(const int* at) {
     int value;

@@ -30,6 +30,7 @@ struct Parameters {
     unsigned char* transposed;   // saved [L - 1, spans, column_tiles, 32] segments: weights as backward's products take them
     float* normalised;           // saved [K, N, width]
     float* deviations;           // saved [K, N]: 1 / sqrt(variance + eps), layer norm only
+    unsigned char* neighbours;   // saved [tiles, kept_bytes]
     uint32* masks;               // saved [L, strips, mask_words, 32 WARPS]: which activations are > 0 and kept
     float* last;                 // saved [N, width]: the last layer's output by atom, pool=max only
     uint32* arrivals;            // saved [2]: of the grid's barrier

@@ -125,9 +125,8 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
     uint32 masks[mask_words];
 
     if constexpr (!large) {
-        if (!packed) prefetch_pulled(p, lanes, tile, p.num_layers - 1);
         if (packed) stage_ins(staged, p, lanes, tile, p.num_layers - 1, 0, 0);
-        neighbours.find(p.bonds, tile, lanes, buffer);
+        neighbours.recall(p.neighbours + size_t(tile.index) * neighbours.kept_bytes, buffer, lanes);
     }
     share<large>(p, lanes, tile, scaled);
     lanes.sync();

@@ -157,6 +157,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
     Features h;
     if constexpr (!large) {
         neighbours.find(p.bonds, tile, lanes, buffer);
+        if (SAVE) neighbours.keep(p.neighbours + size_t(tile.index) * neighbours.kept_bytes, buffer, lanes.again());
         if (!first_apart) load_atoms(source, neighbours, p, lanes, tile, 0, 0);
         lanes.sync();
     }

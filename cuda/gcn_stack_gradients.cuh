@@ -34,7 +34,7 @@ struct Order {  // of a block's tiles
     bool last;
 
     __device__ __forceinline__ void enter(int index) const {
-        while (load_acquire_block(turn + index) != tile) pause();
+        while (load_acquire_block(turn + index) != tile) spin();
         __syncwarp();
     }
     __device__ __forceinline__ void leave(int index, int lane) const {

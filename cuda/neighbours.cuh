@@ -155,6 +155,40 @@ struct Neighbours {
         group.sync();
     }
 
+    // What `find` found of a tile, from forward to backward: the table, the rows' scales, each warp's counts.
+    static constexpr int kept_bytes = table_bytes + 4 * places + 16 * WARPS;
+
+    __device__ __forceinline__ void keep(unsigned char* kept, const unsigned char* buffer, const Group& group) const {
+        uint32* words = reinterpret_cast<uint32*>(kept);
+        for (int i = 32 * group.warp + group.lane; i < table_bytes / 4; i += 32 * WARPS) words[i] = reinterpret_cast<const uint32*>(buffer + rows_bytes)[i];
+        float* scales = reinterpret_cast<float*>(kept + table_bytes);
+        each_row([&](int m, int half) {
+            if (group.t == 0) scales[group.row(m, half)] = scale[m][half];
+        });
+        int* counts = reinterpret_cast<int*>(kept + table_bytes + 4 * places) + 4 * group.warp;
+        if (group.lane > 0) return;
+        counts[0] = beyond;
+#pragma unroll
+        for (int i = 0; i < pairs; i++) counts[1 + i] = near[i];
+    }
+    __device__ __forceinline__ void recall(const unsigned char* kept, unsigned char* buffer, const Group& group) {
+        constexpr int words = table_bytes / 4;
+        const int* counts = reinterpret_cast<const int*>(kept + table_bytes + 4 * places) + 4 * group.warp;
+        first_row = 0, beyond = __ldg(counts);
+#pragma unroll
+        for (int i = 0; i < pairs; i++) near[i] = __ldg(counts + 1 + i);
+        each_row([&](int m, int half) { scale[m][half] = __ldg(reinterpret_cast<const float*>(kept + table_bytes) + group.row(m, half)); });
+#pragma unroll
+        for (int first = 0; first < words; first += 32 * WARPS) {
+            const int i = first + 32 * group.warp + group.lane;
+            if (i < words) reinterpret_cast<uint32*>(buffer + rows_bytes)[i] = __ldg(reinterpret_cast<const uint32*>(kept) + i);
+        }
+        group.sync();
+        each_row([&](int m, int half) {
+            for (int i = 0; !scarce && i < 2; i++) held[2 * m + half][i] = Table(buffer).near[2 * group.row(m, half) + i];
+        });
+    }
+
     // total = the lane's segments of span b of (A + I) times the buffer, for the rows of `pair` row tiles from m0 on
     __device__ __forceinline__ void pull(Segment (&total)[pair][2], const unsigned char* buffer, const Bonds& bonds, const Tile& tile,
                                          const Group& group, int b, int m0) const {

@@ -168,7 +168,7 @@ class _Parameters(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed", "pooled")),
         *(
             (name, ctypes.c_uint64)
-            for name in ("pulled", "wide_pulled", "transposed", "normalised", "deviations", "masks", "last", "arrivals")
+            for name in ("pulled", "wide_pulled", "transposed", "normalised", "deviations", "neighbours", "masks", "last", "arrivals")
         ),
         *((name, ctypes.c_uint64) for name in ("scratch", "grad_pooled", "grad_x", "totals", "partial")),
         *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "num_layers", "num_tiles")),

@@ -59,6 +59,7 @@ class Saved:
             "normalised": 4 * num_nodes * width * norms,
             "deviations": 4 * num_nodes * norms,
             "last": 4 * num_nodes * width if inputs.pool == "max" else 0,
+            "neighbours": tiles * (15 * (64 if inputs.tile_nodes <= 64 else 128) + 16 * 8),
             "masks": strips * max(64 * width // 8, 512) * layers,
         }
         self.offsets: dict[str, int] = {}

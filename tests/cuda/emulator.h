@@ -276,6 +276,7 @@ inline void barrier(int name, int threads) {
 }
 inline void __syncthreads() { barrier(0, blockDim.x); }
 inline void pause() { emulator::yield(); }
+inline void spin() { emulator::yield(); }
 inline int load_acquire_block(const int* at) { return *at; }
 inline void store_release_block(int* at, int value) { *at = value; }
 inline uint32 load_acquire_grid(const uint32* at) { return *at; }
