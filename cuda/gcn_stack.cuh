@@ -31,7 +31,7 @@ struct Parameters {
     float* normalised;           // saved [K, N, width]
     float* deviations;           // saved [K, N]: 1 / sqrt(variance + eps), layer norm only
     unsigned char* neighbours;   // saved [tiles, kept_bytes]
-    uint32* masks;               // saved [L, strips, mask_words, 32 WARPS]: which activations are > 0 and kept
+    uint32* masks;               // saved [L, strips, WARPS, mask_words, 32]: which activations are > 0 and kept
     float* last;                 // saved [N, width]: the last layer's output by atom, pool=max only
     uint32* arrivals;            // saved [2]: of the grid's barrier
     unsigned char* scratch;      // [3, N, stride] bytes: features of large molecules
@@ -59,12 +59,13 @@ __device__ __forceinline__ bool is_filled(const Parameters& p, int index, int en
 
 __device__ __forceinline__ bool activated(const Parameters& p, int layer) { return LAST_ACTIVATION || layer < p.num_layers - 1; }
 
-// Masks: a lane's activations [m][half][column] in words, the first in the highest bit; a strip is `places` rows of a tile.
+// Masks: a lane's activations [m][half][column] in words, the first in the highest bit; a strip is `places` rows of a tile. Where the words
+// are full, their order does not depend on how many warps share the rows.
 constexpr int mask_bits = ROW_TILES * 2 * spans * own, mask_words = (mask_bits + 31) / 32;
 __device__ __forceinline__ size_t mask_at(const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
     const int strips = 2 * p.num_tiles + p.num_nodes / places + 1;
     const int strip = tile.num_nodes <= places ? tile.index : p.num_tiles + tile.first_node / places + tile.index + first_row / places;
-    return (size_t(layer) * strips + strip) * (mask_words * 32 * WARPS) + 32 * group.warp + group.lane;
+    return ((size_t(layer) * strips + strip) * WARPS + group.warp) * (mask_words * 32) + group.lane;
 }
 
 // `count` values from `at`, zero from `limit` on; vector: all four are there or none, and 16 bytes aligned

@@ -110,7 +110,7 @@ __device__ __forceinline__ void read_masks(uint32 (&masks)[mask_words], const Pa
                                            int layer) {
 #pragma unroll
     for (int i = 0; i < mask_words; i++)
-        masks[i] = layer >= 0 && activated(p, layer) ? __ldg(p.masks + mask_at(p, group, tile, first_row, layer) + i * 32 * WARPS) : ~0u;
+        masks[i] = layer >= 0 && activated(p, layer) ? __ldg(p.masks + mask_at(p, group, tile, first_row, layer) + 32 * i) : ~0u;
 }
 
 template <bool large>
@@ -126,7 +126,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
 
     if constexpr (!large) {
         if (packed) stage_ins(staged, p, lanes, tile, p.num_layers - 1, 0, 0);
-        neighbours.recall(p.neighbours + size_t(tile.index) * neighbours.kept_bytes, buffer, lanes);
+        neighbours.recall(p.neighbours + size_t(tile.index) * neighbours.kept_bytes, tile, buffer, lanes);
     }
     share<large>(p, lanes, tile, scaled);
     lanes.sync();

@@ -117,7 +117,7 @@ __device__ __forceinline__ void activate(Features& n, const Parameters& p, const
                 y = relu(-y);
                 if (DROPOUT) y = kept ? y * p.dropout_scale : 0.0f;
                 if (SAVE && bit == mask_bits - 1) mask <<= (32 - mask_bits % 32) % 32;
-                if (SAVE && (bit % 32 == 31 || bit == mask_bits - 1)) masks[bit / 32 * 32 * WARPS] = mask;
+                if (SAVE && (bit % 32 == 31 || bit == mask_bits - 1)) masks[bit / 32 * 32] = mask;
             }
         }
     });

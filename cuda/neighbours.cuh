@@ -155,8 +155,8 @@ struct Neighbours {
         group.sync();
     }
 
-    // What `find` found of a tile, from forward to backward: the table, the rows' scales, each warp's counts.
-    static constexpr int kept_bytes = table_bytes + 4 * places + 16 * WARPS;
+    // What `find` found of a tile, from forward to backward: the table, the rows' scales, `beyond`, and `near` by row tile.
+    static constexpr int kept_bytes = table_bytes + 4 * places + 64;
 
     __device__ __forceinline__ void keep(unsigned char* kept, const unsigned char* buffer, const Group& group) const {
         uint32* words = reinterpret_cast<uint32*>(kept);
@@ -165,23 +165,26 @@ struct Neighbours {
         each_row([&](int m, int half) {
             if (group.t == 0) scales[group.row(m, half)] = scale[m][half];
         });
-        int* counts = reinterpret_cast<int*>(kept + table_bytes + 4 * places) + 4 * group.warp;
+        int* counts = reinterpret_cast<int*>(kept + table_bytes + 4 * places);
         if (group.lane > 0) return;
-        counts[0] = beyond;
+        if (group.warp == 0) counts[0] = beyond;
 #pragma unroll
-        for (int i = 0; i < pairs; i++) counts[1 + i] = near[i];
+        for (int i = 0; i < pairs; i++) counts[1 + group.warp * ROW_TILES + pair * i] = near[i];
     }
-    __device__ __forceinline__ void recall(const unsigned char* kept, unsigned char* buffer, const Group& group) {
+    __device__ __forceinline__ void recall(const unsigned char* kept, const Tile& tile, unsigned char* buffer, const Group& group) {
         constexpr int words = table_bytes / 4;
-        const int* counts = reinterpret_cast<const int*>(kept + table_bytes + 4 * places) + 4 * group.warp;
-        first_row = 0, beyond = __ldg(counts);
+        const bool there = tile.num_nodes > 0;  // forward leaves empty tiles out
+        const int* counts = reinterpret_cast<const int*>(kept + table_bytes + 4 * places);
+        first_row = 0, beyond = there ? __ldg(counts) : 0;
 #pragma unroll
-        for (int i = 0; i < pairs; i++) near[i] = __ldg(counts + 1 + i);
-        each_row([&](int m, int half) { scale[m][half] = __ldg(reinterpret_cast<const float*>(kept + table_bytes) + group.row(m, half)); });
+        for (int i = 0; i < pairs; i++) near[i] = there ? __ldg(counts + 1 + group.warp * ROW_TILES + pair * i) : 0;
+        each_row([&](int m, int half) {
+            scale[m][half] = there ? __ldg(reinterpret_cast<const float*>(kept + table_bytes) + group.row(m, half)) : 0.0f;
+        });
 #pragma unroll
         for (int first = 0; first < words; first += 32 * WARPS) {
             const int i = first + 32 * group.warp + group.lane;
-            if (i < words) reinterpret_cast<uint32*>(buffer + rows_bytes)[i] = __ldg(reinterpret_cast<const uint32*>(kept) + i);
+            if (i < words) reinterpret_cast<uint32*>(buffer + rows_bytes)[i] = there ? __ldg(reinterpret_cast<const uint32*>(kept) + i) : 0;
         }
         group.sync();
         each_row([&](int m, int half) {

@@ -15,7 +15,7 @@ from molgcn.ops.launch import Gpu
 
 MAX_HIDDEN = 256
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
-_TIMES = (0.0, 1.0, 1.3, 1.65)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_operator.md)
+_TIMES = (0.0, 1.0, 1.3, 1.65, 2.0)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_operator.md)
 SMALL_TILE = 48  # places: quicker than 64, but holds less
 _TIME_OF_SMALL = 0.82  # of such a tile beside one of 64, measured too
 FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
@@ -59,7 +59,7 @@ class Saved:
             "normalised": 4 * num_nodes * width * norms,
             "deviations": 4 * num_nodes * norms,
             "last": 4 * num_nodes * width if inputs.pool == "max" else 0,
-            "neighbours": tiles * (15 * (64 if inputs.tile_nodes <= 64 else 128) + 16 * 8),
+            "neighbours": tiles * (15 * (64 if inputs.tile_nodes <= 64 else 128) + 64),
             "masks": strips * max(64 * width // 8, 512) * layers,
         }
         self.offsets: dict[str, int] = {}
@@ -131,7 +131,7 @@ def forward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     width = width_of(inputs.hidden_channels)
     weights = (_number_bytes(inputs) * width + 4) * width * inputs.num_layers  # and biases
     shared = weights <= shared_limit(gpu) * 6 // 10
-    return replace(_plan(inputs, gpu, weights if shared else 0, 1), shared=shared)
+    return replace(_plan(inputs, gpu, weights if shared else 0, 1, forward_layout(inputs, gpu)), shared=shared)
 
 
 def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
@@ -143,17 +143,17 @@ def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     size = weights + layers * warps * kinds * 4 * width
     turns = 4 * (max(first // 16, warps) + (layers - 1) * max(width // 16, warps))
     shared = 4 * size <= shared_limit(gpu) * 6 // 10
-    plan = _plan(inputs, gpu, turns + (4 * size if shared else 0), 2 if inputs.precision == "bf16" else 1)
+    plan = _plan(inputs, gpu, turns + (4 * size if shared else 0), 2 if inputs.precision == "bf16" else 1, _layout(inputs, gpu))
     return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width, shared=shared)
 
 
-def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int) -> Plan:
+def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: tuple[int, int]) -> Plan:
     """As many groups as :func:`_groups` says, of as many as fit; all of these where the number of tiles is room."""
     assert inputs.tile_ptr is not None
-    warps, row_tiles = _layout(inputs, gpu)
+    warps, row_tiles = layout
     num_tiles, places = inputs.tile_ptr.shape[0] - 1, 16 * warps * row_tiles
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
-    max_threads = 384 if width_of(inputs.hidden_channels) <= 128 else 256
+    max_threads = 256 if width_of(inputs.hidden_channels) > 128 else 512 if layout != _layout(inputs, gpu) else 384
     table = 11 * places  # of `cuda/neighbours.cuh`, behind each tile's rows
     buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
@@ -206,6 +206,13 @@ def _layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
     even = 1 << (warps - 1).bit_length()  # as many rows for each
     warps = min(even, places // 16, 8 if places > 64 else 4)
     return warps, places // (16 * warps)
+
+
+def forward_layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
+    warps, row_tiles = _layout(inputs, gpu)
+    if row_tiles % 2 == 0 and row_tiles * width_of(inputs.hidden_channels) % 128 == 0:
+        return 2 * warps, row_tiles // 2
+    return warps, row_tiles
 
 
 def shared_limit(gpu: Gpu) -> int:

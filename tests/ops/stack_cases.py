@@ -125,10 +125,10 @@ def kept_activations(inputs: StackInputs, saved: Tensor, plan: Plan) -> Tensor:
     width, num_nodes, device = width_of(inputs.hidden_channels), inputs.x.shape[0], inputs.x.device
     span, own = (32, 8) if inputs.precision == "bf16" and width >= 32 else (16, 4)
     tiles, places = inputs.tile_ptr.shape[0] - 1, 16 * plan.warps * plan.row_tiles
-    words, lanes = (plan.row_tiles * 2 * width // 4 + 31) // 32, 32 * plan.warps
+    words = (plan.row_tiles * 2 * width // 4 + 31) // 32
     strips = 2 * tiles + num_nodes // places + 1
-    begin, size = Saved(inputs).offsets["masks"], 4 * (inputs.num_layers - 1) * strips * words * lanes
-    masks = saved[begin : begin + size].view(torch.int32).view(-1, strips, words, lanes)
+    begin, size = Saved(inputs).offsets["masks"], 4 * (inputs.num_layers - 1) * strips * plan.warps * words * 32
+    masks = saved[begin : begin + size].view(torch.int32).view(-1, strips, plan.warps, words, 32)
     firsts = inputs.ptr[inputs.tile_ptr.long()].long()
     tile = torch.repeat_interleave(torch.arange(tiles, device=device), firsts.diff())
     first = firsts[tile]
@@ -139,8 +139,8 @@ def kept_activations(inputs: StackInputs, saved: Tensor, plan: Plan) -> Tensor:
     warp, rest = row % places // (16 * plan.row_tiles), row % (16 * plan.row_tiles)
     column = torch.arange(inputs.hidden_channels, device=device)
     bit = (rest // 8 * (width // span))[:, None] * own + column // span * own + column % own
-    lane = (32 * warp + 4 * (rest % 8))[:, None] + column % span // own
-    return masks[:, strip, bit // 32, lane] >> (31 - bit % 32) & 1 == 1
+    lane = 4 * (rest % 8)[:, None] + column % span // own
+    return masks[:, strip, warp[:, None], bit // 32, lane] >> (31 - bit % 32) & 1 == 1
 
 
 def with_masks(masks: Tensor) -> Callable[[StackInputs], tuple[Tensor, Tensor, Tensor]]:
