@@ -125,8 +125,8 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
     uint32 masks[mask_words];
 
     if constexpr (!large) {
-        if (packed) stage_ins(staged, p, lanes, tile, p.num_layers - 1, 0, 0);
         neighbours.recall(p.neighbours + size_t(tile.index) * neighbours.kept_bytes, tile, buffer, lanes);
+        if (packed) stage_ins(staged, p, lanes, tile, p.num_layers - 1, 0, 0);
     }
     share<large>(p, lanes, tile, scaled);
     lanes.sync();
@@ -244,6 +244,8 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     int* turns = reinterpret_cast<int*>(sums_begin + (SHARED_GRADIENTS ? at.size() : 0));
     for (int i = threadIdx.x; i < at.turns(); i += blockDim.x) turns[i] = 0;
     clear_last_row(group, buffer);
+    touch(p.ptr + __ldg(p.tile_ptr + min(blockIdx.x + gridDim.x * group.index, p.num_tiles - 1)));
+    wait_for_previous();
     const int end = __ldg(p.tile_ptr + p.num_tiles);
     if (INPUT_GRADIENT) {
         const int num_nodes = __ldg(p.ptr + end);

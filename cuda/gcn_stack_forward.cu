@@ -262,6 +262,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     const Group group(threadIdx.x);
     unsigned char* buffer = shared + group.index * buffer_bytes;
     Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
+    wait_for_previous();
     const int end = __ldg(p.tile_ptr + p.num_tiles);
     clear_last_row(group, buffer);
     order_weights(p, group, weights);

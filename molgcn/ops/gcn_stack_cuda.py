@@ -90,7 +90,7 @@ def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any)
     parameters.grad_x = gradients[0].data_ptr() if needs_grad_x else 0
     parameters.totals = scratch[large:].data_ptr()
     parameters.partial = scratch[large + plan.grid * plan.gradient_size :].data_ptr()
-    function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True)
+    function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True, overlap=True)
     return gradients
 
 

@@ -160,6 +160,9 @@ def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: tu
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))
     groups = min(most, tiles) if _is_padded(inputs) else _groups(tiles, most, warps)
+    import os
+    if os.environ.get("REGS") and 32 * warps * groups <= 256:
+        max_threads = 256
     return Plan(grid, groups, warps, row_tiles, max_threads, reserved + groups * buffer)
 
 
@@ -210,8 +213,9 @@ def _layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
 
 def forward_layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
     warps, row_tiles = _layout(inputs, gpu)
-    if row_tiles % 2 == 0 and row_tiles * width_of(inputs.hidden_channels) % 128 == 0:
-        return 2 * warps, row_tiles // 2
+    per_block = (inputs.tile_ptr.shape[0] - 1) / gpu.num_multiprocessors
+    if (warps, row_tiles) == (1, 4) and per_block <= 8:
+        return 2, 2
     return warps, row_tiles
 
 
