@@ -177,8 +177,6 @@ __device__ __forceinline__ void write_streaming(void* at, const uint32 (&x)[4]) 
 __device__ __forceinline__ void write_streaming(void* at, const uint32 (&x)[2]) { __stcs(static_cast<uint2*>(at), make_uint2(x[0], x[1])); }
 __device__ __forceinline__ float load_past_l1(const float* at) { return __ldcg(at); }
 __device__ __forceinline__ float4 load4_past_l1(const float* at) { return __ldcg(reinterpret_cast<const float4*>(at)); }
-// Brings a line to L1
-__device__ __forceinline__ void touch(const void* at) { asm volatile("{.reg .b32 x; ld.global.ca.b32 x, [%0];}" ::"l"(at)); }
 __device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 #endif

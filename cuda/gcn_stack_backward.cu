@@ -244,7 +244,6 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     int* turns = reinterpret_cast<int*>(sums_begin + (SHARED_GRADIENTS ? at.size() : 0));
     for (int i = threadIdx.x; i < at.turns(); i += blockDim.x) turns[i] = 0;
     clear_last_row(group, buffer);
-    touch(p.ptr + __ldg(p.tile_ptr + min(blockIdx.x + gridDim.x * group.index, p.num_tiles - 1)));
     wait_for_previous();
     const int end = __ldg(p.tile_ptr + p.num_tiles);
     if (INPUT_GRADIENT) {

@@ -26,28 +26,24 @@ __device__ __forceinline__ float* shared_biases(const Parameters& p, Segment* sh
 
 // Weights in the order in which warps read them: in shared memory if they fit, complete after `wait_for_weights`, and for backward.
 __device__ __forceinline__ void order_weights(const Parameters& p, const Group& group, Segment* shared) {
-    constexpr int blocks = spans * column_tiles, at_once = blocks < 8 ? blocks : 8;
+    constexpr int blocks = spans * column_tiles, at_once = 8;
     constexpr bool as_they_are = !packed && !padded && ALIGNED;
-    const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
-    for (int layer = 1 + warp; SHARED_WEIGHTS && layer < p.num_layers; layer += warps) {
-        const float* weight = p.layers[layer].weight;
-        Segment* to = shared + layer * blocks * 32 + group.lane;
-#pragma unroll 1
-        for (int first = 0; first < blocks; first += at_once) {
-            Segment all[at_once];
+    const int warps = blockDim.x / 32, warp = threadIdx.x / 32, end = p.num_layers * blocks;
+    for (int first = blocks + at_once * warp; SHARED_WEIGHTS && first < end; first += at_once * warps) {
+        Segment all[at_once];
 #pragma unroll
-            for (int i = 0; i < at_once; i++) {
-                const int b = (first + i) / column_tiles, tile = (first + i) % column_tiles;
-                if (as_they_are)
-                    copy16(to + 32 * (first + i), weight + (tile_column(tile, group.g) * HIDDEN + first_column(b, group.t)), true);
-                else
-                    all[i] = read_weights<false>(p, weight, 0, b, tile, group);
-            }
-#pragma unroll
-            for (int i = 0; !as_they_are && i < at_once; i++) to[32 * (first + i)] = all[i];
+        for (int i = 0; i < at_once; i++) {
+            const int at = min(first + i, end - 1), b = at % blocks / column_tiles, tile = at % column_tiles;
+            const float* weight = p.layers[at / blocks].weight;
+            if (as_they_are)
+                copy16(shared + 32 * at + group.lane, weight + (tile_column(tile, group.g) * HIDDEN + first_column(b, group.t)), true);
+            else
+                all[i] = read_weights<false>(p, weight, 0, b, tile, group);
         }
+#pragma unroll
+        for (int i = 0; !as_they_are && i < at_once; i++) shared[32 * min(first + i, end - 1) + group.lane] = all[i];
     }
-    for (int i = warp; SHARED_WEIGHTS && !WIDE_INPUT && i < blocks; i += warps) {
+    for (int i = warps - 1 - warp; SHARED_WEIGHTS && !WIDE_INPUT && i < blocks; i += warps) {
         Segment* to = shared + 32 * i + group.lane;
         if constexpr (packed) {
             *to = read_weights<true>(p, p.layers[0].weight, 0, i / column_tiles, i % column_tiles, group);

@@ -160,9 +160,7 @@ def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: tu
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))
     groups = min(most, tiles) if _is_padded(inputs) else _groups(tiles, most, warps)
-    import os
-    if os.environ.get("REGS") and 32 * warps * groups <= 256:
-        max_threads = 256
+    max_threads = min(max_threads, max(256, 32 * warps * groups))
     return Plan(grid, groups, warps, row_tiles, max_threads, reserved + groups * buffer)
 
 

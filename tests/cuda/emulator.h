@@ -289,7 +289,6 @@ void write_streaming(void* at, const uint32 (&x)[words]) {
 inline float load_past_l1(const float* at) { return *at; }
 inline float4 load4_past_l1(const float* at) { return *reinterpret_cast<const float4*>(at); }
 inline void prefetch(const void*) {}
-inline void touch(const void*) {}
 inline void __threadfence() {}
 inline void wait_for_previous() {}
 template <class T>
