@@ -172,9 +172,6 @@ __device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint
                  : "memory");
 }
 #endif
-// Of what nobody reads soon: these lines are the first to leave L2
-__device__ __forceinline__ void write_streaming(void* at, const uint32 (&x)[4]) { __stcs(static_cast<uint4*>(at), make_uint4(x[0], x[1], x[2], x[3])); }
-__device__ __forceinline__ void write_streaming(void* at, const uint32 (&x)[2]) { __stcs(static_cast<uint2*>(at), make_uint2(x[0], x[1])); }
 __device__ __forceinline__ float load_past_l1(const float* at) { return __ldcg(at); }
 __device__ __forceinline__ float4 load4_past_l1(const float* at) { return __ldcg(reinterpret_cast<const float4*>(at)); }
 __device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }

@@ -53,7 +53,6 @@ __device__ __forceinline__ Segment zeros() {
     return s;
 }
 __device__ __forceinline__ Segment load(const void* at) { return *static_cast<const Segment*>(at); }
-__device__ __forceinline__ void store_streaming(void* at, const Segment& s) { write_streaming(at, s.word); }
 __device__ __forceinline__ void store(void* at, const Segment& s) { *static_cast<Segment*>(at) = s; }
 
 // Operands of TF32 products are rounded to nearest by adding half of the last bit they see.

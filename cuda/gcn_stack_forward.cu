@@ -20,7 +20,7 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
         if ((first || layer == 0) && base + span * b >= p.num_features) {  // padding
             if (SAVE && base + span * b < in_width(p, 0)) each_row([&](int m, int half) {
                 const int row = 16 * m + 8 * half;
-                if (row < rows_left) store_streaming(kept + row * kept_bytes, zeros());
+                if (row < rows_left) store(kept + row * kept_bytes, zeros());
             });
             kept += span * number_bytes;
             continue;
@@ -31,7 +31,7 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
         };
         multiply_pulled(sum, neighbours, buffer, p, tile, group, b, weights, [&](int m, int half, const Segment& pulled) {
             const int row = 16 * m + 8 * half;
-            if (SAVE && row < rows_left) store_streaming(kept + row * kept_bytes, pulled);
+            if (SAVE && row < rows_left) store(kept + row * kept_bytes, pulled);
         });
         kept += span * number_bytes;
     }

@@ -29,6 +29,8 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
         return tile_size(largest)
     device_gpu, whole, all_sizes = gpu(device), np.array([0, len(batch)]), np.ascontiguousarray(sizes, np.int64)
     tiles = {size: len(plan_tiles(batch.astype(np.int64), whole, all_sizes, size)[0]) - 1 for size in (SMALL_TILE, TILE_SIZES[0])}
+    if tiles[SMALL_TILE] <= device_gpu.num_multiprocessors:  # at most one for each
+        return SMALL_TILE
     if tiles[TILE_SIZES[0]] <= FEW_TILES * device_gpu.num_multiprocessors:  # each gets several warps, which suits the larger ones
         return TILE_SIZES[0]
     return min(tiles, key=lambda size: time_of_tiles(tiles[size], size, device_gpu))

@@ -19,6 +19,7 @@ _TIMES = (0.0, 1.0, 1.3, 1.65, 2.0)  # of a tile when so many warps share a sche
 SMALL_TILE = 48  # places: quicker than 64, but holds less
 _TIME_OF_SMALL = 0.82  # of such a tile beside one of 64, measured too
 FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
+_WIDE_BLOCK = 512  # threads of a forward with two warps a tile
 _shared_limit: int | None = None
 
 
@@ -131,7 +132,7 @@ def forward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     width = width_of(inputs.hidden_channels)
     weights = (_number_bytes(inputs) * width + 4) * width * inputs.num_layers  # and biases
     shared = weights <= shared_limit(gpu) * 6 // 10
-    return replace(_plan(inputs, gpu, weights if shared else 0, 1, forward_layout(inputs, gpu)), shared=shared)
+    return replace(_plan(inputs, gpu, weights if shared else 0, 1, _forward_layout(inputs, gpu)), shared=shared)
 
 
 def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
@@ -153,14 +154,14 @@ def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: tu
     warps, row_tiles = layout
     num_tiles, places = inputs.tile_ptr.shape[0] - 1, 16 * warps * row_tiles
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
-    max_threads = 256 if width_of(inputs.hidden_channels) > 128 else 512 if layout != _layout(inputs, gpu) else 384
+    max_threads = 256 if width_of(inputs.hidden_channels) > 128 else 384 if layout == _layout(inputs, gpu) else _WIDE_BLOCK
     table = 11 * places  # of `cuda/neighbours.cuh`, behind each tile's rows
     buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(num_tiles, gpu.num_multiprocessors))
     tiles = max(1, -(-num_tiles // grid))
     groups = min(most, tiles) if _is_padded(inputs) else _groups(tiles, most, warps)
-    max_threads = min(max_threads, max(256, 32 * warps * groups))
+    max_threads = min(max_threads, max(256, 32 * warps * groups))  # a thread has at most 255 registers
     return Plan(grid, groups, warps, row_tiles, max_threads, reserved + groups * buffer)
 
 
@@ -190,6 +191,18 @@ def _is_padded(inputs: StackInputs) -> bool:
     return inputs.tile_ptr.shape[0] - 1 > 1.5 * inputs.x.shape[0] / inputs.tile_nodes
 
 
+def _forward_layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
+    """As :func:`_layout`; two warps a tile of 32 features also where all tiles are under way at once, in 128 registers a thread, not 255.
+
+    What forward leaves in `saved` is the same. TF32, whose products are fewer, is not quicker so, nor backward, which would read V twice.
+    """
+    assert inputs.tile_ptr is not None
+    layout, num_tiles = _layout(inputs, gpu), inputs.tile_ptr.shape[0] - 1
+    all_at_once = num_tiles <= _WIDE_BLOCK // 64 * gpu.num_multiprocessors
+    one = layout == (1, 4) and width_of(inputs.hidden_channels) == 32
+    return (2, 2) if one and all_at_once and inputs.precision != "tf32" else layout
+
+
 def _layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
     """Warps of a group and row tiles of a warp.
 
@@ -207,14 +220,6 @@ def _layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
     even = 1 << (warps - 1).bit_length()  # as many rows for each
     warps = min(even, places // 16, 8 if places > 64 else 4)
     return warps, places // (16 * warps)
-
-
-def forward_layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
-    warps, row_tiles = _layout(inputs, gpu)
-    per_block = (inputs.tile_ptr.shape[0] - 1) / gpu.num_multiprocessors
-    if (warps, row_tiles) == (1, 4) and per_block <= 8:
-        return 2, 2
-    return warps, row_tiles
 
 
 def shared_limit(gpu: Gpu) -> int:

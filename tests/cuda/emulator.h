@@ -281,11 +281,6 @@ inline int load_acquire_block(const int* at) { return *at; }
 inline void store_release_block(int* at, int value) { *at = value; }
 inline uint32 load_acquire_grid(const uint32* at) { return *at; }
 inline void add_release_grid(uint32* at, uint32 x) { *at += x; }
-template <int words>
-void write_streaming(void* at, const uint32 (&x)[words]) {
-    if (reinterpret_cast<std::uintptr_t>(at) % sizeof(x)) emulator::fail("misaligned store");
-    std::memcpy(at, x, sizeof(x));
-}
 inline float load_past_l1(const float* at) { return *at; }
 inline float4 load4_past_l1(const float* at) { return *reinterpret_cast<const float4*>(at); }
 inline void prefetch(const void*) {}

@@ -16,7 +16,7 @@ from molgcn.data.tiles import fill_tiles
 from molgcn.ops.launch import Gpu
 
 PLAIN = ModelConfig(hidden_channels=32, norm=None, residual=False)
-SIZES = np.random.default_rng(0).integers(12, 21, 4096)  # 8.2 tiles of 64 places a multiprocessor, 11.5 of 48
+SIZES = np.random.default_rng(0).integers(13, 22, 4096)  # 8.4 tiles of 64 places a multiprocessor, 11.6 of 48
 ALL = np.arange(len(SIZES))
 CUDA = torch.device("cuda")
 
@@ -30,6 +30,11 @@ def test_smaller_tiles_where_the_busiest_scheduler_is_done_first():
     per_multiprocessor = [-(-(len(fill_tiles(SIZES, size)[1]) - 1) // 132) for size in (64, 48)]
     assert per_multiprocessor == [9, 12]
     assert tile_nodes_for(SIZES, ALL, PLAIN, CUDA) == 48
+
+
+def test_smaller_tiles_where_there_is_at_most_one_a_multiprocessor():
+    assert tile_nodes_for(SIZES, ALL[:300], PLAIN, CUDA) == 48
+    assert tile_nodes_for(SIZES, ALL[:400], PLAIN, CUDA) == 64
 
 
 @pytest.mark.parametrize(

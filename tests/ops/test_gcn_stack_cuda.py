@@ -62,6 +62,17 @@ def test_wide(emulate, hidden, options):
     check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, strategy="stack", **options))
 
 
+@pytest.mark.parametrize("sizes", [[40] * 7, [40, 5, 9, 70] * 4], ids=["tiles", "large"])
+@pytest.mark.parametrize(
+    "options", [{}, {"dropout": 0.3, "training": True, "precision": "bf16"}, {"pool": "max", "last_activation": True}], ids=str
+)
+def test_more_warps_a_tile_in_forward(emulate, sizes, options):
+    inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 3, **options)
+    with_tiles = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    assert [plan(with_tiles, SMALL).warps for plan in (forward_plan, backward_plan)] == [2, 1]
+    check(inputs, *((3e-2, 1e-1) if "precision" in options else ()))
+
+
 SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger than a tile of 48 places
 
 
@@ -228,7 +239,7 @@ def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layer
 
 @pytest.mark.parametrize(
     ("hidden", "options", "strategy"),
-    [(32, {}, "stack"), (96, {"norm": "layer"}, "stack"), (97, {}, "vertex"), (32, {"norm": "batch", "training": True}, "vertex")],
+    [(32, {}, "stack"), (64, {"norm": "layer"}, "stack"), (65, {}, "vertex"), (32, {"norm": "batch", "training": True}, "vertex")],
 )
 def test_auto_takes_the_faster_strategy(hidden, options, strategy):
     inputs = converted(random_inputs(random_batch([5], 3), hidden, 2, **options), torch.float32)

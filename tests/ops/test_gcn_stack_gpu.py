@@ -76,7 +76,7 @@ def test_widths_in_many_tiles(hidden):
     check_with_masks(random_inputs(random_batch([18] * 2000, 11), hidden, 3, strategy="stack"))
 
 
-@pytest.mark.parametrize("tiles", [40, 600, 1200])
+@pytest.mark.parametrize("tiles", [40, 600, 1000, 1200])
 def test_28_layers_in_groups_of_every_size(tiles):
     """Batches of more tiles get fewer warps a tile."""
     check_with_masks(random_inputs(random_batch([18] * 3 * tiles, 11, tiles), 32, 28, seed=tiles))
