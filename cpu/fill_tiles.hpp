@@ -103,8 +103,8 @@ class TileFilling {
         std::fill_n(reached_.begin(), places, 0);
         for (size_t i = 0; i < present_.size(); ++i) {
             const int size = present_[i], value = values_[size], most = available(size);
-            const int32_t* before = reached_.data() + i * places;
-            int32_t* after = reached_.data() + (i + 1) * places;
+            const int32_t* __restrict before = reached_.data() + i * places;
+            int32_t* __restrict after = reached_.data() + (i + 1) * places;
             std::copy_n(before, places, after);
             for (int molecules = 1; molecules <= most; ++molecules) {
                 const int taken = molecules * size, worth = molecules * value;
