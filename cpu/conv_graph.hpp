@@ -118,10 +118,10 @@ struct Normalised {
                 const int64_t e = by_source_entry[k];
                 if (by_source_col[k] != i) bonds += grad_entries[e] * raw(e) * scale[by_source_col[k]];
             }
-            const T s = scale[i], s4 = s * s * s * s, through_bonds = T(-0.5) * s * s * s * bonds;
+            const T s = scale[i], s2 = s * s, through_bonds = T(-0.5) * s * s2 * bonds;
             for (int64_t e = rowptr[i]; e < rowptr[i + 1]; e++) {
                 if (edge[e] < 0) continue;
-                const T own = col[e] == i ? grad_entries[e] * s4 * others : grad_entries[e] * scale[col[e]] * s - s4 * loops;
+                const T own = col[e] == i ? grad_entries[e] * s2 * (s2 * others) : grad_entries[e] * scale[col[e]] * s - s2 * (s2 * loops);
                 grad_edges[edge[e]] = own + through_bonds;
             }
         }

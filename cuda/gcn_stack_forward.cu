@@ -259,10 +259,10 @@ __device__ __noinline__ void forward_large(const Parameters& p, const Tile tile,
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
+    wait_for_previous();  // of which there is none: lets backward start while this kernel ends
     const Group group(threadIdx.x);
     unsigned char* buffer = shared + group.index * buffer_bytes;
     Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
-    wait_for_previous();
     const int end = __ldg(p.tile_ptr + p.num_tiles);
     clear_last_row(group, buffer);
     order_weights(p, group, weights);
