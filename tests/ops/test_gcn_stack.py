@@ -81,6 +81,26 @@ def test_28_layers_in_float32(options, instruction_set):
     kinds=1,
     seed=1,
 )
+@example(  # three atoms that are all alike
+    sizes=[1],
+    bonds=0.0,
+    channels=(1, 7),
+    num_layers=5,
+    options={"norm": "batch", "residual": True, "add_self_loops": True, "last_activation": True, "pool": "mean", "training": True},
+    dropout=0.0,
+    kinds=1,
+    seed=1,
+)
+@example(  # three atoms that are all alike
+    sizes=[1],
+    bonds=0.0,
+    channels=(1, 3),
+    num_layers=5,
+    options={"norm": "batch", "residual": True, "add_self_loops": True, "last_activation": True, "pool": "mean", "training": True},
+    dropout=0.0,
+    kinds=1,
+    seed=0,
+)
 def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, kinds, seed):
     if options["norm"] == "batch" and options["training"] and sum(sizes) < 2:
         sizes = [*sizes, 2]
@@ -88,8 +108,14 @@ def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, kin
     batch = random_batch(sizes or [1], channels[0], seed, bonds, kinds)
     inputs = random_inputs(batch, channels[1], num_layers, seed=seed, dropout=dropout, **options)
     actual, expected = run(gcn_stack, inputs), run(gcn_stack_reference, inputs)
-    assert worst(actual.outputs, expected.outputs) < 1e-9
-    assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-7  # batch norm over few atoms amplifies rounding
+    bounds = [1e-9, 1e-7]
+    if options["norm"] == "batch" and options["training"]:  # over atoms that are alike it amplifies rounding, by 1 / sqrt(eps) a layer
+        rounding = 2.0**-50 * torch.sin(torch.arange(inputs.x.numel(), dtype=torch.double)).view_as(inputs.x)
+        moved = run(gcn_stack_reference, inputs._replace(x=(inputs.x.detach() * (1 + rounding)).requires_grad_()))
+        found = worst(moved.outputs, expected.outputs), worst(moved.gradients, expected.gradients, 1e-6)
+        bounds = [max(bound, 10 * error) for bound, error in zip(bounds, found, strict=True)]
+    assert worst(actual.outputs, expected.outputs) < bounds[0]
+    assert worst(actual.gradients, expected.gradients, 1e-6) < bounds[1]
 
 
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "training": True}, {"norm": "layer"}, {"add_self_loops": False}], ids=str)
