@@ -66,22 +66,27 @@ __device__ __forceinline__ uint32 add_bf16(uint32 x, uint32 y) {  // of two bf16
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(0x3f803f80u), "r"(y));
     return sum;
 }
+__device__ __forceinline__ uint32 shared_address(const void* at) { return static_cast<uint32>(__cvta_generic_to_shared(at)); }
+// The same place in shared memory, in one register: the compiler adds constants to it and does not compute it from its parts again.
+__device__ __forceinline__ unsigned char* one_address(const unsigned char* at) {
+    return static_cast<unsigned char*>(__cvta_shared_to_generic(anew(shared_address(at))));
+}
 // Four 8 x 8 blocks of 16-bit numbers in shared memory, transposed: lane 8 i + r gives the address of row r of block i; lane 4 g + t gets
 // rows 2 t and 2 t + 1 of column g.
 __device__ __forceinline__ void load_transposed(uint32 (&v)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(static_cast<uint32>(__cvta_generic_to_shared(row)))
+                 : "r"(shared_address(row))
                  : "memory");
 }
 // 16 or 4 bytes from global to shared memory, zeros unless `there`
 __device__ __forceinline__ void copy16(void* to, const void* from, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32>(__cvta_generic_to_shared(to))), "l"(from),
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(there ? 16 : 0)
                  : "memory");
 }
 __device__ __forceinline__ void copy4(void* to, const void* from, bool there) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(static_cast<uint32>(__cvta_generic_to_shared(to))), "l"(from), "r"(there ? 4 : 0)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 4 : 0)
                  : "memory");
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
@@ -95,13 +100,14 @@ __device__ __forceinline__ void barrier(int name, int threads) { asm volatile("b
 __device__ __forceinline__ void pause() { __nanosleep(20); }
 __device__ __forceinline__ void spin() {}  // where another warp is done in less than a pause
 
+// In shared memory
 __device__ __forceinline__ int load_acquire_block(const int* at) {
     int value;
-    asm volatile("ld.acquire.cta.b32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    asm volatile("ld.acquire.cta.shared::cta.b32 %0, [%1];" : "=r"(value) : "r"(shared_address(at)) : "memory");
     return value;
 }
 __device__ __forceinline__ void store_release_block(int* at, int value) {
-    asm volatile("st.release.cta.b32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+    asm volatile("st.release.cta.shared::cta.b32 [%0], %1;" ::"r"(shared_address(at)), "r"(value) : "memory");
 }
 __device__ __forceinline__ uint32 load_acquire_grid(const uint32* at) {
     uint32 value;
@@ -122,7 +128,6 @@ __device__ __forceinline__ void wait_for_previous() {
 }
 
 // Blocks of a cluster, from Hopper on: they meet, write to each other's shared memory, and are sent copies of global memory together.
-__device__ __forceinline__ uint32 shared_address(const void* at) { return static_cast<uint32>(__cvta_generic_to_shared(at)); }
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ int cluster_rank() {
     int rank;

@@ -62,8 +62,8 @@ constexpr uint32 half_unit = 0x1000u, tf32_mask = 0xffffe000u;
 #define SMALL_TERMS_IN_BF16 0
 #endif
 constexpr bool small_in_bf16 = parts == 2 && SMALL_TERMS_IN_BF16;
-// Weights are split once for all row tiles, where registers suffice: in training's forward again for each pair.
-__device__ __forceinline__ uint32 split_once(uint32 x) { return small_in_bf16 || !SAVE ? anew(x) : x; }
+// Forward splits weights once for all row tiles, where registers suffice: in training again for each pair.
+__device__ __forceinline__ uint32 split_once(uint32 x) { return SAVE ? x : anew(x); }
 
 // part[0]: the numbers; part[1]: what TF32 leaves of them. With small terms in bf16 that is part[1][0], and part[1][1] all of the numbers.
 struct Left {
@@ -93,22 +93,62 @@ __device__ __forceinline__ Left left(const Segment (&rows)[2]) {
     }
     return a;
 }
+// Forward's
 __device__ __forceinline__ Right right(const Segment& column) {
     Right b;
+#pragma unroll
+    for (int i = 0; i < words; i++) {
+        const uint32 x = column.word[i];
+        b.part[0][i >> 1][i & 1] = packed || parts == 2 ? x : x + half_unit;
+        if (parts == 2) b.part[parts - 1][i >> 1][i & 1] = split_once(bits(number(x) - number(x & tf32_mask)));
+    }
+    return b;
+}
+
+// A right operand of backward, which forward rounds and splits once for all tiles; with float32 accuracy `low` is what TF32 leaves, in bf16.
+struct Rounded {
+    Segment high;
+    uint32 low[words / 2];
+};
+constexpr int rounded_bytes = sizeof(Segment) + (parts == 2 ? 4 * (words / 2) : 0);
+
+__device__ __forceinline__ Rounded rounded(const Segment& column) {
+    Rounded r;
     float low[words];
 #pragma unroll
     for (int i = 0; i < words; i++) {
-        const uint32 x = column.word[i], high = packed || (parts == 2 && !small_in_bf16) ? x : x + half_unit;
-        low[i] = number(x) - number(high & tf32_mask);
-        b.part[0][i >> 1][i & 1] = high;
-        if (parts == 2 && !small_in_bf16) b.part[parts - 1][i >> 1][i & 1] = split_once(bits(low[i]));
+        const uint32 x = column.word[i];
+        r.high.word[i] = packed ? x : x + half_unit;
+        low[i] = number(x) - number(r.high.word[i] & tf32_mask);
     }
 #pragma unroll
-    for (int i = 0; small_in_bf16 && i < words; i += 2) {
-        b.part[parts - 1][0][i >> 1] = split_once(pack_bf16(low[i], low[i + 1]));
-        b.part[parts - 1][products - 1][i >> 1] = split_once(pack_bf16(number(column.word[i]), number(column.word[i + 1])));
+    for (int i = 0; i < words / 2; i++) r.low[i] = pack_bf16(low[2 * i], low[2 * i + 1]);
+    return r;
+}
+__device__ __forceinline__ Right right(const Rounded& column) {
+    Right b;
+#pragma unroll
+    for (int i = 0; i < words; i++) b.part[0][i >> 1][i & 1] = column.high.word[i];
+#pragma unroll
+    for (int i = 0; parts == 2 && i < words / 2; i++) {
+        b.part[parts - 1][0][i] = column.low[i];
+        b.part[parts - 1][products - 1][i] = pack_bf16(number(column.high.word[2 * i]), number(column.high.word[2 * i + 1]));
     }
     return b;
+}
+// Of all lanes, from `at` on
+__device__ __forceinline__ void store(unsigned char* at, int lane, const Rounded& r) {
+    store(at + lane * sizeof(Segment), r.high);
+#pragma unroll
+    for (int i = 0; parts == 2 && i < words / 2; i++) reinterpret_cast<uint32*>(at + 32 * sizeof(Segment))[words / 2 * lane + i] = r.low[i];
+}
+__device__ __forceinline__ Rounded load(const unsigned char* at, int lane) {
+    Rounded r;
+    r.high = load(at + lane * sizeof(Segment));
+#pragma unroll
+    for (int i = 0; i < words / 2; i++)
+        r.low[i] = parts == 2 ? reinterpret_cast<const uint32*>(at + 32 * sizeof(Segment))[words / 2 * lane + i] : 0;
+    return r;
 }
 
 __device__ __forceinline__ void multiply(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {

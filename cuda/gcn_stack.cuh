@@ -27,7 +27,7 @@ struct Parameters {
     float* pooled;               // [B, H]
     unsigned char* pulled;       // saved [L, N, width]: (A + I) D^-1/2 times each layer's input
     unsigned char* wide_pulled;  // saved [N, wide_width]: of the first layer instead, if more columns are in than `width`
-    unsigned char* transposed;   // saved [L - 1, spans, column_tiles, 32] segments: weights as backward's products take them
+    unsigned char* transposed;   // saved [L - 1, spans, column_tiles, 32]: weights as backward's products take them, `Rounded`
     float* normalised;           // saved [K, N, width]
     float* deviations;           // saved [K, N]: 1 / sqrt(variance + eps), layer norm only
     unsigned char* neighbours;   // saved [tiles, kept_bytes]
@@ -108,12 +108,12 @@ __device__ __forceinline__ void clear_last_row(const Group& group, unsigned char
     group.sync();
 }
 
-// sum += (A + I) (buffer) W for the contracted columns of span b. weights(j) gives the lane's segment of W for column tile j; see(m, half,
+// sum += (A + I) (buffer) W for the contracted columns of span b. weights(j) gives what the lane has of W for column tile j; see(m, half,
 // pulled) each pulled segment.
 template <bool large, class Weights, class See>
 __device__ __forceinline__ void multiply_pulled(Features& sum, const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
                                                 const Tile& tile, const Group& group, int b, Weights weights, See see) {
-    Segment w[side];
+    decltype(weights(0)) w[side];
 #pragma unroll
     for (int j = 0; j < side; j++) w[j] = weights(j);  // under way while neighbours are pulled
     Right right_side[side];

@@ -7,6 +7,9 @@
 #include "gcn_stack_pool.cuh"
 #include "gcn_stack_reduce.cuh"
 
+// Where nothing is added to what was pulled, its rows' factors D^-1/2 wait for those of V: d times `scale` is dH, but for the last layer's.
+constexpr bool late = NORM == NORM_NONE && !RESIDUAL;
+
 // Through dropout, relu and norm of a layer, if it has them: d becomes the gradient of Â H W + b; column sums are added up.
 __device__ __forceinline__ void through_activation(Features& d, const uint32 (&masks)[mask_words], Columns& columns, const Parameters& p,
                                                    const Group& group, const Tile& tile, int first_row, int layer) {
@@ -66,13 +69,13 @@ __device__ __forceinline__ void input_gradient(Features& d, const Neighbours<lar
         const Group group = lanes.again();
         const auto weights = [&](int j) {
             const size_t block = (size_t(layer - 1) * spans + b) * column_tiles + j;
-            if (!INPUT_GRADIENT || layer > 0) return load(p.transposed + (32 * block + group.lane) * sizeof(Segment));
+            if (!INPUT_GRADIENT || layer > 0) return load(p.transposed + 32 * block * rounded_bytes, group.lane);
             const int in = base + tile_column(j, group.g), out = first_column(b, group.t);
             float v[own];
 #pragma unroll
             for (int e = 0; e < own; e++)
                 v[e] = in < p.num_features && out + e < HIDDEN ? __ldg(p.layers[0].weight + size_t(out + e) * p.num_features + in) : 0.0f;
-            return segment(v);
+            return rounded(segment(v));
         };
         multiply_pulled(d, neighbours, buffer, p, tile, group, b, weights, [](int, int, const Segment&) {});
     }
@@ -144,7 +147,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
 #pragma unroll 1
     for (int layer = p.num_layers - 1; layer >= 0; layer--) {
         const Group group = lanes.again();
-        if (!large && !packed) prefetch_pulled(p, group, tile, layer - 1);
+        if (!large) prefetch_pulled(p, group, tile, layer - 1);
         HalfColumns halves = {};
         Features outer;  // the residual connection's gradient
         group.sync();    // the buffer's last use is over
@@ -162,13 +165,14 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
             if (NORM == NORM_NONE || activated(p, layer)) through_activation(d, masks, columns, p, group, tile, first_row, layer);
             each_row([&](int m, int half) {
                 const int row = first_row + group.row(m, half);
+                const float scale = neighbours.scale[m][half], before = late && layer < p.num_layers - 1 ? scale : 1.0f;
 #pragma unroll
                 for (int c = 0; c < spans; c++)
 #pragma unroll
-                    for (int e = 0; e < own; e++) columns.v[0][c][e] += d.at(m, half, c, e);
+                    for (int e = 0; e < own; e++) columns.v[0][c][e] += before * d.at(m, half, c, e);
 #pragma unroll
                 for (int b = 0; b < spans; b++) {
-                    const Segment v = d.get(m, half, b, neighbours.scale[m][half]);
+                    const Segment v = d.get(m, half, b, before * scale);
                     store(buffer + group.own_place(0, m, half, b), v);
                     if (large && row < tile.num_nodes) store(scaled + group.own_place(first_row, m, half, b), v);
                 }
@@ -202,11 +206,12 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
                 input_gradient(d, neighbours, scaled, p, tile, group, layer, base);
                 if (residual && large) load_rows(outer, gradient, group, tile, first_row);
                 each_row([&](int m, int half) {
+                    const float scale = neighbours.scale[m][half];
 #pragma unroll
                     for (int j = 0; j < column_tiles; j++)
 #pragma unroll
                         for (int e = 2 * half; e < 2 * half + 2; e++) {
-                            d.v[m][j][e] *= neighbours.scale[m][half];
+                            if (!late) d.v[m][j][e] *= scale;
                             if (RESIDUAL && residual) d.v[m][j][e] += outer.v[m][j][e];
                         }
                     const int row = first_row + group.row(m, half);
@@ -217,7 +222,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
 #pragma unroll
                         for (int e = 0; e < own; e++) {
                             const int column = base + span * c + own * group.t + e;
-                            if (column < p.num_features) to[column] = d.at(m, half, c, e);
+                            if (column < p.num_features) to[column] = (late ? scale : 1.0f) * d.at(m, half, c, e);
                         }
                 });
                 if (large && layer > 0) store_rows(d, gradient, group, tile, first_row);
@@ -237,8 +242,8 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     const Group group(threadIdx.x);
     const Sums at(p);
     constexpr int staged_bytes = packed ? places * stride : 0;
-    unsigned char* buffer = shared + group.index * buffer_bytes;
-    unsigned char* staged = shared + group.count * buffer_bytes + group.index * staged_bytes;
+    unsigned char* buffer = one_address(shared + group.index * buffer_bytes);
+    unsigned char* staged = one_address(shared + group.count * buffer_bytes + group.index * staged_bytes);
     float* sums_begin = reinterpret_cast<float*>(shared + group.count * (buffer_bytes + staged_bytes));
     float* total = SHARED_GRADIENTS ? sums_begin : p.totals + size_t(blockIdx.x) * at.size();
     int* turns = reinterpret_cast<int*>(sums_begin + (SHARED_GRADIENTS ? at.size() : 0));

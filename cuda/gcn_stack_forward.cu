@@ -261,7 +261,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     SHARED_MEMORY(shared);
     wait_for_previous();  // of which there is none: lets backward start while this kernel ends
     const Group group(threadIdx.x);
-    unsigned char* buffer = shared + group.index * buffer_bytes;
+    unsigned char* buffer = one_address(shared + group.index * buffer_bytes);
     Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
     const int end = __ldg(p.tile_ptr + p.num_tiles);
     clear_last_row(group, buffer);

@@ -101,18 +101,27 @@ __device__ __forceinline__ Ins split_ins(const InValues& x) {
     return a;
 }
 
+// Where a lane reads gradients in bf16: pieces 0 or 1, and 2 or 3, of its row
+struct OutsAt {
+    const unsigned char* pieces[2];
+
+    __device__ __forceinline__ OutsAt(const unsigned char* buffer, const Group& group) {
+        const int row = group.lane % 16;
+#pragma unroll
+        for (int i = 0; packed && i < 2; i++) pieces[i] = one_address(buffer + row * stride + 16 * swizzled(row, group.lane / 16 + 2 * i));
+    }
+};
 // Gradients of 16 atoms' outputs as right operands of `side` column tiles
 struct Outs {
     uint32 part[packed ? 1 : 2][side][2];
 };
-__device__ __forceinline__ Outs read_outs(const unsigned char* buffer, const Group& group, int first_tile, int first) {
+__device__ __forceinline__ Outs read_outs(const unsigned char* buffer, const OutsAt& at, const Group& group, int first_tile, int first) {
     Outs b;
     if constexpr (packed) {
-        const int lane = static_cast<int>(anew(group.lane)), row = lane % 16, piece = first_tile + lane / 16;
 #pragma unroll
         for (int j = 0; j < side; j += 2) {
             uint32 v[4];
-            load_transposed(v, buffer + row * stride + 16 * swizzled(row, piece + j) + first * stride);
+            load_transposed(v, at.pieces[j / 2] + 16 * first_tile + first * stride);
             b.part[0][j][0] = v[0], b.part[0][j][1] = v[1], b.part[0][j + 1][0] = v[2], b.part[0][j + 1][1] = v[3];
         }
     } else {
@@ -142,28 +151,31 @@ __device__ __forceinline__ Outs read_outs(const unsigned char* buffer, const Gro
 __device__ __forceinline__ void stage_ins(unsigned char* staged, const Parameters& p, const Group& group, const Tile& tile, int layer, int first_row,
                                           int base) {
     constexpr int pieces = row_bytes / 16, rows_at_once = 32 * WARPS / pieces;  // a multiple of 8, so that all are swizzled alike, or 4
-    const int bytes = in_width(p, layer) * number_bytes, last = tile.num_nodes - 1 - first_row;
+    const int bytes = in_width(p, layer) * number_bytes;
     const int thread = 32 * group.warp + static_cast<int>(anew(group.lane)), first = thread / pieces, piece = thread % pieces;
     const bool column_there = !WIDE_INPUT || base * number_bytes + 16 * piece < bytes;
-    const unsigned char* from = pulled_rows(p, tile, layer) + size_t(first_row) * bytes + base * number_bytes + 16 * piece;
+    const int rows_there = column_there ? tile.num_nodes - first_row - first : 0;
+    const unsigned char* from = pulled_rows(p, tile, layer) + size_t(first_row + first) * bytes + base * number_bytes + 16 * piece;
     unsigned char* to = staged + first * stride;
 #pragma unroll
-    for (int row = 0; row < places; row += rows_at_once) {
-        const bool there = first + row <= last && column_there;
-        copy16(to + row * stride + 16 * swizzled(first + row % 8, piece), from + (there ? (first + row) * bytes : 0), there);
-    }
+    for (int row = 0; row < places; row += rows_at_once)  // nothing is read from where no row is
+        copy16(to + row * stride + 16 * swizzled(first + row % 8, piece), from + row * bytes, row < rows_there);
 }
 
 // Adds a tile's column sums to the block's.
 __device__ __forceinline__ void column_sums(const HalfColumns& columns, const Group& group, int layer, float* total, const Sums& at, bool more) {
+    constexpr int count = sums * spans;  // all are read before the first is written, which might change what is read
+    float before[count][own / 2] = {};
+    float* to = total + at.columns(layer, group.warp, 0) + group.lane * (own / 2);
+    const auto place = [](int k, int i) { return k / spans * column_floats + k % spans * 32 * (own / 2) + i; };
 #pragma unroll
-    for (int kind = 0; kind < sums; kind++)
+    for (int k = 0; more && k < count; k++)
 #pragma unroll
-        for (int c = 0; c < spans; c++) {
-            float* to = total + at.columns(layer, group.warp, kind) + (32 * c + group.lane) * (own / 2);
+        for (int i = 0; i < own / 2; i++) before[k][i] = to[place(k, i)];
 #pragma unroll
-            for (int i = 0; i < own / 2; i++) to[i] = more ? to[i] + columns.v[kind][c][i] : columns.v[kind][c][i];
-        }
+    for (int k = 0; k < count; k++)
+#pragma unroll
+        for (int i = 0; i < own / 2; i++) to[place(k, i)] = before[k][i] + columns.v[k / spans][k % spans][i];
 }
 
 // Adds a tile's H^T G, here (pulled features)^T (D^-1/2 dZ), to the block's sums: the rows from `first_row` on, whose D^-1/2 dZ are in `buffer`;
@@ -173,6 +185,7 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
                                                 float* total, const Sums& at, const Order& order) {
     constexpr int most = column_tiles < 16 ? column_tiles : 16, blocks = places / 16;  // in registers
     const Group group = lanes.again();
+    const OutsAt outs_at(buffer, group);
     const int bytes = in_width(p, layer) * number_bytes, last = min(tile.num_nodes - first_row, places) - 1;
     const unsigned char* pulled = pulled_rows(p, tile, layer) + size_t(first_row) * bytes;
     const int first_in = base / 16, end_in = packed ? min(at.tiles(layer), first_in + width / 16) : at.tiles(layer);
@@ -182,17 +195,19 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
             float d[in_tiles][most][4] = {};
             if (q < end_in && last >= 0) {
                 InValues x[2];  // the next ones are under way meanwhile
+                const unsigned char* ins_at[in_tiles];
+#pragma unroll
+                for (int m = 0; packed && m < in_tiles; m++) {
+                    const int row = group.lane % 8 + group.lane / 16 * 8, piece = 2 * (q + m - first_in) + group.lane / 8 % 2;
+                    ins_at[m] = one_address(staged + row * stride + 16 * swizzled(row, piece));
+                }
                 if (!packed) x[0] = read_ins(pulled, bytes, group, q, 0, last), x[1] = read_ins(pulled, bytes, group, q, 16, last);
 #pragma unroll
                 for (int block = 0; block < blocks; block++) {
                     Ins a;
                     if constexpr (packed) {
-                        const int lane = static_cast<int>(anew(group.lane)), row = lane % 8 + (lane >> 4) * 8;
 #pragma unroll
-                        for (int m = 0; m < in_tiles; m++) {
-                            const int piece = 2 * (q + m - first_in) + (lane >> 3 & 1);
-                            load_transposed(a.part[0][m], staged + row * stride + 16 * swizzled(row, piece) + 16 * block * stride);
-                        }
+                        for (int m = 0; m < in_tiles; m++) load_transposed(a.part[0][m], ins_at[m] + 16 * block * stride);
                     } else {
                         a = split_ins(x[block % 2]);
                         if (block + 2 < blocks) x[block % 2] = read_ins(pulled, bytes, group, q, 16 * block + 32, last);
@@ -200,7 +215,7 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
 #pragma unroll
                     for (int i = 0; i < most; i += side) {
                         if (column_tiles % most != 0 && begin + i >= column_tiles) break;
-                        const Outs b = read_outs(buffer, group, begin + i, 16 * block);
+                        const Outs b = read_outs(buffer, outs_at, group, begin + i, 16 * block);
 #pragma unroll
                         for (int pass = packed ? 2 : 0; pass < 3; pass++)
 #pragma unroll
@@ -211,22 +226,23 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
                 }
             }
             if (begin == 0 && is_first) order.enter(at.turn(layer, q));
+            const bool more = order.tile > 0 || !is_first;
             const int first_block = at.block(layer, q, begin) + 4 * group.lane;
             const float* from = total + first_block;
             float* to = (order.last && is_last ? at.handed_in(p) : total) + first_block;
+            constexpr int count = in_tiles * most;
+            const int there = q >= end_in ? 0 : column_tiles % most == 0 ? count : in_tiles * (column_tiles - begin);
+            const auto place = [](int k) { return (k % in_tiles * column_tiles + k / in_tiles) * block_floats; };
+            float4 before[count] = {};  // all are read before the first is written, which might change what is read
 #pragma unroll
-            for (int m = 0; m < in_tiles; m++)
+            for (int k = 0; more && k < count; k++)
+                if (k < there) before[k] = *reinterpret_cast<const float4*>(from + place(k));
 #pragma unroll
-                for (int i = 0; i < most; i++) {
-                    if (q >= end_in || (column_tiles % most != 0 && begin + i >= column_tiles)) break;
-                    const int block = (m * column_tiles + i) * block_floats;
-                    float4 all = make_float4(d[m][i][0], d[m][i][1], d[m][i][2], d[m][i][3]);
-                    if (order.tile > 0 || !is_first) {
-                        const float4 before = *reinterpret_cast<const float4*>(from + block);
-                        all.x += before.x, all.y += before.y, all.z += before.z, all.w += before.w;
-                    }
-                    *reinterpret_cast<float4*>(to + block) = all;
-                }
+            for (int k = 0; k < count; k++) {
+                const float(&x)[4] = d[k % in_tiles][k / in_tiles];
+                const float4 b = before[k];
+                if (k < there) *reinterpret_cast<float4*>(to + place(k)) = make_float4(b.x + x[0], b.y + x[1], b.z + x[2], b.w + x[3]);
+            }
         }
         if (is_last && q == in_tiles * group.warp) column_sums(columns, group, layer, total, at, order.tile > 0);
         if (is_last && !order.last) order.leave(at.turn(layer, q), group.lane);

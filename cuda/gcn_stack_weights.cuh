@@ -72,7 +72,7 @@ __device__ __forceinline__ void order_weights(const Parameters& p, const Group& 
 #pragma unroll
         for (int e = 0; e < own; e++)
             v[e] = in < HIDDEN && out + e < HIDDEN ? __ldg(p.layers[1 + i / blocks].weight + size_t(out + e) * HIDDEN + in) : 0.0f;
-        store(p.transposed + (32 * size_t(i) + group.lane) * sizeof(Segment), segment(v));
+        store(p.transposed + 32 * size_t(i) * rounded_bytes, group.lane, rounded(segment(v)));
     }
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,7 +55,7 @@ class Saved:
         strips = 4 * tiles + num_nodes // SMALL_TILE + 2  # of 64 rows; no plan needs more
         sizes = {
             "arrivals": 8,
-            "transposed": number_bytes * width * width * (layers - 1),
+            "transposed": (6 if inputs.precision == "float32" else number_bytes) * width * width * (layers - 1),
             "wide_pulled": number_bytes * num_nodes * (inputs.x.shape[1] + 31) // 32 * 32 if wide else 0,
             "pulled": number_bytes * num_nodes * width * layers,
             "normalised": 4 * num_nodes * width * norms,
@@ -137,24 +138,31 @@ def forward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
 
 def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     """For the backward of a batch with `tile_ptr`: the sums of gradients lie in shared memory if they leave enough of it."""
-    layers, width, warps = inputs.num_layers, width_of(inputs.hidden_channels), _layout(inputs, gpu)[0]
+    layers, width, layout = inputs.num_layers, width_of(inputs.hidden_channels), _layout(inputs, gpu)
     first = (inputs.x.shape[1] + 31) // 32 * 32 if wide_input(inputs) else width
     kinds = 1 if inputs.norm is None else 3
     weights = (first + (layers - 1) * width) * width
-    size = weights + layers * warps * kinds * 4 * width
-    turns = 4 * (max(first // 16, warps) + (layers - 1) * max(width // 16, warps))
+    size = weights + layers * layout.warps * kinds * 4 * width
+    turns = 4 * (max(first // 16, layout.warps) + (layers - 1) * max(width // 16, layout.warps))
     shared = 4 * size <= shared_limit(gpu) * 6 // 10
-    plan = _plan(inputs, gpu, turns + (4 * size if shared else 0), 2 if inputs.precision == "bf16" else 1, _layout(inputs, gpu))
+    plan = _plan(inputs, gpu, turns + (4 * size if shared else 0), 2 if inputs.precision == "bf16" else 1, layout)
     return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width, shared=shared)
 
 
-def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: tuple[int, int]) -> Plan:
+class _Layout(NamedTuple):
+    """Of a tile: warps of its group, row tiles of each, and the most threads of a block, else each has too few registers."""
+
+    warps: int
+    row_tiles: int
+    max_threads: int
+
+
+def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: _Layout) -> Plan:
     """As many groups as :func:`_groups` says, of as many as fit; all of these where the number of tiles is room."""
     assert inputs.tile_ptr is not None
-    warps, row_tiles = layout
+    warps, row_tiles, max_threads = layout
     num_tiles, places = inputs.tile_ptr.shape[0] - 1, 16 * warps * row_tiles
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
-    max_threads = 256 if width_of(inputs.hidden_channels) > 128 else 384 if layout == _layout(inputs, gpu) else _WIDE_BLOCK
     table = 11 * places  # of `cuda/neighbours.cuh`, behind each tile's rows
     buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
@@ -191,35 +199,39 @@ def _is_padded(inputs: StackInputs) -> bool:
     return inputs.tile_ptr.shape[0] - 1 > 1.5 * inputs.x.shape[0] / inputs.tile_nodes
 
 
-def _forward_layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
-    """As :func:`_layout`; two warps a tile of 32 features also where all tiles are under way at once, in 128 registers a thread, not 255.
+def _forward_layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
+    """As :func:`_layout`, but two warps where one has a tile, what is left in `saved` being the same:
 
-    What forward leaves in `saved` is the same. TF32, whose products are fewer, is not quicker so, nor backward, which would read V twice.
+    - 32 features, if all tiles are under way at once: 128 registers a thread suffice. TF32, whose products are fewer, is not quicker so,
+      nor backward, which would read V twice;
+    - 64 features, if they are not.
     """
     assert inputs.tile_ptr is not None
-    layout, num_tiles = _layout(inputs, gpu), inputs.tile_ptr.shape[0] - 1
-    all_at_once = num_tiles <= _WIDE_BLOCK // 64 * gpu.num_multiprocessors
-    one = layout == (1, 4) and width_of(inputs.hidden_channels) == 32
-    return (2, 2) if one and all_at_once and inputs.precision != "tf32" else layout
+    layout, width = _layout(inputs, gpu), width_of(inputs.hidden_channels)
+    all_at_once = inputs.tile_ptr.shape[0] - 1 <= _WIDE_BLOCK // 64 * gpu.num_multiprocessors
+    if layout[:2] != (1, 4) or width < 32:
+        return layout
+    if width == 32:
+        return _Layout(2, 2, _WIDE_BLOCK) if all_at_once and inputs.precision != "tf32" else layout
+    return layout if all_at_once else _Layout(2, 2, 384)
 
 
-def _layout(inputs: StackInputs, gpu: Gpu) -> tuple[int, int]:
-    """Warps of a group and row tiles of a warp.
-
-    More warps finish a tile sooner, fewer read the weights less often; 64 rows x 32 columns fill a warp's registers.
-    """
+def _layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
+    """More warps finish a tile sooner, fewer read the weights less often; 64 rows x 64 columns fill a warp's registers."""
     assert inputs.tile_ptr is not None
     width, num_tiles = width_of(inputs.hidden_channels), inputs.tile_ptr.shape[0] - 1
     per_block = num_tiles / gpu.num_multiprocessors
-    more = width == 32 and (inputs.norm is not None or inputs.residual)  # registers, which half of the rows leave free
+    more = width > 16 and (inputs.norm is not None or inputs.residual)  # registers, which half of the rows leave free
     if inputs.tile_nodes <= SMALL_TILE:
-        return (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
-    places = 128 if inputs.tile_nodes > 64 and width <= 128 else 64
-    least = places * width // 2048 * (2 if more else 1)
-    warps = max(1, least, 4 if per_block <= FEW_TILES else 2 if per_block <= 6 else 1)
-    even = 1 << (warps - 1).bit_length()  # as many rows for each
-    warps = min(even, places // 16, 8 if places > 64 else 4)
-    return warps, places // (16 * warps)
+        warps, row_tiles = (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
+    else:
+        places = 128 if inputs.tile_nodes > 64 and width <= 128 else 64
+        most_rows = 2048 // width if width > 64 else 32 if more else 64
+        warps = max(-(-places // most_rows), 4 if per_block <= FEW_TILES else 2 if per_block <= 6 else 1)
+        even = 1 << (warps - 1).bit_length()  # as many rows for each
+        warps = min(even, places // 16, 8 if places > 64 else 4)
+        row_tiles = places // (16 * warps)
+    return _Layout(warps, row_tiles, 256 if row_tiles * width > 128 else 384)
 
 
 def shared_limit(gpu: Gpu) -> int:

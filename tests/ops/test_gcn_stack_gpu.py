@@ -71,9 +71,9 @@ def test_28_layers_in_every_plan(limit, seed):
         check_with_masks(random_inputs(random_batch(SIZES, 11, seed, 1.2), 32, 28, seed=seed))
 
 
-@pytest.mark.parametrize("hidden", [64, 80, 128, 172])
-def test_widths_in_many_tiles(hidden):
-    check_with_masks(random_inputs(random_batch([18] * 2000, 11), hidden, 3, strategy="stack"))
+@pytest.mark.parametrize(("hidden", "count"), [(64, 2000), (64, 3000), (64, 4000), (80, 2000), (128, 2000), (172, 2000)])
+def test_widths_in_many_tiles(hidden, count):
+    check_with_masks(random_inputs(random_batch([18] * count, 11), hidden, 3, strategy="stack"))
 
 
 @pytest.mark.parametrize("tiles", [40, 600, 1000, 1200])
@@ -101,6 +101,13 @@ def test_tiles_of_128_places():
 def test_tiles_of_48_places(hidden, count):
     """Larger molecules are among them."""
     check_with_masks(random_inputs(random_batch([18, 9, 20, 1, 30, 60] * (count // 3), 11), hidden, 12, tile_nodes=48))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("count", [3000, 4000])
+def test_many_tiles_in_lower_precision(count, precision):
+    bound = 3e-3 if precision == "tf32" else 3e-2
+    check_with_masks(random_inputs(random_batch([18] * count, 11), 64, 3, precision=precision), bound, 3 * bound)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
