@@ -20,9 +20,9 @@ def test_table_names_what_each_rule_takes():
     ("norm", "hidden", "layers", "expected"),
     [
         (None, 32, 28, "stack"),
-        ("layer", 64, 400, "stack"),
+        ("layer", 96, 400, "stack"),
         ("batch", 32, 28, "vertex"),
-        (None, 65, 4, "vertex"),
+        (None, 97, 4, "vertex"),
         (None, 32, 401, "vertex"),
     ],
 )

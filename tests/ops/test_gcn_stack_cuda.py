@@ -252,7 +252,7 @@ def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layer
 
 @pytest.mark.parametrize(
     ("hidden", "options", "strategy"),
-    [(32, {}, "stack"), (64, {"norm": "layer"}, "stack"), (65, {}, "vertex"), (32, {"norm": "batch", "training": True}, "vertex")],
+    [(32, {}, "stack"), (96, {"norm": "layer"}, "stack"), (97, {}, "vertex"), (32, {"norm": "batch", "training": True}, "vertex")],
 )
 def test_auto_takes_the_faster_strategy(hidden, options, strategy):
     inputs = converted(random_inputs(random_batch([5], 3), hidden, 2, **options), torch.float32)
