@@ -19,6 +19,7 @@ _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole
 _TIMES = (0.0, 1.0, 1.3, 1.65, 2.0)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_operator.md)
 SMALL_TILE = 48  # places: quicker than 64, but holds less
 _TIME_OF_SMALL = 0.82  # of such a tile beside one of 64, measured too
+_TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory, below which they pay
 FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
 _WIDE_BLOCK = 512  # threads of a forward with two warps a tile
 _shared_limit: int | None = None
@@ -137,16 +138,20 @@ def forward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
 
 
 def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
-    """For the backward of a batch with `tile_ptr`: the sums of gradients lie in shared memory if they leave enough of it."""
+    """For the backward of a batch with `tile_ptr`.
+
+    The sums of gradients lie in shared memory if they leave enough of it, also for groups that are done in fewer rounds.
+    """
     layers, width, layout = inputs.num_layers, width_of(inputs.hidden_channels), _layout(inputs, gpu)
     first = (inputs.x.shape[1] + 31) // 32 * 32 if wide_input(inputs) else width
     kinds = 1 if inputs.norm is None else 3
     weights = (first + (layers - 1) * width) * width
     size = weights + layers * layout.warps * kinds * 4 * width
     turns = 4 * (max(first // 16, layout.warps) + (layers - 1) * max(width // 16, layout.warps))
-    shared = 4 * size <= shared_limit(gpu) * 6 // 10
-    plan = _plan(inputs, gpu, turns + (4 * size if shared else 0), 2 if inputs.precision == "bf16" else 1, layout)
-    return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width, shared=shared)
+    plan, shared = (_plan(inputs, gpu, turns + reserved, 2 if inputs.precision == "bf16" else 1, layout) for reserved in (0, 4 * size))
+    if 4 * size <= shared_limit(gpu) * 6 // 10 and _time_of(inputs, plan) > _TIME_OF_GLOBAL_SUMS * _time_of(inputs, shared):
+        plan = replace(shared, shared=True)
+    return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width)
 
 
 class _Layout(NamedTuple):
@@ -187,6 +192,13 @@ def _time(tiles: int, groups: int, warps: int) -> float:
     return max(sum(_TIMES[sum(left > done for left in each)] for done in range(max(rounds))) for each in schedulers)
 
 
+def _time_of(inputs: StackInputs, plan: Plan) -> float:
+    """As :func:`_time`; of a padded batch half of the tiles count."""
+    assert inputs.tile_ptr is not None
+    tiles = -(-(inputs.tile_ptr.shape[0] - 1) // plan.grid)
+    return _time(-(-tiles // 2) if _is_padded(inputs) else tiles, plan.groups, plan.warps)
+
+
 def time_of_tiles(num_tiles: int, tile_nodes: int, gpu: Gpu) -> float:
     """Of a batch in so many tiles of 48 or 64 places, H = 32 without norm and residual, as :func:`_time` counts."""
     tiles = -(-num_tiles // gpu.num_multiprocessors)
@@ -222,11 +234,12 @@ def _layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
     width, num_tiles = width_of(inputs.hidden_channels), inputs.tile_ptr.shape[0] - 1
     per_block = num_tiles / gpu.num_multiprocessors
     more = width > 16 and (inputs.norm is not None or inputs.residual)  # registers, which half of the rows leave free
+    few = 2048 * width > shared_limit(gpu)  # not even eight tiles fit, so that one warp each would be too few
     if inputs.tile_nodes <= SMALL_TILE:
         warps, row_tiles = (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
     else:
         places = 128 if inputs.tile_nodes > 64 and width <= 128 else 64
-        most_rows = 2048 // width if width > 64 else 32 if more else 64
+        most_rows = 2048 // width if width > 64 else 32 if more or few else 64
         warps = max(-(-places // most_rows), 4 if per_block <= FEW_TILES else 2 if per_block <= 6 else 1)
         even = 1 << (warps - 1).bit_length()  # as many rows for each
         warps = min(even, places // 16, 8 if places > 64 else 4)
