@@ -221,20 +221,16 @@ inline void load_transposed(uint32 (&v)[4], const void* row) {
     });
     for (int i = 0; i < 4; i++) v[i] = out[i];
 }
-inline void copy16(void* to, const void* from, bool there) {
-    if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16) emulator::fail("misaligned copy");
+template <int bytes>
+void copy(void* to, const void* from, bool there) {
+    if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % bytes) emulator::fail("misaligned copy");
     if (there)
-        std::memcpy(to, from, 16);
+        std::memcpy(to, from, bytes);
     else
-        std::memset(to, 0, 16);
+        std::memset(to, 0, bytes);
 }
-inline void copy4(void* to, const void* from, bool there) {
-    if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 4) emulator::fail("misaligned copy");
-    if (there)
-        std::memcpy(to, from, 4);
-    else
-        std::memset(to, 0, 4);
-}
+inline void copy16(void* to, const void* from, bool there) { copy<16>(to, from, there); }
+inline void copy4(void* to, const void* from, bool there) { copy<4>(to, from, there); }
 inline void wait_for_copies() {}
 
 inline void __syncwarp() {

@@ -80,10 +80,14 @@ def test_64_features_in_one_warp_a_tile(emulate, num_tiles, warps, precision):
     check(inputs, *((3e-2, 1e-1) if precision == "bf16" else ()))
 
 
-def warps_of(inputs):
+def test_64_features_in_two_warps_a_tile_where_eight_tiles_do_not_fit():
+    assert warps_of(random_inputs(random_batch([40] * 7, 11), 64, 3), Gpu(1, RTX)) == [2, 2]
+
+
+def warps_of(inputs, gpu=SMALL):
     """A tile's in forward and backward."""
     with_tiles = inputs._replace(tile_ptr=next_fit(inputs.ptr))
-    return [plan(with_tiles, SMALL).warps for plan in (forward_plan, backward_plan)]
+    return [plan(with_tiles, gpu).warps for plan in (forward_plan, backward_plan)]
 
 
 SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger than a tile of 48 places
