@@ -19,7 +19,7 @@ _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole
 _TIMES = (0.0, 1.0, 1.3, 1.65, 2.0)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_operator.md)
 SMALL_TILE = 48  # places: quicker than 64, but holds less
 _TIME_OF_SMALL = 0.82  # of such a tile beside one of 64, measured too
-_TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory, below which they pay
+_TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory: what rounds must save for them to pay, measured too
 FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
 _WIDE_BLOCK = 512  # threads of a forward with two warps a tile
 _shared_limit: int | None = None
@@ -181,10 +181,10 @@ def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: _L
 @cache
 def _groups(tiles: int, most: int, warps: int) -> int:
     """Of a block with so many tiles: the number whose busiest scheduler is done first, of equally good ones the smallest."""
-
     return min(range(1, most + 1), key=lambda groups: (_time(tiles, groups, warps), groups))
 
 
+@cache
 def _time(tiles: int, groups: int, warps: int) -> float:
     """Of a block's busiest scheduler, in times of a tile whose warp has it to itself."""
     rounds = [tiles // groups + (group < tiles % groups) for group in range(groups) for _ in range(warps)]  # of each warp
@@ -193,7 +193,7 @@ def _time(tiles: int, groups: int, warps: int) -> float:
 
 
 def _time_of(inputs: StackInputs, plan: Plan) -> float:
-    """As :func:`_time`; of a padded batch half of the tiles count."""
+    """As :func:`_time`; of a padded batch, which fills fewer, half of the tiles count."""
     assert inputs.tile_ptr is not None
     tiles = -(-(inputs.tile_ptr.shape[0] - 1) // plan.grid)
     return _time(-(-tiles // 2) if _is_padded(inputs) else tiles, plan.groups, plan.warps)

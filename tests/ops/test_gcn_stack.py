@@ -87,7 +87,7 @@ def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, kin
     if options["norm"] == "batch" and options["training"]:  # over atoms that are alike it amplifies rounding, by 1 / sqrt(eps) a layer
         rounding = 2.0**-50 * torch.sin(torch.arange(inputs.x.numel(), dtype=torch.double)).view_as(inputs.x)
         moved = run(gcn_stack_reference, inputs._replace(x=(inputs.x.detach() * (1 + rounding)).requires_grad_()))
-        assume(worst(moved.outputs, expected.outputs) < 1e-10 and worst(moved.gradients, expected.gradients, 1e-6) < 1e-8)
+        assume(worst(moved.outputs, expected.outputs) < 1e-9 and worst(moved.gradients, expected.gradients, 1e-6) < 1e-7)
     assert worst(actual.outputs, expected.outputs) < 1e-9
     assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-7  # batch norm over few atoms amplifies rounding
 
