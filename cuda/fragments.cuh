@@ -55,8 +55,9 @@ __device__ __forceinline__ Segment zeros() {
 __device__ __forceinline__ Segment load(const void* at) { return *static_cast<const Segment*>(at); }
 __device__ __forceinline__ void store(void* at, const Segment& s) { *static_cast<Segment*>(at) = s; }
 
-// Operands of TF32 products are rounded to nearest by adding half of the last bit they see.
-constexpr uint32 half_unit = 0x1000u, tf32_mask = 0xffffe000u;
+constexpr uint32 tf32_mask = 0xffffe000u;
+// A number as operand, to nearest. With float32 accuracy it may lose a NaN, which stays in what is left of the number.
+__device__ __forceinline__ uint32 high_of(uint32 x) { return packed ? x : parts == 2 ? x + 0x1000u : rounded_tf32(x); }
 // Backward's products of float32 accuracy take the two small terms in bf16, which is half the instructions.
 #ifndef SMALL_TERMS_IN_BF16
 #define SMALL_TERMS_IN_BF16 0
@@ -80,7 +81,7 @@ __device__ __forceinline__ Left left(const Segment (&rows)[2]) {
         float low[words];
 #pragma unroll
         for (int i = 0; i < words; i++) {
-            const uint32 x = rows[half].word[i], high = packed ? x : x + half_unit;
+            const uint32 x = rows[half].word[i], high = high_of(x);
             low[i] = number(x) - number(high & tf32_mask);
             a.part[0][i >> 1][half + 2 * (i & 1)] = high;
             if (parts == 2 && !small_in_bf16) a.part[parts - 1][i >> 1][half + 2 * (i & 1)] = bits(low[i]);
@@ -99,7 +100,7 @@ __device__ __forceinline__ Right right(const Segment& column) {
 #pragma unroll
     for (int i = 0; i < words; i++) {
         const uint32 x = column.word[i];
-        b.part[0][i >> 1][i & 1] = packed || parts == 2 ? x : x + half_unit;
+        b.part[0][i >> 1][i & 1] = parts == 2 ? x : high_of(x);
         if (parts == 2) b.part[parts - 1][i >> 1][i & 1] = split_once(bits(number(x) - number(x & tf32_mask)));
     }
     return b;
@@ -118,7 +119,7 @@ __device__ __forceinline__ Rounded rounded(const Segment& column) {
 #pragma unroll
     for (int i = 0; i < words; i++) {
         const uint32 x = column.word[i];
-        r.high.word[i] = packed ? x : x + half_unit;
+        r.high.word[i] = high_of(x);
         low[i] = number(x) - number(r.high.word[i] & tf32_mask);
     }
 #pragma unroll

@@ -64,8 +64,9 @@ struct HalfColumns {
     }
 };
 
-// The saved pulled features of 16 atoms from `first` on, as left operand with rows = ins of tile q: parts of bf16. Beyond the tile the last
-// atom stands in: the gradient is zero there.
+// The saved pulled features of 16 atoms from `first` on, as left operand with rows = ins of tile q: high and low parts in bf16, or with TF32 one
+// operand for every two of a lane's four nodes. Beyond the tile the last atom stands in: the gradient is zero there.
+constexpr bool in_tf32 = PRECISION == PRECISION_TF32;
 struct Ins {
     uint32 part[2][in_tiles][4];
 };
@@ -95,8 +96,11 @@ __device__ __forceinline__ Ins split_ins(const InValues& x) {
     for (int m = 0; m < in_tiles; m++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int column = 2 * m + (i & 1), e = 2 * (i >> 1);
-            split_pair(x.v[e][column], x.v[e + 1][column], a.part[0][m][i], a.part[1][m][i]);
+            const int column = 2 * m + (i & 1), e = i >> 1;
+            if (in_tf32)
+                a.part[0][m][i] = rounded_tf32(bits(x.v[e][column])), a.part[1][m][i] = rounded_tf32(bits(x.v[2 + e][column]));
+            else
+                split_pair(x.v[2 * e][column], x.v[2 * e + 1][column], a.part[0][m][i], a.part[1][m][i]);
         }
     return a;
 }
@@ -142,7 +146,13 @@ __device__ __forceinline__ Outs read_outs(const unsigned char* buffer, const Out
 #pragma unroll
         for (int j = 0; j < side; j++)
 #pragma unroll
-            for (int k = 0; k < 2; k++) split_pair(x[2 * k][j], x[2 * k + 1][j], b.part[0][j][k], b.part[packed ? 0 : 1][j][k]);
+            for (int k = 0; k < 2; k++) {
+                uint32 &first = b.part[0][j][k], &second = b.part[packed ? 0 : 1][j][k];
+                if (in_tf32)
+                    first = rounded_tf32(bits(x[k][j])), second = rounded_tf32(bits(x[2 + k][j]));
+                else
+                    split_pair(x[2 * k][j], x[2 * k + 1][j], first, second);
+            }
     }
     return b;
 }
@@ -217,11 +227,15 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
                         if (column_tiles % most != 0 && begin + i >= column_tiles) break;
                         const Outs b = read_outs(buffer, outs_at, group, begin + i, 16 * block);
 #pragma unroll
-                        for (int pass = packed ? 2 : 0; pass < 3; pass++)
+                        for (int pass = packed ? 2 : in_tf32 ? 1 : 0; pass < 3; pass++)
 #pragma unroll
                             for (int j = 0; j < side; j++)
 #pragma unroll
-                                for (int m = 0; m < in_tiles; m++) mma_bf16(d[m][i + j], a.part[pass == 0][m], b.part[pass == 1][j]);
+                                for (int m = 0; m < in_tiles; m++)
+                                    if (in_tf32)
+                                        mma_tf32(d[m][i + j], a.part[pass == 1][m], b.part[pass == 1][j]);
+                                    else
+                                        mma_bf16(d[m][i + j], a.part[pass == 0][m], b.part[pass == 1][j]);
                     }
                 }
             }

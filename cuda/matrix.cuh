@@ -18,6 +18,9 @@ __device__ __forceinline__ void split_pair(float x, float y, uint32& high, uint3
     low = pack_bf16(x - number(high << 16), y - number(high & 0xffff0000u));
 }
 
+// Operand of a TF32 product, to nearest: its low 13 bits are not seen. CUDA's own NaN has all bits set, so that rounding up would make it -0.
+__device__ __forceinline__ uint32 rounded_tf32(uint32 x) { return static_cast<uint32>(min(static_cast<int>(x), 0x7fffe000)) + 0x1000u; }
+
 namespace matrix {
 
 constexpr int parts = PRECISION == PRECISION_FLOAT32 ? 2 : 1;  // high, low
@@ -28,7 +31,7 @@ __device__ __forceinline__ void words(const float (&v)[4], uint32 (&part)[parts]
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         if constexpr (PRECISION == PRECISION_TF32) {
-            part[0][0][i] = bits(v[i]) + 0x1000u, part[0][steps - 1][i] = bits(v[2 + i]) + 0x1000u;  // to nearest
+            part[0][0][i] = rounded_tf32(bits(v[i])), part[0][steps - 1][i] = rounded_tf32(bits(v[2 + i]));
         } else {
             uint32 low;
             split_pair(v[2 * i], v[2 * i + 1], part[0][0][i], low);

@@ -163,16 +163,15 @@ class _Layout(NamedTuple):
 
 
 def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: _Layout) -> Plan:
-    """As many groups as :func:`_groups` says, of as many as fit; all of these where the number of tiles is room."""
-    assert inputs.tile_ptr is not None
+    """As many groups as :func:`_groups` says, of as many as fit; of a padded batch one for each tile, if so many fit."""
     warps, row_tiles, max_threads = layout
-    num_tiles, places = inputs.tile_ptr.shape[0] - 1, 16 * warps * row_tiles
+    places = 16 * warps * row_tiles
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
     table = 11 * places  # of `cuda/neighbours.cuh`, behind each tile's rows
     buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
-    grid = max(1, min(num_tiles, gpu.num_multiprocessors))
-    tiles = max(1, -(-num_tiles // grid))
+    grid = max(1, min(_room(inputs), gpu.num_multiprocessors))
+    tiles = max(1, -(-_num_tiles(inputs) // grid))
     groups = min(most, tiles) if _is_padded(inputs) else _groups(tiles, most, warps)
     max_threads = min(max_threads, max(256, 32 * warps * groups))  # a thread has at most 255 registers
     return Plan(grid, groups, warps, row_tiles, max_threads, reserved + groups * buffer)
@@ -193,10 +192,8 @@ def _time(tiles: int, groups: int, warps: int) -> float:
 
 
 def _time_of(inputs: StackInputs, plan: Plan) -> float:
-    """As :func:`_time`; of a padded batch, which fills fewer, half of the tiles count."""
-    assert inputs.tile_ptr is not None
-    tiles = -(-(inputs.tile_ptr.shape[0] - 1) // plan.grid)
-    return _time(-(-tiles // 2) if _is_padded(inputs) else tiles, plan.groups, plan.warps)
+    """As :func:`_time`."""
+    return _time(-(-_num_tiles(inputs) // plan.grid), plan.groups, plan.warps)
 
 
 def time_of_tiles(num_tiles: int, tile_nodes: int, gpu: Gpu) -> float:
@@ -205,10 +202,20 @@ def time_of_tiles(num_tiles: int, tile_nodes: int, gpu: Gpu) -> float:
     return (_TIME_OF_SMALL if tile_nodes == SMALL_TILE else 1.0) * _time(tiles, _groups(tiles, 12, 1), 1)
 
 
-def _is_padded(inputs: StackInputs) -> bool:
-    """Whether the number of tiles is likely room: twice what full tiles would need, of which a batch fills fewer than half."""
+def _room(inputs: StackInputs) -> int:
+    """Tiles that the batch has place for."""
     assert inputs.tile_ptr is not None
-    return inputs.tile_ptr.shape[0] - 1 > 1.5 * inputs.x.shape[0] / inputs.tile_nodes
+    return inputs.tile_ptr.shape[0] - 1
+
+
+def _is_padded(inputs: StackInputs) -> bool:
+    """Whether the tiles are likely room for twice as many as full ones; those of one molecule each are all filled."""
+    return 1.5 * inputs.x.shape[0] / inputs.tile_nodes < _room(inputs) < inputs.num_graphs
+
+
+def _num_tiles(inputs: StackInputs) -> int:
+    """Tiles to plan for: of a padded batch, which fills fewer, half of its room."""
+    return -(-_room(inputs) // 2) if _is_padded(inputs) else _room(inputs)
 
 
 def _forward_layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
@@ -218,9 +225,8 @@ def _forward_layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
       nor backward, which would read V twice;
     - 64 features, if they are not.
     """
-    assert inputs.tile_ptr is not None
     layout, width = _layout(inputs, gpu), width_of(inputs.hidden_channels)
-    all_at_once = inputs.tile_ptr.shape[0] - 1 <= _WIDE_BLOCK // 64 * gpu.num_multiprocessors
+    all_at_once = _num_tiles(inputs) <= _WIDE_BLOCK // 64 * gpu.num_multiprocessors
     if layout[:2] != (1, 4) or width < 32:
         return layout
     if width == 32:
@@ -230,9 +236,7 @@ def _forward_layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
 
 def _layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
     """More warps finish a tile sooner, fewer read the weights less often; 64 rows x 64 columns fill a warp's registers."""
-    assert inputs.tile_ptr is not None
-    width, num_tiles = width_of(inputs.hidden_channels), inputs.tile_ptr.shape[0] - 1
-    per_block = num_tiles / gpu.num_multiprocessors
+    width, per_block = width_of(inputs.hidden_channels), _num_tiles(inputs) / gpu.num_multiprocessors
     more = width > 16 and (inputs.norm is not None or inputs.residual)  # registers, which half of the rows leave free
     few = 2048 * width > shared_limit(gpu)  # not even eight tiles fit, so that one warp each would be too few
     if inputs.tile_nodes <= SMALL_TILE:

@@ -151,8 +151,8 @@ void launch(int grid, int threads, int shared_bytes, Kernel kernel) {
 
 inline uint32 bits(float x) { uint32 u; std::memcpy(&u, &x, 4); return u; }
 inline float number(uint32 u) { float x; std::memcpy(&x, &u, 4); return x; }
-inline float relu(float x) { return x < 0.0f ? 0.0f : x; }
-inline uint32 bf16(float x) { const uint32 u = bits(x); return (u + 0x7fffu + (u >> 16 & 1)) >> 16; }
+inline float relu(float x) { return x != x ? number(0x7fffffffu) : x < 0.0f ? 0.0f : x; }
+inline uint32 bf16(float x) { const uint32 u = bits(x); return x != x ? 0x7fffu : (u + 0x7fffu + (u >> 16 & 1)) >> 16; }
 inline uint32 anew(uint32 x) { return x; }
 inline unsigned char* one_address(const unsigned char* at) { return const_cast<unsigned char*>(at); }
 inline uint32 push_sign(uint32 mask, float x) { return mask << 1 | bits(x) >> 31; }
@@ -177,7 +177,7 @@ void multiply(emulator::Warp& warp, A a, B b) {
             const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
             double sum = number(warp.in[lane][i]);
             for (int k = 0; k < K; k++) sum += double(a(row, k)) * b(k, column);
-            warp.out[lane][i] = bits(float(sum));
+            warp.out[lane][i] = sum != sum ? 0x7fffffffu : bits(float(sum));  // the GPU's own NaN
         }
 }
 inline void multiply_collective(int kind, float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {

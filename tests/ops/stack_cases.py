@@ -119,6 +119,18 @@ def worst(actual: dict[str, Tensor], expected: dict[str, Tensor], floor: float =
     return max(errors(actual, expected, floor).values())
 
 
+def with_nan(inputs: StackInputs, place: str) -> StackInputs:
+    """The inputs in float32 with one NaN as CUDA makes it, all bits set."""
+    inputs = converted(inputs, torch.float32)
+    leaves(inputs)[place].detach().view(torch.int32).view(-1)[5] = 0x7FFFFFFF
+    return inputs
+
+
+def not_finite(result: Result) -> dict[str, list[list[int]]]:
+    """Where outputs and gradients are NaN or infinite."""
+    return {name: tensor.isfinite().logical_not().nonzero().tolist() for name, tensor in (result.outputs | result.gradients).items()}
+
+
 def kept_activations(inputs: StackInputs, saved: Tensor, plan: Plan) -> Tensor:
     """Which activations the CUDA operator's forward kept: bool [L - 1, N, H]. Layout: `mask_at` of cuda/gcn_stack.cuh."""
     assert inputs.tile_ptr is not None

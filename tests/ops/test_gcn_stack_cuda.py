@@ -8,7 +8,7 @@ import itertools
 import emulated
 import pytest
 import torch
-from stack_cases import converted, kept_activations, random_batch, random_inputs, run, with_masks, worst
+from stack_cases import converted, kept_activations, not_finite, random_batch, random_inputs, run, with_masks, with_nan, worst
 
 from molgcn.errors import UserError
 from molgcn.ops import gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
@@ -210,6 +210,16 @@ def test_padded_batches(emulate, with_tiles):
     assert worst(gradients, expected[1]) < 5e-6  # more room for tiles may take more warps a tile, which add up in another order
 
 
+@pytest.mark.parametrize("place", ["x", "weights[1]"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize("strategy", ["stack", "vertex"])
+def test_nan_stays(emulate, strategy, precision, place):
+    inputs = with_nan(random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision, strategy=strategy), place)
+    expected = not_finite(run(gcn_stack_reference, converted(inputs, torch.float64)))
+    assert expected["pooled"]
+    assert not_finite(emulated.run_emulated(inputs)) == expected
+
+
 def test_next_fit_keeps_molecules_whole():
     ptr = torch.tensor([0, 30, 60, 65, 165, 165, 170], dtype=torch.int32)
     assert next_fit(ptr).tolist() == [0, 2, 3, 4, 6]
@@ -235,17 +245,25 @@ def test_groups_keep_four_schedulers_equally_busy():
     assert gcn_stack_plan._groups(38, 12, 1) == 12
 
 
-@pytest.mark.parametrize("num_multiprocessors", [4, 6, 8])
-def test_a_padded_batch_gets_all_groups_that_fit(num_multiprocessors):
-    """How many of its tiles are filled is not known on the host."""
+@pytest.mark.parametrize(("num_multiprocessors", "warps"), [(4, 1), (6, 1), (8, 1), (28, 4)])
+def test_a_padded_batch_is_planned_for_half_of_its_room(num_multiprocessors, warps):
+    """How many of its tiles are filled is not known on the host: each of so many gets a group, if they fit."""
     inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)
-    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
-    room = torch.full((100,), 200, dtype=torch.int32)
-    padded = inputs._replace(x=torch.cat([inputs.x, inputs.x[:800]]), tile_ptr=torch.cat([inputs.tile_ptr, room]))
+    tiles = next_fit(inputs.ptr)
+    padded = inputs._replace(
+        x=torch.cat([inputs.x, inputs.x[:800]]), tile_ptr=torch.cat([tiles, torch.full((100,), 200, dtype=torch.int32)])
+    )
+    assert padded.tile_ptr.shape[0] - 1 == 167
     for plan in (forward_plan, backward_plan):
-        exact, with_room = (plan(it, Gpu(num_multiprocessors, H100)) for it in (inputs, padded))
-        assert with_room.warps == exact.warps == 1
-        assert with_room.groups == (11 if plan is backward_plan and with_room.shared else 12)
+        found = plan(padded, Gpu(num_multiprocessors, H100))
+        assert found.grid == num_multiprocessors
+        assert found.warps == warps
+        assert found.groups == min(-(-84 // num_multiprocessors), 11 if plan is backward_plan and found.shared else 12)
+
+
+def test_tiles_of_one_molecule_each_are_all_filled():
+    inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)._replace(tile_ptr=torch.arange(201, dtype=torch.int32))
+    assert forward_plan(inputs, Gpu(30, H100)).groups == 7
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from gpu_cases import SIZES, check_nothing, gradient_of, on_gpu
-from stack_cases import kept_activations, random_batch, random_inputs, run, with_masks, worst
+from stack_cases import kept_activations, not_finite, random_batch, random_inputs, run, with_masks, with_nan, worst
 
 from molgcn.nn import GCN
 from molgcn.ops import gcn_stack, gcn_stack_reference
@@ -126,6 +126,16 @@ def test_float32_range():
     inputs = random_inputs(random_batch(SIZES, 11), 32, 12)
     inputs = inputs._replace(x=(inputs.x.detach() * 1e6).requires_grad_())
     check(inputs, grad_pooled=torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64, device="cuda"), floor=1e-20)
+
+
+@pytest.mark.parametrize("place", ["x", "weights[1]"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize(("strategy", "count"), [("stack", 1), ("stack", 100), ("vertex", 1)])
+def test_nan_stays(strategy, count, precision, place):
+    inputs = with_nan(random_inputs(random_batch(SIZES * count, 11), 32, 3, precision=precision, strategy=strategy), place)
+    expected = not_finite(run(gcn_stack_reference, on_gpu(inputs, torch.float64), gradient_of(inputs)))
+    assert expected["pooled"]
+    assert not_finite(run(gcn_stack, on_gpu(inputs, torch.float32), gradient_of(inputs))) == expected
 
 
 def test_a_molecule_does_not_depend_on_its_neighbours():
