@@ -134,8 +134,11 @@ def test_float32_range():
 def test_nan_stays(strategy, count, precision, place):
     inputs = with_nan(random_inputs(random_batch(SIZES * count, 11), 32, 3, precision=precision, strategy=strategy), place)
     expected = not_finite(run(gcn_stack_reference, on_gpu(inputs, torch.float64), gradient_of(inputs)))
+    actual = not_finite(run(gcn_stack, on_gpu(inputs, torch.float32), gradient_of(inputs)))
+    if place != "x":  # which atoms it reaches goes by relu's choices, and they by rounding
+        assert expected.pop("x") and actual.pop("x")
     assert expected["pooled"]
-    assert not_finite(run(gcn_stack, on_gpu(inputs, torch.float32), gradient_of(inputs))) == expected
+    assert actual == expected
 
 
 def test_a_molecule_does_not_depend_on_its_neighbours():
