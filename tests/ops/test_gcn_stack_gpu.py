@@ -103,6 +103,13 @@ def test_tiles_of_48_places(hidden, count):
     check_with_masks(random_inputs(random_batch([18, 9, 20, 1, 30, 60] * (count // 3), 11), hidden, 12, tile_nodes=48))
 
 
+@pytest.mark.parametrize("count", [3, 600, 4200])
+@pytest.mark.parametrize("hidden", [16, 32])
+def test_tiles_of_96_places(hidden, count):
+    """Larger molecules are among them."""
+    check_with_masks(random_inputs(random_batch([18, 90, 20, 1, 30, 160] * (count // 3), 11), hidden, 12, tile_nodes=96))
+
+
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("count", [3000, 4000])
 def test_many_tiles_in_lower_precision(count, precision):
