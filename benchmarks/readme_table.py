@@ -17,8 +17,8 @@ PLOTS = {"speedup_depth": "Times faster than PyG over depth", "loss_curves": "Lo
 WORKS = {"forward": "inference", "forward_backward": "forward and backward", "step": "whole step with Adam"}
 HEADER = ["| | PyG as written | fused | |", "|---|---:|---:|---:|"]
 GRAPHS = (
-    "On a GPU kernels and steps of fused are replays of a CUDA graph, as in training; PyG runs as its users write it. Its compiled form with "
-    "`reduce-overhead`, which needs one shape for all batches, is in `benchmarks/README.md`."
+    "On a GPU kernels and steps of fused are replays of a CUDA graph, as in training; PyG runs as its users write it. Its compiled form "
+    "with `reduce-overhead`, which needs one shape for all batches, is in `benchmarks/README.md`."
 )
 SIZE = {"num_layers": 28, "hidden_channels": 32, "norm": None}
 SIZES = (4096, 1024, 128)
