@@ -5,8 +5,8 @@
 constexpr int sums = NORM == NORM_NONE ? 1 : 3;  // column sums of a layer: bias; norm bias, norm weight
 constexpr int block_floats = 128;                // 16 x 8 numbers of a weight gradient, four a lane
 constexpr int column_floats = 4 * width;         // of one column sum: half of a lane's columns each, still to be added up over four lanes
-// Of two warps of three row tiles each takes all of dW for its own rows, in turns of its own; else all rows, and its part of dW.
-constexpr bool own_rows = WARPS == 2 && ROW_TILES == 3;
+// Of two warps with three row tiles each takes all of dW for its own rows, in turns of its own; else all rows, and its part of dW.
+constexpr bool own_rows = six_row_tiles;
 constexpr int column_warps = own_rows ? 1 : WARPS;
 constexpr int in_tiles = column_warps == 1 && width >= 32 ? 2 : 1;  // of 16 ins, that a warp takes together
 
@@ -204,7 +204,8 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
     constexpr int most = column_tiles < 16 ? column_tiles : 16, blocks = own_rows ? ROW_TILES : places / 16;  // in registers
     const Group group = lanes.again();
     const Order order = tile_order.of_warp(group.warp);
-    const int part = own_rows ? 0 : group.warp, own_first = own_rows ? 16 * ROW_TILES * group.warp : 0;
+    const int part = own_rows ? 0 : group.warp;
+    const auto first_of = [&](int block) { return 16 * (own_rows ? group.row_tile(block) : block); };
     const OutsAt outs_at(buffer, group);
     const int bytes = in_width(p, layer) * number_bytes, last = min(tile.num_nodes - first_row, places) - 1;
     const unsigned char* pulled = pulled_rows(p, tile, layer) + size_t(first_row) * bytes;
@@ -220,23 +221,23 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
 #pragma unroll
                 for (int m = 0; packed && m < in_tiles; m++) {
                     const int row = group.lane % 8 + group.lane / 16 * 8, piece = 2 * (q + m - first_in) + group.lane / 8 % 2;
-                    ins_at[m] = one_address(staged + (own_first + row) * stride + 16 * swizzled(row, piece));
+                    ins_at[m] = one_address(staged + row * stride + 16 * swizzled(row, piece));
                 }
-                if (!packed) x[0] = read_ins(pulled, bytes, group, q, own_first, last), x[1] = read_ins(pulled, bytes, group, q, own_first + 16, last);
+                if (!packed) x[0] = read_ins(pulled, bytes, group, q, first_of(0), last), x[1] = read_ins(pulled, bytes, group, q, first_of(1), last);
 #pragma unroll
                 for (int block = 0; block < blocks; block++) {
                     Ins a;
                     if constexpr (packed) {
 #pragma unroll
-                        for (int m = 0; m < in_tiles; m++) load_transposed(a.part[0][m], ins_at[m] + 16 * block * stride);
+                        for (int m = 0; m < in_tiles; m++) load_transposed(a.part[0][m], ins_at[m] + first_of(block) * stride);
                     } else {
                         a = split_ins(x[block % 2]);
-                        if (block + 2 < blocks) x[block % 2] = read_ins(pulled, bytes, group, q, own_first + 16 * block + 32, last);
+                        if (block + 2 < blocks) x[block % 2] = read_ins(pulled, bytes, group, q, first_of(block + 2), last);
                     }
 #pragma unroll
                     for (int i = 0; i < most; i += side) {
                         if (column_tiles % most != 0 && begin + i >= column_tiles) break;
-                        const Outs b = read_outs(buffer, outs_at, group, begin + i, own_first + 16 * block);
+                        const Outs b = read_outs(buffer, outs_at, group, begin + i, first_of(block));
 #pragma unroll
                         for (int pass = packed ? 2 : in_tf32 ? 1 : 0; pass < 3; pass++)
 #pragma unroll

@@ -157,11 +157,11 @@ def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors):
 
 
 @pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("tf32", 3e-3), ("bf16", 3e-2)])
-@pytest.mark.parametrize("hidden", [16, 32])
-def test_precision_is_what_was_asked_for(emulate, hidden, precision, bound):
+@pytest.mark.parametrize(("hidden", "tile_nodes"), [(16, 64), (32, 64), (32, 96)])
+def test_precision_is_what_was_asked_for(emulate, hidden, tile_nodes, precision, bound):
     """Backward beside one in float64 that makes forward's choices of relu."""
-    inputs = random_inputs(random_batch([*SIZES, 70], 11), hidden, 3, precision=precision)
-    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    inputs = random_inputs(random_batch([*SIZES, 70, 100], 11), hidden, 3, precision=precision, tile_nodes=tile_nodes)
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes))
     saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8)
     result = emulated.run_emulated(inputs, saved=saved)
     masks = kept_activations(inputs, saved, forward_plan(inputs, SMALL))
@@ -187,9 +187,10 @@ def test_float32_range(emulate):
     check(inputs, grad_pooled=torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64), floor=1e-20)
 
 
-def test_same_bits_in_any_number_of_rounds(emulate, monkeypatch):
+@pytest.mark.parametrize("tile_nodes", [64, 96])
+def test_same_bits_in_any_number_of_rounds(emulate, monkeypatch, tile_nodes):
     """Gradients are added in the order of tiles and blocks; groups of warps only take turns."""
-    inputs = random_inputs(random_batch(SIZES * 3, 11), 32, 2)
+    inputs = random_inputs(random_batch([*SIZES, 130] * 3, 11), 32, 2, tile_nodes=tile_nodes)
     first = run_emulated(inputs)[1]
     monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 1)
     second = run_emulated(inputs)[1]
