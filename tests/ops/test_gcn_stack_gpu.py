@@ -117,10 +117,13 @@ def test_many_tiles_in_lower_precision(count, precision):
     check_with_masks(random_inputs(random_batch([18] * count, 11), 64, 3, precision=precision), bound, 3 * bound)
 
 
+@pytest.mark.parametrize("tile_nodes", [48, 96])
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_tiles_of_48_places_in_lower_precision(precision):
+def test_tiles_of_three_row_tiles_a_warp_in_lower_precision(precision, tile_nodes):
     bound = 3e-3 if precision == "tf32" else 3e-2
-    check_with_masks(random_inputs(random_batch([18, 9, 20] * 700, 11), 32, 3, precision=precision, tile_nodes=48), bound, 3 * bound)
+    check_with_masks(
+        random_inputs(random_batch([18, 9, 20] * 700, 11), 32, 3, precision=precision, tile_nodes=tile_nodes), bound, 3 * bound
+    )
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 100, 300])
