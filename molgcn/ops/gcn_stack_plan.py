@@ -22,8 +22,6 @@ _TIME_OF_SMALL = 0.82  # of such a tile beside one of 64, measured too
 _TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory: what rounds must save for them to pay, measured too
 FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
 _WIDE_BLOCK = 512  # threads of a forward with two warps a tile
-MIDDLE_TILE = 96  # places, for up to 32 features: six such tiles keep twelve warps equally busy
-_OWN_ROWS = (2, 3)  # their warps and row tiles; each warp adds up its own rows' gradients
 _shared_limit: int | None = None
 
 
@@ -148,7 +146,7 @@ def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     first = (inputs.x.shape[1] + 31) // 32 * 32 if wide_input(inputs) else width
     kinds = 1 if inputs.norm is None else 3
     weights = (first + (layers - 1) * width) * width
-    size = weights + layers * (1 if layout[:2] == _OWN_ROWS else layout.warps) * kinds * 4 * width
+    size = weights + layers * layout.warps * kinds * 4 * width
     turns = 4 * (max(first // 16, layout.warps) + (layers - 1) * max(width // 16, layout.warps))
     plan, shared = (_plan(inputs, gpu, turns + reserved, 2 if inputs.precision == "bf16" else 1, layout) for reserved in (0, 4 * size))
     if 4 * size <= shared_limit(gpu) * 6 // 10 and _time_of(inputs, plan) > _TIME_OF_GLOBAL_SUMS * _time_of(inputs, shared):
@@ -241,8 +239,6 @@ def _layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
     width, per_block = width_of(inputs.hidden_channels), _num_tiles(inputs) / gpu.num_multiprocessors
     more = width > 16 and (inputs.norm is not None or inputs.residual)  # registers, which half of the rows leave free
     few = 2048 * width > shared_limit(gpu)  # not even eight tiles fit, so that one warp each would be too few
-    if 64 < inputs.tile_nodes <= MIDDLE_TILE and width <= 32 and not more:
-        return _Layout(*_OWN_ROWS, 384)
     if inputs.tile_nodes <= SMALL_TILE:
         warps, row_tiles = (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
     else:
