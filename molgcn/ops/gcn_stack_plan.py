@@ -192,7 +192,7 @@ def _time(tiles: int, groups: int, warps: int) -> float:
 
 
 def _time_of(inputs: StackInputs, plan: Plan) -> float:
-    """As :func:`_time`."""
+    """A batch's in a plan, as :func:`_time` counts."""
     return _time(-(-_num_tiles(inputs) // plan.grid), plan.groups, plan.warps)
 
 

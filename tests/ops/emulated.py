@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from compiler import COMPILER
-from stack_cases import Result, converted, leaves
+from stack_cases import H100, Result, converted, leaves
 from torch import Tensor
 
 from molgcn.ops import StackInputs, aggregate_cuda, gcn_layers_pass, gcn_stack_cuda
@@ -63,7 +63,7 @@ def emulate(monkeypatch):
         pytest.skip("no C++ compiler")
     for module in (gcn_stack_cuda, gcn_layers_pass, aggregate_cuda):
         monkeypatch.setattr(module, "kernel", kernel)
-        monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, 227 * 1024))
+        monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, H100))
 
 
 def run_emulated(

@@ -13,7 +13,10 @@ from torch.nn import functional as F
 
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.ops import StackInputs
-from molgcn.ops.gcn_stack_plan import Plan, Saved, width_of
+from molgcn.ops.gcn_stack_plan import Plan, Saved, backward_plan, forward_plan, next_fit, width_of
+from molgcn.ops.launch import Gpu
+
+H100, A100, RTX = 227 * 1024, 163 * 1024, 99 * 1024  # bytes of shared memory that a block may have
 
 
 def random_batch(sizes: list[int], channels: int, seed: int = 0, bonds_per_atom: float = 1.0, kinds: int | None = None) -> GraphBatch:
@@ -129,6 +132,12 @@ def with_nan(inputs: StackInputs, place: str) -> StackInputs:
 def not_finite(result: Result) -> dict[str, list[list[int]]]:
     """Where outputs and gradients are NaN or infinite."""
     return {name: tensor.isfinite().logical_not().nonzero().tolist() for name, tensor in (result.outputs | result.gradients).items()}
+
+
+def warps_of(inputs: StackInputs, gpu: Gpu) -> list[int]:
+    """A tile's in forward and backward."""
+    with_tiles = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    return [plan(with_tiles, gpu).warps for plan in (forward_plan, backward_plan)]
 
 
 def kept_activations(inputs: StackInputs, saved: Tensor, plan: Plan) -> Tensor:

@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
-from stack_cases import random_batch, random_inputs
+from stack_cases import H100, RTX, random_batch, random_inputs
 from test_gcn_layers_cuda import check
-from test_gcn_stack_cuda import H100, RTX, SIZES
+from test_gcn_stack_cuda import SIZES
 
 from molgcn.ops import gcn_layers_pass
 from molgcn.ops.gcn_chain_plan import chains

@@ -6,8 +6,8 @@ What only a GPU shows is in test_gcn_layers_gpu.py.
 import pytest
 import torch
 from emulated import run_emulated
-from stack_cases import converted, errors, random_batch, random_inputs, run, worst
-from test_gcn_stack_cuda import ARCHITECTURES, H100, RTX, SIZES
+from stack_cases import H100, RTX, converted, errors, random_batch, random_inputs, run, worst
+from test_gcn_stack_cuda import ARCHITECTURES, SIZES
 
 from molgcn.ops import gcn_layers_pass, gcn_layers_plan, gcn_stack_reference
 from molgcn.ops.gcn_layers_plan import blocks, layers_together, weight_blocks

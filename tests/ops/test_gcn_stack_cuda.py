@@ -1,25 +1,34 @@
 """The CUDA operator without a GPU: its Python and its kernels run on CPU tensors under emulation, against the float64 oracle.
 
-What only a GPU shows is in test_gcn_stack_gpu.py.
+What only a GPU shows is in test_gcn_stack_gpu.py, plans alone in test_gcn_stack_plan.py.
 """
-
-import itertools
 
 import emulated
 import pytest
 import torch
-from stack_cases import converted, kept_activations, not_finite, random_batch, random_inputs, run, with_masks, with_nan, worst
+from stack_cases import (
+    H100,
+    converted,
+    kept_activations,
+    not_finite,
+    random_batch,
+    random_inputs,
+    run,
+    warps_of,
+    with_masks,
+    with_nan,
+    worst,
+)
 
 from molgcn.errors import UserError
 from molgcn.ops import gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
-from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, limit_shared_memory, next_fit, width_of
+from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, limit_shared_memory, next_fit
 from molgcn.ops.launch import Gpu
 from molgcn.ops.nvrtc import compile_source
 
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
-H100, A100, RTX = 227 * 1024, 163 * 1024, 99 * 1024
 SMALL = Gpu(1, H100)  # so that a block has several tiles
 
 
@@ -68,7 +77,7 @@ def test_wide(emulate, hidden, options):
 )
 def test_more_warps_a_tile_in_forward(emulate, sizes, options):
     inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 3, **options)
-    assert warps_of(inputs) == [2, 1]
+    assert warps_of(inputs, SMALL) == [2, 1]
     check(inputs, *((3e-2, 1e-1) if "precision" in options else ()))
 
 
@@ -76,18 +85,8 @@ def test_more_warps_a_tile_in_forward(emulate, sizes, options):
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_64_features_in_one_warp_a_tile(emulate, num_tiles, warps, precision):
     inputs = random_inputs(random_batch([40] * num_tiles, 11, bonds_per_atom=1.2), 64, 3, precision=precision)
-    assert warps_of(inputs) == warps
+    assert warps_of(inputs, SMALL) == warps
     check(inputs, *((3e-2, 1e-1) if precision == "bf16" else ()))
-
-
-def test_64_features_in_two_warps_a_tile_where_eight_tiles_do_not_fit():
-    assert warps_of(random_inputs(random_batch([40] * 7, 11), 64, 3), Gpu(1, RTX)) == [2, 2]
-
-
-def warps_of(inputs, gpu=SMALL):
-    """A tile's in forward and backward."""
-    with_tiles = inputs._replace(tile_ptr=next_fit(inputs.ptr))
-    return [plan(with_tiles, gpu).warps for plan in (forward_plan, backward_plan)]
 
 
 SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger than a tile of 48 places
@@ -180,15 +179,6 @@ def test_sums_of_gradients_beyond_shared_memory(emulate):
         check(inputs)
 
 
-@pytest.mark.parametrize(
-    ("num_tiles", "groups", "shared"), [(8, 8, True), (11, 11, True), (12, 12, False), (24, 12, False), (32, 11, True)]
-)
-def test_sums_in_shared_memory_leave_room_for_enough_groups(num_tiles, groups, shared):
-    inputs = random_inputs(random_batch([60] * num_tiles, 11), 32, 28)
-    plan = backward_plan(inputs._replace(tile_ptr=next_fit(inputs.ptr)), SMALL)
-    assert (plan.groups, plan.shared) == (groups, shared)
-
-
 @pytest.mark.parametrize("with_tiles", [True, False])
 def test_padded_batches(emulate, with_tiles):
     """Room for molecules, atoms, bonds and tiles beyond those in use: zero in outputs, no weight in gradients."""
@@ -218,52 +208,6 @@ def test_nan_stays(emulate, strategy, precision, place):
     expected = not_finite(run(gcn_stack_reference, converted(inputs, torch.float64)))
     assert expected["pooled"]
     assert not_finite(emulated.run_emulated(inputs)) == expected
-
-
-def test_next_fit_keeps_molecules_whole():
-    ptr = torch.tensor([0, 30, 60, 65, 165, 165, 170], dtype=torch.int32)
-    assert next_fit(ptr).tolist() == [0, 2, 3, 4, 6]
-    assert next_fit(torch.zeros(1, dtype=torch.int32)).tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("hidden", [16, 32, 64, 80, 96, 128, 172, 256])
-@pytest.mark.parametrize(("sizes", "tile_nodes"), [([20] * 200, 48), ([20] * 200, 64), ([100] * 70, 64), ([100] * 70, 128)])
-def test_plans_fit_the_shared_memory(hidden, sizes, tile_nodes):
-    inputs = random_inputs(random_batch(sizes, 11), hidden, 28)
-    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes), tile_nodes=tile_nodes)
-    places = 64 if hidden > 128 and tile_nodes > 64 else tile_nodes  # wider features leave no room for more
-    for limit, num_multiprocessors in itertools.product((RTX, A100, H100), (2, 30, 132)):
-        for plan in (forward_plan(inputs, Gpu(num_multiprocessors, limit)), backward_plan(inputs, Gpu(num_multiprocessors, limit))):
-            assert plan.shared_bytes <= limit
-            assert plan.threads <= plan.max_threads
-            assert 16 * plan.warps * plan.row_tiles == places
-            assert plan.shared_bytes >= 4 * places * width_of(hidden) * plan.groups
-
-
-def test_groups_keep_four_schedulers_equally_busy():
-    assert [gcn_stack_plan._groups(tiles, 11, 1) for tiles in (1, 9, 11, 12, 18, 41)] == [1, 9, 11, 8, 10, 11]
-    assert gcn_stack_plan._groups(38, 12, 1) == 12
-
-
-@pytest.mark.parametrize(("num_multiprocessors", "warps"), [(4, 1), (6, 1), (8, 1), (28, 4)])
-def test_a_padded_batch_is_planned_for_half_of_its_room(num_multiprocessors, warps):
-    """How many of its tiles are filled is not known on the host: each of so many gets a group, if they fit."""
-    inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)
-    tiles = next_fit(inputs.ptr)
-    padded = inputs._replace(
-        x=torch.cat([inputs.x, inputs.x[:800]]), tile_ptr=torch.cat([tiles, torch.full((100,), 200, dtype=torch.int32)])
-    )
-    assert padded.tile_ptr.shape[0] - 1 == 167
-    for plan in (forward_plan, backward_plan):
-        found = plan(padded, Gpu(num_multiprocessors, H100))
-        assert found.grid == num_multiprocessors
-        assert found.warps == warps
-        assert found.groups == min(-(-84 // num_multiprocessors), 11 if plan is backward_plan and found.shared else 12)
-
-
-def test_tiles_of_one_molecule_each_are_all_filled():
-    inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)._replace(tile_ptr=torch.arange(201, dtype=torch.int32))
-    assert forward_plan(inputs, Gpu(30, H100)).groups == 7
 
 
 @pytest.mark.parametrize(

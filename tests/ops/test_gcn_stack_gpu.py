@@ -25,6 +25,9 @@ OPTIONS = [
 ]
 
 
+LOWER_PRECISIONS = pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
+
+
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled=None, floor=1e-9):
     if grad_pooled is None:
         grad_pooled = gradient_of(inputs)
@@ -82,7 +85,7 @@ def test_28_layers_in_groups_of_every_size(tiles):
     check_with_masks(random_inputs(random_batch([18] * 3 * tiles, 11, tiles), 32, 28, seed=tiles))
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
+@LOWER_PRECISIONS
 @pytest.mark.parametrize("hidden", [16, 32, 64, 128])
 def test_lower_precision(hidden, precision, bound):
     check_with_masks(random_inputs(random_batch(SIZES, 11), hidden, 3, precision=precision, strategy="stack"), bound, 3 * bound)
@@ -103,16 +106,14 @@ def test_tiles_of_48_places(hidden, count):
     check_with_masks(random_inputs(random_batch([18, 9, 20, 1, 30, 60] * (count // 3), 11), hidden, 12, tile_nodes=48))
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@LOWER_PRECISIONS
 @pytest.mark.parametrize("count", [3000, 4000])
-def test_many_tiles_in_lower_precision(count, precision):
-    bound = 3e-3 if precision == "tf32" else 3e-2
+def test_many_tiles_in_lower_precision(count, precision, bound):
     check_with_masks(random_inputs(random_batch([18] * count, 11), 64, 3, precision=precision), bound, 3 * bound)
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_tiles_of_48_places_in_lower_precision(precision):
-    bound = 3e-3 if precision == "tf32" else 3e-2
+@LOWER_PRECISIONS
+def test_tiles_of_48_places_in_lower_precision(precision, bound):
     check_with_masks(random_inputs(random_batch([18, 9, 20] * 700, 11), 32, 3, precision=precision, tile_nodes=48), bound, 3 * bound)
 
 

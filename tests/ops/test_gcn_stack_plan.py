@@ -1,0 +1,70 @@
+"""How the CUDA operator lays out a batch: tiles, groups of warps and shared memory, all decided on the host."""
+
+import itertools
+
+import pytest
+import torch
+from stack_cases import A100, H100, RTX, random_batch, random_inputs, warps_of
+
+from molgcn.ops import gcn_stack_plan
+from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, next_fit, width_of
+from molgcn.ops.launch import Gpu
+
+
+def test_next_fit_keeps_molecules_whole():
+    ptr = torch.tensor([0, 30, 60, 65, 165, 165, 170], dtype=torch.int32)
+    assert next_fit(ptr).tolist() == [0, 2, 3, 4, 6]
+    assert next_fit(torch.zeros(1, dtype=torch.int32)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("hidden", [16, 32, 64, 80, 96, 128, 172, 256])
+@pytest.mark.parametrize(("sizes", "tile_nodes"), [([20] * 200, 48), ([20] * 200, 64), ([100] * 70, 64), ([100] * 70, 128)])
+def test_plans_fit_the_shared_memory(hidden, sizes, tile_nodes):
+    inputs = random_inputs(random_batch(sizes, 11), hidden, 28)
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes), tile_nodes=tile_nodes)
+    places = 64 if hidden > 128 and tile_nodes > 64 else tile_nodes  # wider features leave no room for more
+    for limit, num_multiprocessors in itertools.product((RTX, A100, H100), (2, 30, 132)):
+        for plan in (forward_plan(inputs, Gpu(num_multiprocessors, limit)), backward_plan(inputs, Gpu(num_multiprocessors, limit))):
+            assert plan.shared_bytes <= limit
+            assert plan.threads <= plan.max_threads
+            assert 16 * plan.warps * plan.row_tiles == places
+            assert plan.shared_bytes >= 4 * places * width_of(hidden) * plan.groups
+
+
+def test_64_features_in_two_warps_a_tile_where_eight_tiles_do_not_fit():
+    assert warps_of(random_inputs(random_batch([40] * 7, 11), 64, 3), Gpu(1, RTX)) == [2, 2]
+
+
+def test_groups_keep_four_schedulers_equally_busy():
+    assert [gcn_stack_plan._groups(tiles, 11, 1) for tiles in (1, 9, 11, 12, 18, 41)] == [1, 9, 11, 8, 10, 11]
+    assert gcn_stack_plan._groups(38, 12, 1) == 12
+
+
+@pytest.mark.parametrize(
+    ("num_tiles", "groups", "shared"), [(8, 8, True), (11, 11, True), (12, 12, False), (24, 12, False), (32, 11, True)]
+)
+def test_sums_in_shared_memory_leave_room_for_enough_groups(num_tiles, groups, shared):
+    inputs = random_inputs(random_batch([60] * num_tiles, 11), 32, 28)
+    plan = backward_plan(inputs._replace(tile_ptr=next_fit(inputs.ptr)), Gpu(1, H100))
+    assert (plan.groups, plan.shared) == (groups, shared)
+
+
+@pytest.mark.parametrize(("num_multiprocessors", "warps"), [(4, 1), (6, 1), (8, 1), (28, 4)])
+def test_a_padded_batch_is_planned_for_half_of_its_room(num_multiprocessors, warps):
+    """How many of its tiles are filled is not known on the host: each of so many gets a group, if they fit."""
+    inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)
+    tiles = next_fit(inputs.ptr)
+    padded = inputs._replace(
+        x=torch.cat([inputs.x, inputs.x[:800]]), tile_ptr=torch.cat([tiles, torch.full((100,), 200, dtype=torch.int32)])
+    )
+    assert padded.tile_ptr.shape[0] - 1 == 167
+    for plan in (forward_plan, backward_plan):
+        found = plan(padded, Gpu(num_multiprocessors, H100))
+        assert found.grid == num_multiprocessors
+        assert found.warps == warps
+        assert found.groups == min(-(-84 // num_multiprocessors), 11 if plan is backward_plan and found.shared else 12)
+
+
+def test_tiles_of_one_molecule_each_are_all_filled():
+    inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)._replace(tile_ptr=torch.arange(201, dtype=torch.int32))
+    assert forward_plan(inputs, Gpu(30, H100)).groups == 7
