@@ -181,13 +181,13 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
             if constexpr (!large) read_masks(masks, p, group, tile, 0, layer - 1);  // the next ones, under way meanwhile
             if (packed) wait_for_copies();
             group.sync();
-            weight_gradient(halves, p, group, tile, buffer, staged, layer, first_row, 0, total, at, order);
+            weight_gradient<large>(halves, p, group, tile, buffer, staged, layer, first_row, 0, total, at, order);
             for (int base = width; WIDE_INPUT && packed && base < in_width(p, layer); base += width) {
                 group.sync();
                 stage_ins(staged, p, group, tile, layer, first_row, base);
                 wait_for_copies();
                 group.sync();
-                weight_gradient(halves, p, group, tile, buffer, staged, layer, first_row, base, total, at, order);
+                weight_gradient<large>(halves, p, group, tile, buffer, staged, layer, first_row, base, total, at, order);
             }
         }
         if (layer == 0 && !INPUT_GRADIENT) break;

@@ -19,7 +19,7 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
         const Group group = lanes.again();
         if ((first || layer == 0) && base + span * b >= p.num_features) {  // padding
             if (SAVE && base + span * b < in_width(p, 0)) each_row([&](int m, int half) {
-                const int row = 16 * m + 8 * half;
+                const int row = lanes.rows_on(m, half);
                 if (row < rows_left) store(kept + row * kept_bytes, zeros());
             });
             kept += span * number_bytes;
@@ -30,7 +30,7 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
             return read_weights<first>(p, weight, base, b, j, group);
         };
         multiply_pulled(sum, neighbours, buffer, p, tile, group, b, weights, [&](int m, int half, const Segment& pulled) {
-            const int row = 16 * m + 8 * half;
+            const int row = lanes.rows_on(m, half);
             if (SAVE && row < rows_left) store(kept + row * kept_bytes, pulled);
         });
         kept += span * number_bytes;

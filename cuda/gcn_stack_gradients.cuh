@@ -5,7 +5,11 @@
 constexpr int sums = NORM == NORM_NONE ? 1 : 3;  // column sums of a layer: bias; norm bias, norm weight
 constexpr int block_floats = 128;                // 16 x 8 numbers of a weight gradient, four a lane
 constexpr int column_floats = 4 * width;         // of one column sum: half of a lane's columns each, still to be added up over four lanes
-constexpr int in_tiles = WARPS == 1 && width >= 32 ? 2 : 1;  // of 16 ins, that a warp takes together
+// With six row tiles and float32 accuracy a warp takes all of dW for its own rows, in turns of its own, else its part of dW for all rows: where
+// those are split into parts, reading them twice costs more than more turns.
+constexpr bool own_rows = six_row_tiles && parts == 2;
+constexpr int column_warps = own_rows ? 1 : WARPS;
+constexpr int in_tiles = column_warps == 1 && width >= 32 ? 2 : 1;  // of 16 ins, that a warp takes together
 
 // Where a block's sums lie: 16 x 8 blocks [in tile][column tile] of each layer as the lanes hold them, then column sums.
 struct Sums {
@@ -17,13 +21,13 @@ struct Sums {
     __device__ __forceinline__ int block(int layer, int q, int j) const { return (tile(layer, q) * column_tiles + j) * block_floats; }
     __device__ __forceinline__ int weights() const { return block(layers, 0, 0); }
     __device__ __forceinline__ int columns(int layer, int warp, int kind) const {
-        return weights() + ((layer * WARPS + warp) * sums + kind) * column_floats;
+        return weights() + ((layer * column_warps + (own_rows ? 0 : warp)) * sums + kind) * column_floats;
     }
     __device__ __forceinline__ int size() const { return columns(layers, 0, 0); }
     // A block's in global memory, where its last tile puts them; this one has the column sums of all warps and lanes added up
     __device__ __forceinline__ float* handed_in(const Parameters& p) const { return p.partial + size_t(blockIdx.x) * reduced_size(); }
     __device__ __forceinline__ int reduced_size() const { return weights() + layers * sums * width; }
-    // Turns: one a layer and in tile, at least one a warp
+    // Turns: one counter a layer and in tile, at least one a warp
     __device__ __forceinline__ int turn(int layer, int q) const { return layer == 0 ? q : max(first_tiles, WARPS) + (layer - 1) * max(width / 16, WARPS) + q; }
     __device__ __forceinline__ int turns() const { return turn(layers, 0); }
 };
@@ -33,6 +37,9 @@ struct Order {  // of a block's tiles
     int tile;
     bool last;
 
+    __device__ __forceinline__ Order of_warp(int warp) const {
+        return own_rows ? Order{turn, tile * WARPS + warp, last && warp == WARPS - 1} : *this;
+    }
     __device__ __forceinline__ void enter(int index) const {
         while (load_acquire_block(turn + index) != tile) spin();
         __syncwarp();
@@ -189,18 +196,24 @@ __device__ __forceinline__ void column_sums(const HalfColumns& columns, const Gr
 }
 
 // Adds a tile's H^T G, here (pulled features)^T (D^-1/2 dZ), to the block's sums: the rows from `first_row` on, whose D^-1/2 dZ are in `buffer`;
-// with the last rows the column sums too. Warp w has the in tiles in_tiles (w + WARPS i).
+// with the last rows the column sums too. Warp w has the in tiles in_tiles (w + WARPS i), or all of them for its own rows; those of a large
+// molecule meet between its strips, and so take their turns by the group's barrier.
+template <bool large>
 __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, const Parameters& p, const Group& lanes, const Tile& tile,
                                                 const unsigned char* buffer, const unsigned char* staged, int layer, int first_row, int base,
-                                                float* total, const Sums& at, const Order& order) {
-    constexpr int most = column_tiles < 16 ? column_tiles : 16, blocks = places / 16;  // in registers
+                                                float* total, const Sums& at, const Order& tile_order) {
+    constexpr int most = column_tiles < 16 ? column_tiles : 16, blocks = own_rows ? ROW_TILES : places / 16;  // in registers
     const Group group = lanes.again();
+    const Order order = tile_order.of_warp(group.warp);
+    const int part = own_rows ? 0 : group.warp;
+    const auto first_of = [&](int block) { return 16 * (own_rows ? group.row_tile(block) : block); };
     const OutsAt outs_at(buffer, group);
     const int bytes = in_width(p, layer) * number_bytes, last = min(tile.num_nodes - first_row, places) - 1;
     const unsigned char* pulled = pulled_rows(p, tile, layer) + size_t(first_row) * bytes;
     const int first_in = base / 16, end_in = packed ? min(at.tiles(layer), first_in + width / 16) : at.tiles(layer);
+    constexpr bool by_barrier = own_rows && large;
     const bool is_first = first_row == 0, is_last = first_row + places >= tile.num_nodes;
-    for (int q = first_in + in_tiles * group.warp; q < (base == 0 ? max(end_in, WARPS) : end_in); q += in_tiles * WARPS) {
+    for (int q = first_in + in_tiles * part; q < (base == 0 ? max(end_in, column_warps) : end_in); q += in_tiles * column_warps) {
         for (int begin = 0; begin < column_tiles; begin += most) {
             float d[in_tiles][most][4] = {};
             if (q < end_in && last >= 0) {
@@ -211,21 +224,21 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
                     const int row = group.lane % 8 + group.lane / 16 * 8, piece = 2 * (q + m - first_in) + group.lane / 8 % 2;
                     ins_at[m] = one_address(staged + row * stride + 16 * swizzled(row, piece));
                 }
-                if (!packed) x[0] = read_ins(pulled, bytes, group, q, 0, last), x[1] = read_ins(pulled, bytes, group, q, 16, last);
+                if (!packed) x[0] = read_ins(pulled, bytes, group, q, first_of(0), last), x[1] = read_ins(pulled, bytes, group, q, first_of(1), last);
 #pragma unroll
                 for (int block = 0; block < blocks; block++) {
                     Ins a;
                     if constexpr (packed) {
 #pragma unroll
-                        for (int m = 0; m < in_tiles; m++) load_transposed(a.part[0][m], ins_at[m] + 16 * block * stride);
+                        for (int m = 0; m < in_tiles; m++) load_transposed(a.part[0][m], ins_at[m] + first_of(block) * stride);
                     } else {
                         a = split_ins(x[block % 2]);
-                        if (block + 2 < blocks) x[block % 2] = read_ins(pulled, bytes, group, q, 16 * block + 32, last);
+                        if (block + 2 < blocks) x[block % 2] = read_ins(pulled, bytes, group, q, first_of(block + 2), last);
                     }
 #pragma unroll
                     for (int i = 0; i < most; i += side) {
                         if (column_tiles % most != 0 && begin + i >= column_tiles) break;
-                        const Outs b = read_outs(buffer, outs_at, group, begin + i, 16 * block);
+                        const Outs b = read_outs(buffer, outs_at, group, begin + i, first_of(block));
 #pragma unroll
                         for (int pass = packed ? 2 : in_tf32 ? 1 : 0; pass < 3; pass++)
 #pragma unroll
@@ -239,7 +252,8 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
                     }
                 }
             }
-            if (begin == 0 && is_first) order.enter(at.turn(layer, q));
+            if (begin == 0 && is_first && !(by_barrier && group.warp > 0)) order.enter(at.turn(layer, q));
+            if (by_barrier && group.warp > 0) group.sync();
             const bool more = order.tile > 0 || !is_first;
             const int first_block = at.block(layer, q, begin) + 4 * group.lane;
             const float* from = total + first_block;
@@ -258,7 +272,8 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
                 if (k < there) *reinterpret_cast<float4*>(to + place(k)) = make_float4(b.x + x[0], b.y + x[1], b.z + x[2], b.w + x[3]);
             }
         }
-        if (is_last && q == in_tiles * group.warp) column_sums(columns, group, layer, total, at, order.tile > 0);
+        if (is_last && q == in_tiles * part) column_sums(columns, group, layer, total, at, order.tile > 0);
         if (is_last && !order.last) order.leave(at.turn(layer, q), group.lane);
+        if (by_barrier && group.warp == 0) group.sync();
     }
 }

@@ -40,7 +40,7 @@ __device__ __forceinline__ void hand_in_columns(const Parameters& p, const Sums&
         const int row = i / width, column = i % width, holder = 16 * (column % own / (own / 2)) + column % span / own;
         const float* from = total + at.columns(row / sums, 0, row % sums) + (32 * (column / span) + holder) * (own / 2) + column % (own / 2);
         float sum = 0.0f;
-        for (int part = 0; part < 4 * WARPS; part++) sum += from[part / 4 * sums * column_floats + part % 4 * 2 * own];
+        for (int part = 0; part < 4 * column_warps; part++) sum += from[part / 4 * sums * column_floats + part % 4 * 2 * own];
         to[at.weights() + i] = sum;
     }
 }

@@ -118,7 +118,7 @@ struct Neighbours {
         }
         group.sync();
         float* scales = reinterpret_cast<float*>(buffer);  // on their way to other lanes
-        constexpr int shares = blocks < WARPS ? 1 : blocks / WARPS;
+        constexpr int shares = (blocks + WARPS - 1) / WARPS;
         int begin[shares], end[shares], neighbour[shares][4];
 #pragma unroll
         for (int i = 0; i < shares; i++) {

@@ -1,13 +1,14 @@
 // A tile: consecutive whole molecules on `places` node places, worked on by a group of WARPS warps of one block.
 //
-// Warp w owns the ROW_TILES * 16 rows from 16 ROW_TILES w on, in the layout of fragments.cuh. Their features lie in a buffer in shared
-// memory that all warps of the group pull neighbours from. A molecule with more than `places` atoms is a tile by itself; its features lie in
+// A warp owns ROW_TILES * 16 rows, in the layout of fragments.cuh. Their features lie in a buffer in shared memory that all warps of the
+// group pull neighbours from. A molecule with more than `places` atoms is a tile by itself; its features lie in
 // global memory (`large`) in the same layout, and the group walks over it `places` rows at a time.
 #pragma once
 #include "fragments.cuh"
 
 constexpr bool scarce = ROW_TILES >= 4;  // registers
 constexpr int places = 16 * ROW_TILES * WARPS;
+constexpr bool six_row_tiles = WARPS == 2 && ROW_TILES == 3;
 // Of an atom of a tile, whatever the batch's bonds say
 __device__ __forceinline__ int inside(int atom) {
     if constexpr ((places & (places - 1)) == 0) return atom & (places - 1);
@@ -78,10 +79,13 @@ struct Group {
         else
             barrier(1 + index, 32 * WARPS);
     }
-    __device__ __forceinline__ int row(int m, int half) const { return 16 * (warp * ROW_TILES + m) + 8 * half + g; }
+    // Of the tile's row tiles the warp's m-th. Of six each has one of the two pairs with most bonds and one of the rest: both pull about as much.
+    __device__ __forceinline__ int row_tile(int m) const { return six_row_tiles ? (m < 2 ? 2 * warp + m : 4 + warp) : warp * ROW_TILES + m; }
+    __device__ __forceinline__ int row(int m, int half) const { return 16 * row_tile(m) + 8 * half + g; }
+    __device__ __forceinline__ int rows_on(int m, int half) const { return 16 * (row_tile(m) - row_tile(0)) + 8 * half; }  // from the lane's first
     // Place of a segment of the lane's rows, in a buffer whose first row is `first_row`
     __device__ __forceinline__ size_t own_place(int first_row, int m, int half, int b) const {
-        return size_t(first_row) * stride + at_span(corner, b) + (16 * m + 8 * half) * stride;
+        return size_t(first_row) * stride + at_span(corner, b) + rows_on(m, half) * stride;
     }
 };
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
 from molgcn.config import ModelConfig
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
-from molgcn.ops.gcn_stack_plan import FEW_TILES, SMALL_TILE, time_of_tiles
+from molgcn.ops.gcn_stack_plan import FEW_TILES, MIDDLE_TILE, SMALL_TILE, time_of_tiles
 from molgcn.ops.launch import gpu
 
 
 def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, device: torch.device) -> int:
     """Node places of a tile, T, for the batches of a set.
 
-    64, or 128 where a molecule needs it. Where a network of at most 32 features without norm and residual runs on a GPU and all
-    molecules have at most 48 atoms, 48 if the GPU's busiest scheduler is then done earlier: see docs/decisions/cuda_operator.md.
+    64, or 128 where a molecule needs it. Where a network of at most 32 features without norm and residual runs on a GPU, 48 or 96 if they
+    hold all molecules and the GPU's busiest scheduler is then done earlier: see docs/decisions/cuda_operator.md.
 
     Args:
         sizes: int [M], atoms of the set's molecules.
@@ -25,12 +27,13 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
     """
     largest = int(sizes.max(initial=1))
     plain = model.hidden_channels <= 32 and model.norm is None and not model.residual
-    if device.type != "cuda" or not plain or largest > SMALL_TILE:
+    if device.type != "cuda" or not plain or largest > MIDDLE_TILE:
         return tile_size(largest)
     device_gpu, whole, all_sizes = gpu(device), np.array([0, len(batch)]), np.ascontiguousarray(sizes, np.int64)
-    tiles = {size: len(plan_tiles(batch.astype(np.int64), whole, all_sizes, size)[0]) - 1 for size in (SMALL_TILE, TILE_SIZES[0])}
-    if tiles[SMALL_TILE] <= device_gpu.num_multiprocessors:  # at most one for each
-        return SMALL_TILE
-    if tiles[TILE_SIZES[0]] <= FEW_TILES * device_gpu.num_multiprocessors:  # each gets several warps, which suits the larger ones
+    fitting = [size for size in (SMALL_TILE, TILE_SIZES[0], MIDDLE_TILE) if largest <= size]
+    tiles = {size: len(plan_tiles(batch.astype(np.int64), whole, all_sizes, size)[0]) - 1 for size in fitting}
+    if tiles[fitting[0]] <= device_gpu.num_multiprocessors:  # at most one for each: the more warps the better
+        return fitting[0] if fitting[0] <= TILE_SIZES[0] else TILE_SIZES[1]
+    if tiles.get(TILE_SIZES[0], math.inf) <= FEW_TILES * device_gpu.num_multiprocessors:  # each gets several warps, which suits these
         return TILE_SIZES[0]
     return min(tiles, key=lambda size: time_of_tiles(tiles[size], size, device_gpu))

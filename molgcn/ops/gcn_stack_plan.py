@@ -18,7 +18,9 @@ MAX_HIDDEN = 256
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
 _TIMES = (0.0, 1.0, 1.3, 1.65, 2.0)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_operator.md)
 SMALL_TILE = 48  # places: quicker than 64, but holds less
-_TIME_OF_SMALL = 0.82  # of such a tile beside one of 64, measured too
+MIDDLE_TILE = 96  # places, for up to 32 features: six such tiles keep twelve warps equally busy
+_MIDDLE_LAYOUT = (2, 3)  # its warps and row tiles
+_TIMES_OF_TILES = {SMALL_TILE: 0.82, 64: 1.0, MIDDLE_TILE: 0.87}  # of a warp's share of such a tile, measured too
 _TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory: what rounds must save for them to pay, measured too
 FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
 _WIDE_BLOCK = 512  # threads of a forward with two warps a tile
@@ -146,7 +148,8 @@ def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     first = (inputs.x.shape[1] + 31) // 32 * 32 if wide_input(inputs) else width
     kinds = 1 if inputs.norm is None else 3
     weights = (first + (layers - 1) * width) * width
-    size = weights + layers * layout.warps * kinds * 4 * width
+    column_warps = 1 if layout[:2] == _MIDDLE_LAYOUT and inputs.precision == "float32" else layout.warps  # cuda/gcn_stack_gradients.cuh
+    size = weights + layers * column_warps * kinds * 4 * width
     turns = 4 * (max(first // 16, layout.warps) + (layers - 1) * max(width // 16, layout.warps))
     plan, shared = (_plan(inputs, gpu, turns + reserved, 2 if inputs.precision == "bf16" else 1, layout) for reserved in (0, 4 * size))
     if 4 * size <= shared_limit(gpu) * 6 // 10 and _time_of(inputs, plan) > _TIME_OF_GLOBAL_SUMS * _time_of(inputs, shared):
@@ -197,9 +200,9 @@ def _time_of(inputs: StackInputs, plan: Plan) -> float:
 
 
 def time_of_tiles(num_tiles: int, tile_nodes: int, gpu: Gpu) -> float:
-    """Of a batch in so many tiles of 48 or 64 places, H = 32 without norm and residual, as :func:`_time` counts."""
-    tiles = -(-num_tiles // gpu.num_multiprocessors)
-    return (_TIME_OF_SMALL if tile_nodes == SMALL_TILE else 1.0) * _time(tiles, _groups(tiles, 12, 1), 1)
+    """Of a batch in so many tiles of 48, 64 or 96 places, H = 32 without norm and residual, as :func:`_time` counts."""
+    tiles, warps = -(-num_tiles // gpu.num_multiprocessors), 2 if tile_nodes == MIDDLE_TILE else 1
+    return _TIMES_OF_TILES[tile_nodes] * _time(tiles, _groups(tiles, 12 // warps, warps), warps)
 
 
 def _room(inputs: StackInputs) -> int:
@@ -239,6 +242,8 @@ def _layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
     width, per_block = width_of(inputs.hidden_channels), _num_tiles(inputs) / gpu.num_multiprocessors
     more = width > 16 and (inputs.norm is not None or inputs.residual)  # registers, which half of the rows leave free
     few = 2048 * width > shared_limit(gpu)  # not even eight tiles fit, so that one warp each would be too few
+    if 64 < inputs.tile_nodes <= MIDDLE_TILE and width <= 32 and not more:
+        return _Layout(*_MIDDLE_LAYOUT, 384)
     if inputs.tile_nodes <= SMALL_TILE:
         warps, row_tiles = (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
     else:

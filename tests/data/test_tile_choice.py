@@ -16,7 +16,8 @@ from molgcn.data.tiles import fill_tiles
 from molgcn.ops.launch import Gpu
 
 PLAIN = ModelConfig(hidden_channels=32, norm=None, residual=False)
-SIZES = np.random.default_rng(0).integers(13, 22, 4096)  # 8.4 tiles of 64 places a multiprocessor, 11.6 of 48
+SIZES = np.random.default_rng(0).integers(13, 22, 4096)  # 8.4 tiles of 64 places a multiprocessor, 11.6 of 48, 5.5 of 96
+LARGER = np.random.default_rng(0).integers(14, 23, 4096)
 ALL = np.arange(len(SIZES))
 CUDA = torch.device("cuda")
 
@@ -26,10 +27,19 @@ def h100(monkeypatch):
     monkeypatch.setattr(tile_choice, "gpu", lambda device: Gpu(132, 227 * 1024))
 
 
+def per_multiprocessor(sizes):
+    return [-(-(len(fill_tiles(sizes, size)[1]) - 1) // 132) for size in (48, 64, 96)]
+
+
 def test_smaller_tiles_where_the_busiest_scheduler_is_done_first():
-    per_multiprocessor = [-(-(len(fill_tiles(SIZES, size)[1]) - 1) // 132) for size in (64, 48)]
-    assert per_multiprocessor == [9, 12]
+    assert per_multiprocessor(SIZES) == [12, 9, 6]
     assert tile_nodes_for(SIZES, ALL, PLAIN, CUDA) == 48
+
+
+def test_larger_ones_where_they_are_done_before_both():
+    """As of QM9, 18 atoms a molecule: six tiles of two warps are three warps a scheduler, nine of 64 places up to three larger ones."""
+    assert per_multiprocessor(LARGER) == [13, 9, 6]
+    assert tile_nodes_for(LARGER, ALL, PLAIN, CUDA) == 96
 
 
 def test_smaller_tiles_where_there_is_at_most_one_a_multiprocessor():
@@ -40,22 +50,32 @@ def test_smaller_tiles_where_there_is_at_most_one_a_multiprocessor():
 @pytest.mark.parametrize(
     ("sizes", "batch", "model", "device"),
     [
-        (SIZES, ALL, PLAIN, torch.device("cpu")),
-        (SIZES, ALL, replace(PLAIN, hidden_channels=64), CUDA),
-        (SIZES, ALL, replace(PLAIN, norm="layer"), CUDA),
-        (SIZES, ALL, replace(PLAIN, residual=True), CUDA),
+        (LARGER, ALL, PLAIN, torch.device("cpu")),
+        (LARGER, ALL, replace(PLAIN, hidden_channels=64), CUDA),
+        (LARGER, ALL, replace(PLAIN, norm="layer"), CUDA),
+        (LARGER, ALL, replace(PLAIN, residual=True), CUDA),
         (np.full(4096, 16), ALL, PLAIN, CUDA),  # eight tiles of 64 places, two a scheduler
         (SIZES, ALL[:1024], PLAIN, CUDA),  # few tiles, each with several warps
-        (np.append(SIZES, 49), ALL, PLAIN, CUDA),  # another batch has a molecule that a smaller tile does not hold
+        (np.append(np.full(4096, 16), 49), ALL, PLAIN, CUDA),  # another batch has a molecule that a smaller tile does not hold
     ],
 )
 def test_tiles_of_64_places_otherwise(sizes, batch, model, device):
     assert tile_nodes_for(sizes, batch, model, device) == 64
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_tiles_of_128_places_where_any_batch_has_a_large_molecule(device):
-    assert tile_nodes_for(np.append(SIZES, 65), ALL, PLAIN, torch.device(device)) == 128
+@pytest.mark.parametrize(
+    ("largest", "count", "model", "device", "places"),
+    [
+        (65, 4096, PLAIN, CUDA, 96),
+        (96, 4096, PLAIN, CUDA, 96),
+        (96, 500, PLAIN, CUDA, 128),  # at most one a multiprocessor: more warps for each
+        (97, 4096, PLAIN, CUDA, 128),
+        (96, 4096, replace(PLAIN, hidden_channels=33), CUDA, 128),
+        (65, 4096, PLAIN, torch.device("cpu"), 128),
+    ],
+)
+def test_a_large_molecule_of_any_batch_decides(largest, count, model, device, places):
+    assert tile_nodes_for(np.append(SIZES, largest), ALL[:count], model, device) == places
 
 
 @pytest.mark.parametrize("loader", ["packed", "pyg"])

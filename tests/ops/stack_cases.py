@@ -157,7 +157,10 @@ def kept_activations(inputs: StackInputs, saved: Tensor, plan: Plan) -> Tensor:
     by_degree = torch.argsort(8 * tile - inputs.rowptr.diff().clamp(max=4), stable=True)  # a tile's rows: most bonds first
     row = torch.where(firsts.diff()[tile] > places, row, row[torch.argsort(by_degree)])
     strip = torch.where(firsts.diff()[tile] > places, tiles + first // places + tile + row // places, tile)[:, None]
-    warp, rest = row % places // (16 * plan.row_tiles), row % (16 * plan.row_tiles)
+    row_tile = row % places // 16  # of six, two warps have two each and then one: `Group::row_tile`
+    order = [0, 1, 3, 4, 2, 5] if (plan.warps, plan.row_tiles) == (2, 3) else range(places // 16)
+    place = 16 * torch.tensor(list(order), device=device)[row_tile] + row % 16
+    warp, rest = place // (16 * plan.row_tiles), place % (16 * plan.row_tiles)
     column = torch.arange(inputs.hidden_channels, device=device)
     bit = (rest // 8 * (width // span))[:, None] * own + column // span * own + column % own
     lane = 4 * (rest % 8)[:, None] + column % span // own

@@ -110,6 +110,30 @@ def test_tiles_of_48_places(emulate, monkeypatch, hidden, options, num_multiproc
     check(inputs._replace(tile_nodes=48), *((3e-2, 9e-2) if "precision" in options else ()))
 
 
+MIDDLE_SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3, 96, 20, 60]
+
+
+@pytest.mark.parametrize("sizes", [MIDDLE_SIZES, [*LARGE, 97, 350, 20]], ids=["tiles", "large"])
+@pytest.mark.parametrize(
+    ("hidden", "channels", "options"),
+    [
+        (32, 11, {}),
+        (32, 50, {"pool": "sum", "precision": "bf16"}),
+        (32, 11, {"dropout": 0.3, "training": True, "precision": "bf16"}),
+        (32, 11, {"norm": "batch"}),
+        pytest.param(16, 50, {"norm": "layer", "residual": True, "pool": "max", "last_activation": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
+    """In two warps, each with turns of its own; those of a large molecule take them between its strips."""
+    inputs = random_inputs(random_batch(sizes, channels, bonds_per_atom=1.2), hidden, 3, tile_nodes=96, **options)
+    planned = inputs._replace(tile_ptr=next_fit(inputs.ptr, 96))
+    layouts = {(plan.warps, plan.row_tiles) for plan in (forward_plan(planned, SMALL), backward_plan(planned, SMALL))}
+    assert layouts == {(4, 2) if "norm" in options and hidden > 16 else (2, 3)}
+    check(inputs, *((3e-2, 9e-2) if "precision" in options else ()))
+
+
 @pytest.mark.parametrize("num_multiprocessors", [1, 3])
 def test_28_layers(emulate, monkeypatch, num_multiprocessors):
     """In groups of two warps, and of four, which a batch of few tiles gets."""
@@ -122,21 +146,22 @@ def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
     check(random_inputs(random_batch([64, 40, 60, 33], 11), 96, 2))
 
 
+@pytest.mark.parametrize("tile_nodes", [64, 96])
 @pytest.mark.parametrize("num_multiprocessors", [1, 12])
-def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors):
+def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors, tile_nodes):
     """As a padded batch has them: a block may get none but such."""
     monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
-    inputs = random_inputs(random_batch(SIZES, 11), 32, 3)
-    tiles = next_fit(inputs.ptr)
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 3, tile_nodes=tile_nodes)
+    tiles = next_fit(inputs.ptr, tile_nodes)
     check(inputs._replace(tile_ptr=torch.cat([tiles, tiles[-1:].expand(9)])))
 
 
 @pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("tf32", 3e-3), ("bf16", 3e-2)])
-@pytest.mark.parametrize("hidden", [16, 32])
-def test_precision_is_what_was_asked_for(emulate, hidden, precision, bound):
+@pytest.mark.parametrize(("hidden", "tile_nodes"), [(16, 64), (32, 64), (32, 96)])
+def test_precision_is_what_was_asked_for(emulate, hidden, tile_nodes, precision, bound):
     """Backward beside one in float64 that makes forward's choices of relu."""
-    inputs = random_inputs(random_batch([*SIZES, 70], 11), hidden, 3, precision=precision)
-    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    inputs = random_inputs(random_batch([*SIZES, 70, 100], 11), hidden, 3, precision=precision, tile_nodes=tile_nodes)
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes))
     saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8)
     result = emulated.run_emulated(inputs, saved=saved)
     masks = kept_activations(inputs, saved, forward_plan(inputs, SMALL))
@@ -162,9 +187,10 @@ def test_float32_range(emulate):
     check(inputs, grad_pooled=torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64), floor=1e-20)
 
 
-def test_same_bits_in_any_number_of_rounds(emulate, monkeypatch):
+@pytest.mark.parametrize("tile_nodes", [64, 96])
+def test_same_bits_in_any_number_of_rounds(emulate, monkeypatch, tile_nodes):
     """Gradients are added in the order of tiles and blocks; groups of warps only take turns."""
-    inputs = random_inputs(random_batch(SIZES * 3, 11), 32, 2)
+    inputs = random_inputs(random_batch([*SIZES, 130] * 3, 11), 32, 2, tile_nodes=tile_nodes)
     first = run_emulated(inputs)[1]
     monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 1)
     second = run_emulated(inputs)[1]
@@ -248,11 +274,11 @@ def test_compiles_for_every_architecture(source, arch, monkeypatch):
     options = OPTIONS[number % len(OPTIONS)]
     hidden = (32, 64, 20, 128, 32, 172)[number]
     precision = ("float32", "tf32", "bf16")[number % 3]
-    sizes, tile_nodes = ([20] * 20, 48) if number in (0, 4) else ([5], 64)  # many tiles of three row tiles, or few
+    sizes, tile_nodes = {0: ([20] * 20, 48), 4: ([20] * 20, 96)}.get(number, ([5], 64))  # tiles of three row tiles a warp, or few
     inputs = random_inputs(random_batch(sizes, 11), hidden, 3, precision=precision, tile_nodes=tile_nodes, **options)
     inputs = converted(inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)), torch.float32)
     plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(1, H100))
-    assert (plan.row_tiles == 3) == (tile_nodes == 48)
+    assert (plan.row_tiles == 3) == (tile_nodes != 64)
     found = []
     monkeypatch.setattr(gcn_stack_cuda, "kernel", lambda source, name, defines, device, soon: found.append((source, defines)))
     gcn_stack_cuda._kernel(source, inputs, plan)

@@ -106,6 +106,13 @@ def test_tiles_of_48_places(hidden, count):
     check_with_masks(random_inputs(random_batch([18, 9, 20, 1, 30, 60] * (count // 3), 11), hidden, 12, tile_nodes=48))
 
 
+@pytest.mark.parametrize("count", [3, 600, 4200])
+@pytest.mark.parametrize("hidden", [16, 32])
+def test_tiles_of_96_places(hidden, count):
+    """Larger molecules are among them."""
+    check_with_masks(random_inputs(random_batch([18, 90, 20, 1, 30, 160] * (count // 3), 11), hidden, 12, tile_nodes=96))
+
+
 @LOWER_PRECISIONS
 @pytest.mark.parametrize("count", [3000, 4000])
 def test_many_tiles_in_lower_precision(count, precision, bound):
@@ -113,8 +120,10 @@ def test_many_tiles_in_lower_precision(count, precision, bound):
 
 
 @LOWER_PRECISIONS
-def test_tiles_of_48_places_in_lower_precision(precision, bound):
-    check_with_masks(random_inputs(random_batch([18, 9, 20] * 700, 11), 32, 3, precision=precision, tile_nodes=48), bound, 3 * bound)
+@pytest.mark.parametrize("tile_nodes", [48, 96])
+def test_tiles_of_three_row_tiles_a_warp_in_lower_precision(tile_nodes, precision, bound):
+    inputs = random_inputs(random_batch([18, 9, 20] * 700, 11), 32, 3, precision=precision, tile_nodes=tile_nodes)
+    check_with_masks(inputs, bound, 3 * bound)
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 100, 300])
