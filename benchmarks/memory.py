@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from molgcn.benchmark.batches import first_batch
+from molgcn.benchmark.batches import random_batch
 from molgcn.benchmark.machine import machine
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
@@ -31,9 +31,9 @@ def growth(backend: str, molecules: PackedMolecules, size: int, hidden: int, lay
         model(batch).square().mean().backward()
 
     for count in (16, 16):
-        small = first_batch(molecules, count)
+        small = random_batch(molecules, count)
         both(small.to_pyg() if backend == "pyg" else small)
-    batch = first_batch(molecules, size)
+    batch = random_batch(molecules, size)
     inputs = batch.to_pyg() if backend == "pyg" else batch
     before = kilobytes("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts anew

@@ -11,18 +11,20 @@ from molgcn.data.tile_choice import tile_nodes_for
 from molgcn.data.tiles import fill_tiles
 
 
-def first_batch(
+def random_batch(
     molecules: PackedMolecules, batch_size: int, device: str | torch.device = "cpu", model: ModelConfig | None = None
 ) -> GraphBatch:
-    """The first B molecules as the training loader hands them out: ordered so that they fill tiles. PyG gets them in the same order.
+    """B molecules drawn at random, always the same ones, as the training loader hands them out: ordered so that they fill tiles.
+
+    The first ones would not do: sets are often sorted, QM9 by size. PyG gets them in the same order.
 
     Args:
-        molecules: repeated where there are fewer than B.
+        molecules: each is drawn once before one is drawn again.
         batch_size: B.
         device: where the batch lies.
         model: what it is for, if known.
     """
-    indices = np.arange(batch_size) % len(molecules)
+    indices = np.resize(np.random.Generator(np.random.PCG64(0)).permutation(len(molecules)), batch_size)
     sizes, device = molecules.num_nodes_per_graph, torch.device(device)
     tile_nodes = molecules.tile_nodes if model is None else tile_nodes_for(sizes, indices, model, device)
     order, tile_ptr = fill_tiles(sizes[indices], tile_nodes)

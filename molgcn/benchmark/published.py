@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from molgcn.benchmark.batches import first_batch
+from molgcn.benchmark.batches import random_batch
 from molgcn.benchmark.candidates import Candidate, build
 from molgcn.benchmark.measure import synchronize
 from molgcn.benchmark.results import Row, Table
@@ -49,7 +49,7 @@ def measure(
     A row has, for forward, backward and training (both), `<work>_fused_ms`, `<work>_pyg_ms` and `<work>_factor`.
 
     Args:
-        molecules: the first B of them are the batch.
+        molecules: B of them are the batch, see :func:`~molgcn.benchmark.batches.random_batch`.
         dataset: their name.
         grid: depths, batch sizes, width and norm.
         table: with the key columns :data:`KEY`.
@@ -66,10 +66,10 @@ def measure(
             key = dict(zip(KEY, (dataset, grid.device, num_layers, batch_size, grid.hidden_channels, grid.norm), strict=True))
             if table.find(**key) is not None:
                 continue
-            checked = first_batch(molecules, min(batch_size, 128), device)
+            checked = random_batch(molecules, min(batch_size, 128), device)
             model = steady_model(molecules.num_features, grid.hidden_channels, num_layers, grid.norm, checked)
             candidates = [build(name, model, device) for name in _CANDIDATES]
-            batch = first_batch(molecules, batch_size)
+            batch = random_batch(molecules, batch_size)
             sides, right = [], exact(model, checked)
             for candidate in candidates:
                 check(candidate, right, checked)

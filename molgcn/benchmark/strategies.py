@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn.benchmark.batches import first_batch
+from molgcn.benchmark.batches import random_batch
 from molgcn.benchmark.candidates import build, capture, fused_loss, twin
 from molgcn.benchmark.measure import interleaved, medians
 from molgcn.config import ModelConfig
@@ -78,7 +78,7 @@ def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeat
     """Times all strategies that can do the work, interleaved."""
     widths = {"hidden_channels": work.hidden_channels, "num_layers": work.num_layers}
     options = ModelConfig(**{"norm": None, "residual": False, **widths, **work.options})
-    batch = first_batch(molecules, work.batch_size, device, options)
+    batch = random_batch(molecules, work.batch_size, device, options)
     targets = torch.zeros(work.batch_size, 1, device=device)
     batch.targets = targets
     torch.manual_seed(0)

@@ -1,14 +1,24 @@
 import numpy as np
 
-from molgcn.benchmark.batches import first_batch
+from molgcn.benchmark.batches import random_batch
 from molgcn.data import PackedMolecules
 
 
-def test_the_first_molecules_repeated_in_full_tiles():
+def test_molecules_are_drawn_once_before_they_are_drawn_again():
+    smiles = ["C" * length for length in range(1, 41)]  # sorted by size, as QM9 is
+    alkanes = PackedMolecules.from_smiles(smiles, num_workers=0)
+    few, all_of_them, more = (random_batch(alkanes, size).indices.numpy() for size in (10, 40, 50))
+    assert len(np.unique(few)) == 10
+    assert np.array_equal(np.sort(all_of_them), np.arange(40))
+    assert sorted(np.bincount(more)) == [1] * 30 + [2] * 10
+    assert 5 < few.mean() < 35  # not the first ten, nor the last
+    assert np.array_equal(random_batch(alkanes, 10).indices.numpy(), few)
+
+
+def test_full_tiles():
     alkanes = PackedMolecules.from_smiles(["C" * 12, "C" * 10, "C" * 8], num_workers=0)
     assert alkanes.num_nodes_per_graph.tolist() == [38, 32, 26]
-    batch = first_batch(alkanes, 5)
-    assert sorted(batch.indices.tolist()) == [0, 0, 1, 1, 2]
-    filled = np.diff(batch.ptr.numpy()[batch.tile_ptr.numpy()])
-    assert sorted(filled.tolist()) == [38, 64, 64]  # 38 + 26 and 32 + 32; as they come they would take four tiles
+    batch = random_batch(alkanes, 6)
+    assert sorted(batch.indices.tolist()) == [0, 0, 1, 1, 2, 2]
+    assert np.diff(batch.ptr.numpy()[batch.tile_ptr.numpy()]).tolist() == [64, 64, 64]  # 38 + 26 and 32 + 32
     assert np.array_equal(batch.x.numpy(), alkanes.batch(batch.indices.numpy()).x.numpy())

@@ -88,6 +88,13 @@ def test_norms_reach_every_candidate(molecules):
     assert rows[0]["norm"] == "batch" and all(rows[0][f"{name}_ms"] > 0 for name in CANDIDATES)
 
 
+@needs_extension
+def test_rounding_of_pyg_is_its_own(molecules):
+    """Its batch norm over many atoms is further from float64 than fused may be."""
+    grid = Grid(num_layers=(3,), batch_sizes=(2048,), hidden_channels=8, norm="batch", candidates=("fused", "pyg"), works=("forward",))
+    assert next(measure(molecules, "four", grid, Table(None, KEY)))["pyg_ms"] > 0
+
+
 @pytest.mark.gpu
 def test_captured_steps_and_launches_on_a_gpu(molecules):
     grid = Grid("cuda", (3,), (4,), 8, None, ("fused", "fused_captured", "fused_99kb", "pyg"), repeats=2)
