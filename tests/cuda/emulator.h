@@ -113,8 +113,10 @@ const uint32* collective(int kind, const uint32* in, int words, Compute compute)
     return warp.out[lane];
 }
 
+// Warps take turns collective by collective, or with a `slice` the odd and the even ones of each block by so many at a time (the even ones
+// first if it is negative): what is not ordered by a barrier then comes in another order.
 template <class Kernel>
-void launch(int grid, int threads, int shared_bytes, Kernel kernel) {
+void launch(int grid, int threads, int shared_bytes, int slice, Kernel kernel) {
     body = kernel;
     block_dim = {threads}, grid_dim = {grid};
     std::vector<Block> blocks(grid);
@@ -128,9 +130,10 @@ void launch(int grid, int threads, int shared_bytes, Kernel kernel) {
         fibers[i].thread_index = {i % threads}, fibers[i].block_index = {i / threads};
         fibers[i].stack.reset(new char[stack_bytes]);
     }
-    for (size_t left = fibers.size(); left > 0;) {
+    size_t left = fibers.size();
+    for (size_t sweep = 0; left > 0; sweep++) {
         for (Fiber& fiber : fibers) {
-            if (fiber.done) continue;
+            if (fiber.done || (slice != 0 && (sweep / std::abs(slice) + fiber.thread_index.x / 32 + (slice < 0)) % 2 == 0)) continue;
             current = &fiber;
             if (!_setjmp(scheduler)) {
                 if (fiber.started) _longjmp(fiber.state, 1);

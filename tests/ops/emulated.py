@@ -22,14 +22,15 @@ from molgcn.resources import resource
 HEADER_FOLDER = Path(__file__).parents[1] / "cuda"
 _FOLDER = tempfile.TemporaryDirectory()
 _loaded: dict[str, EmulatedKernel] = {}
+slice_of_warps = 0  # how far odd and even warps run ahead of each other: `launch` of emulator.h
 
 
 class EmulatedKernel:
     def __init__(self, source: str, name: str, defines: dict[str, int]) -> None:
         program = (
             f'#include "{source}"\n'
-            'extern "C" void run(const Parameters* p, int grid, int threads, int shared) '
-            f"{{ emulator::launch(grid, threads, shared, [p] {{ {name}(*p); }}); }}\n"
+            'extern "C" void run(const Parameters* p, int grid, int threads, int shared, int slice) '
+            f"{{ emulator::launch(grid, threads, shared, slice, [p] {{ {name}(*p); }}); }}\n"
         )
         key = hashlib.sha256(repr((program, sorted(defines.items()))).encode()).hexdigest()[:16]
         library = Path(_FOLDER.name) / f"{name}-{key}.so"
@@ -42,7 +43,7 @@ class EmulatedKernel:
         self._run = ctypes.CDLL(str(library)).run
 
     def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, **options: bool) -> None:
-        self._run(ctypes.byref(parameters), grid, block, shared)
+        self._run(ctypes.byref(parameters), grid, block, shared, slice_of_warps)
 
     def resident_blocks(self, block: int, shared: int, cluster: int) -> int:
         return 128
