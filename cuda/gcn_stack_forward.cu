@@ -37,20 +37,6 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
     }
 }
 
-template <bool large>
-__device__ __forceinline__ void convolve_halves(Features& sum, float (&down)[ROW_TILES][2], const Neighbours<large>& neighbours, const unsigned char* buffer,
-                                                const Parameters& p, const Tile& tile, const Group& lanes, const Segment* shared, int layer) {
-    const Group group = lanes.again();
-    const int first_row = neighbours.first_row + group.row(0, 0), rows_left = tile.num_nodes - first_row;
-    unsigned char* kept = pulled_rows(p, tile, layer) + size_t(first_row) * row_bytes + first_column(0, group.t) * number_bytes;
-    shared += layer * spans * column_tiles * 32;
-    multiply_pulled_halves(sum, down, neighbours, buffer, p, tile, group, shared, layer == 0 ? p.num_features : width,
-                           [&](int m, int half, int b, const Segment& pulled) {
-                               const int row = lanes.rows_on(m, half);
-                               if (SAVE && row < rows_left) store(kept + row * row_bytes + b * span * number_bytes, pulled);
-                           });
-}
-
 // Minus the layer norm over the H columns of each row, or the batch norm with running statistics; keeps the normalised values for backward.
 __device__ __forceinline__ void normalise(Features& z, const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
     const Layer& it = p.layers[layer];
@@ -176,7 +162,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
         if (!first_apart) load_atoms(source, neighbours, p, lanes, tile, 0, 0);
         lanes.sync();
     }
-    if (tile.index < gridDim.x * lanes.count) wait_for_weights(p, weights);  // the group's first tile
+    if (tile.index < gridDim.x * lanes.count) wait_for_weights();  // the group's first tile
 #pragma unroll 1
     for (int layer = 0; layer < p.num_layers; layer++) {
         const Layer& it = p.layers[layer];
@@ -210,15 +196,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
                     if (first_apart) convolve<large, true>(h, neighbours, source, p, tile, group, weights, 0, base);
                 }
             }
-            float down[ROW_TILES][2];  // what a row is still to be multiplied by
-            if constexpr (in_halves) {
-                convolve_halves(h, down, neighbours, source, p, tile, group, weights, layer);
-                const float of_layer = weight_scales(p, weights)[layer];
-                each_row([&](int m, int half) { down[m][half] *= of_layer; });
-            } else {
-                each_row([&](int m, int half) { down[m][half] = 1.0f; });
-                if (!first_apart || layer > 0) convolve<large, false>(h, neighbours, source, p, tile, group, weights, layer, 0);
-            }
+            if (!first_apart || layer > 0) convolve<large, false>(h, neighbours, source, p, tile, group, weights, layer, 0);
             if (!large) meeting.arrive(buffer, group);  // all neighbours pulled
             const float sign = NORM == NORM_NONE ? -1.0f : 1.0f;  // as relu takes it
 #pragma unroll
@@ -232,7 +210,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
                 }
                 each_row([&](int m, int half) {
 #pragma unroll
-                    for (int e = 0; e < own; e++) h.at(m, half, c, e) = h.at(m, half, c, e) * (sign * neighbours.scale[m][half] * down[m][half]) + bias[e];
+                    for (int e = 0; e < own; e++) h.at(m, half, c, e) = h.at(m, half, c, e) * (sign * neighbours.scale[m][half]) + bias[e];
                 });
             }
             if (activated(p, layer)) {
@@ -294,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
     clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
     const int first = blockIdx.x + gridDim.x * group.index;
-    if (!is_filled(p, first, end)) wait_for_weights(p, weights);  // which the others do while their first atoms are under way
+    if (!is_filled(p, first, end)) wait_for_weights();  // which the others do while their first atoms are under way
     for (int index = first; is_filled(p, index, end); index += gridDim.x * group.count) {
         const Tile tile = find_tile(p, index);
         if (tile.num_nodes <= places)

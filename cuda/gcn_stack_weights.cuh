@@ -1,6 +1,6 @@
 // How forward reads weights and biases: from shared memory where they fit, else from where they lie.
 #pragma once
-#include "gcn_stack_halves.cuh"
+#include "gcn_stack.cuh"
 
 // The lane's segment of W [out, in] as right operand: ins of the out column n = g of a column tile, counted from `base`
 template <bool first>
@@ -23,9 +23,6 @@ __device__ __forceinline__ Segment read_weights(const Parameters& p, const float
 __device__ __forceinline__ float* shared_biases(const Parameters& p, Segment* shared, int layer) {
     return reinterpret_cast<float*>(shared + p.num_layers * spans * column_tiles * 32) + layer * width;
 }
-
-// The layers' `down` of weights in halves, behind these
-__device__ __forceinline__ float* weight_scales(const Parameters& p, Segment* shared) { return shared_biases(p, shared, p.num_layers); }
 
 // Weights in the order in which warps read them: in shared memory if they fit, complete after `wait_for_weights`, and for backward.
 __device__ __forceinline__ void order_weights(const Parameters& p, const Group& group, Segment* shared) {
@@ -79,23 +76,9 @@ __device__ __forceinline__ void order_weights(const Parameters& p, const Group& 
     }
 }
 
-// Before their first use; by all threads of the block, once
-__device__ __forceinline__ void wait_for_weights(const Parameters& p, Segment* shared) {
+// Before their first use; by all threads of the block
+__device__ __forceinline__ void wait_for_weights() {
     if (!SHARED_WEIGHTS) return;
     wait_for_copies();
-    __syncthreads();
-    if constexpr (!in_halves) return;
-    constexpr int blocks = spans * column_tiles;
-    const int lane = threadIdx.x % 32;
-    for (int layer = threadIdx.x / 32; layer < p.num_layers; layer += blockDim.x / 32) {
-        Segment *own_place = shared + layer * blocks * 32 + lane, all[blocks];
-        uint32 most = 0;
-#pragma unroll
-        for (int i = 0; i < blocks; i++) all[i] = own_place[32 * i], most = largest_of(all[i], most);
-        const Scale scale(static_cast<uint32>(largest(static_cast<int>(most))));
-#pragma unroll
-        for (int i = 0; i < blocks; i++) own_place[32 * i] = halved(all[i], scale.up);
-        if (lane == 0) weight_scales(p, shared)[layer] = scale.down;
-    }
     __syncthreads();
 }

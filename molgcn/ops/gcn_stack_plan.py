@@ -134,7 +134,7 @@ class Plan:
 def forward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     """For the forward of a batch with `tile_ptr`: all weights lie in shared memory if they leave enough of it."""
     width = width_of(inputs.hidden_channels)
-    weights = ((_number_bytes(inputs) * width + 4) * width + 4) * inputs.num_layers  # and biases and scales
+    weights = (_number_bytes(inputs) * width + 4) * width * inputs.num_layers  # and biases
     shared = weights <= shared_limit(gpu) * 6 // 10
     return replace(_plan(inputs, gpu, weights if shared else 0, 1, _forward_layout(inputs, gpu)), shared=shared)
 
