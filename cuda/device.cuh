@@ -97,31 +97,6 @@ __device__ __forceinline__ int count_bits(uint32 x) { return __popc(x); }
 __device__ __forceinline__ int largest(int x) { return __reduce_max_sync(0xffffffffu, x); }
 
 __device__ __forceinline__ void barrier(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
-// Where so many arrive, and wait for each other later: in shared memory, phases 0, 1, 0, ...
-__device__ __forceinline__ void start_meeting(uint64* at, int count) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(at)), "r"(count) : "memory");
-}
-__device__ __forceinline__ void arrive(uint64* at) {
-    asm volatile("{.reg .b64 state; mbarrier.arrive.shared.b64 state, [%0];}" ::"r"(shared_address(at)) : "memory");
-}
-__device__ __forceinline__ void wait_for_phase(uint64* at, int phase) {
-    uint32 done;
-    do {
-#if __CUDA_ARCH__ >= 900
-        asm volatile(
-            "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-            : "=r"(done)
-            : "r"(shared_address(at)), "r"(phase)
-            : "memory");
-#else
-        asm volatile(
-            "{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-            : "=r"(done)
-            : "r"(shared_address(at)), "r"(phase)
-            : "memory");
-#endif
-    } while (!done);
-}
 __device__ __forceinline__ void pause() { __nanosleep(20); }
 __device__ __forceinline__ void spin() {}  // where another warp is done in less than a pause
 
@@ -161,12 +136,22 @@ __device__ __forceinline__ int cluster_rank() {
 }
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-// A count of bytes on their way: one thread says how many to expect, all wait for the end of a phase
+// A count of bytes on their way: one thread says how many to expect, all wait for the end of a phase (0, 1, 0, ...)
 __device__ __forceinline__ void start_counting(uint64* count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" ::"r"(shared_address(count)) : "memory");
 }
 __device__ __forceinline__ void expect(uint64* count, uint32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(count)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void wait_for_phase(uint64* count, int phase) {
+    uint32 done;
+    do {
+        asm volatile(
+            "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+            : "=r"(done)
+            : "r"(shared_address(count)), "r"(phase)
+            : "memory");
+    } while (!done);
 }
 __device__ __forceinline__ uint32 peer_address(const void* at, int rank) {
     uint32 there;

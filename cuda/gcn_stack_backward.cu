@@ -116,12 +116,9 @@ __device__ __forceinline__ void read_masks(uint32 (&masks)[mask_words], const Pa
         masks[i] = layer >= 0 && activated(p, layer) ? __ldg(p.masks + mask_at(p, group, tile, first_row, layer) + 32 * i) : ~0u;
 }
 
-// Whether a group's warps wait for each other before they go through the activation, since what is staged for dW is under way meanwhile
-constexpr bool early = packed || WARPS == 1;
-
 template <bool large>
 __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes, const Tile& tile, unsigned char* buffer, unsigned char* staged,
-                                         float* total, const Sums& at, const Order& order, Meeting& meeting) {
+                                         float* total, const Sums& at, const Order& order) {
     const size_t plane = size_t(p.num_nodes) * stride;
     unsigned char* scaled = large ? p.scratch + size_t(tile.first_node) * stride : buffer;                     // V
     float* gradient = reinterpret_cast<float*>(p.scratch + plane) + size_t(tile.first_node) * width;  // dH of a large molecule
@@ -145,10 +142,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
         });
         if (large) store_rows(d, gradient, lanes, tile, first_row);
     }
-    if constexpr (!large) {
-        read_masks(masks, p, lanes, tile, 0, p.num_layers - 1);
-        meeting.arrive(buffer, lanes);
-    }
+    if constexpr (!large) read_masks(masks, p, lanes, tile, 0, p.num_layers - 1);
 
 #pragma unroll 1
     for (int layer = p.num_layers - 1; layer >= 0; layer--) {
@@ -156,9 +150,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
         if (!large) prefetch_pulled(p, group, tile, layer - 1);
         HalfColumns halves = {};
         Features outer;  // the residual connection's gradient
-        if (large) group.sync();
-        if (early && !large) meeting.wait(buffer);
-        if (packed && WARPS > 1 && !large && layer < p.num_layers - 1) stage_ins(staged, p, group, tile, layer, 0, 0);
+        group.sync();    // the buffer's last use is over
 #pragma unroll 1
         for (int first_row = 0; first_row < end_row; first_row += places) {
             if constexpr (large) {
@@ -171,7 +163,6 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
             Columns columns = {};
             if (RESIDUAL && !large) outer = d;
             if (NORM == NORM_NONE || activated(p, layer)) through_activation(d, masks, columns, p, group, tile, first_row, layer);
-            if (!early && !large) meeting.wait(buffer);  // the buffer's last use is over
             each_row([&](int m, int half) {
                 const int row = first_row + group.row(m, half);
                 const float scale = neighbours.scale[m][half], before = late && layer < p.num_layers - 1 ? scale : 1.0f;
@@ -200,7 +191,10 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
             }
         }
         if (layer == 0 && !INPUT_GRADIENT) break;
-        if (packed && WARPS == 1 && !large && layer > 0) stage_ins(staged, p, group, tile, layer - 1, 0, 0);
+        if (packed && !large && layer > 0) {
+            if (WARPS > 1) group.sync();
+            stage_ins(staged, p, group, tile, layer - 1, 0, 0);
+        }
         if (large) group.sync();
 #pragma unroll 1
         for (int first_row = 0; first_row < end_row; first_row += places) {
@@ -234,14 +228,13 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
                 if (large && layer > 0) store_rows(d, gradient, group, tile, first_row);
             }
         }
-        if (!large && layer > 0) meeting.arrive(buffer, group);  // all neighbours pulled
     }
     lanes.sync();
 }
 
 __device__ __noinline__ void backward_large(const Parameters& p, const Tile tile, unsigned char* buffer, unsigned char* staged, float* total,
-                                            const Sums at, const Order order, Meeting meeting) {
-    backward<true>(p, Group(threadIdx.x), tile, buffer, staged, total, at, order, meeting);
+                                            const Sums at, const Order order) {
+    backward<true>(p, Group(threadIdx.x), tile, buffer, staged, total, at, order);
 }
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(const __grid_constant__ Parameters p) {
@@ -255,7 +248,6 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     float* total = SHARED_GRADIENTS ? sums_begin : p.totals + size_t(blockIdx.x) * at.size();
     int* turns = reinterpret_cast<int*>(sums_begin + (SHARED_GRADIENTS ? at.size() : 0));
     for (int i = threadIdx.x; i < at.turns(); i += blockDim.x) turns[i] = 0;
-    Meeting meeting(buffer, group);
     clear_last_row(group, buffer);
     wait_for_previous();
     const int end = __ldg(p.tile_ptr + p.num_tiles);
@@ -270,9 +262,9 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
         const Tile tile = find_tile(p, index);
         const Order order = {turns, i, !is_filled(p, index + gridDim.x, end)};
         if (tile.num_nodes <= places)
-            backward<false>(p, group, tile, buffer, staged, total, at, order, meeting);
+            backward<false>(p, group, tile, buffer, staged, total, at, order);
         else
-            backward_large(p, tile, buffer, staged, total, at, order, meeting);
+            backward_large(p, tile, buffer, staged, total, at, order);
     }
     __syncthreads();
     hand_in_columns(p, at, total);

@@ -147,8 +147,7 @@ __device__ __forceinline__ void load_atoms(unsigned char* buffer, const Neighbou
 }
 
 template <bool large>
-__device__ __forceinline__ void forward(const Parameters& p, const Group& lanes, const Tile& tile, unsigned char* buffer, Segment* weights,
-                                        Meeting& meeting) {
+__device__ __forceinline__ void forward(const Parameters& p, const Group& lanes, const Tile& tile, unsigned char* buffer, Segment* weights) {
     const size_t plane = size_t(p.num_nodes) * stride, origin = size_t(tile.first_node) * stride;
     unsigned char* source = large ? p.scratch + origin : buffer;
     unsigned char* target = large ? p.scratch + plane + origin : buffer;
@@ -197,7 +196,6 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
                 }
             }
             if (!first_apart || layer > 0) convolve<large, false>(h, neighbours, source, p, tile, group, weights, layer, 0);
-            if (!large) meeting.arrive(buffer, group);  // all neighbours pulled
             const float sign = NORM == NORM_NONE ? -1.0f : 1.0f;  // as relu takes it
 #pragma unroll
             for (int c = 0; c < spans; c++) {
@@ -231,7 +229,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
 #pragma unroll
                     for (int e = 0; e < 2; e++) h.v[m][j][2 * half + e] += input.v[m][j][2 * half + e];
             });
-            if (!large) meeting.wait(buffer);
+            if (!large) group.sync();  // all neighbours pulled
             each_segment([&](int m, int half, int b) {
                 const int row = first_row + group.row(m, half);
                 const bool there = row < tile.num_nodes;
@@ -255,8 +253,8 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
     lanes.sync();
 }
 
-__device__ __noinline__ void forward_large(const Parameters& p, const Tile tile, Segment* weights, Meeting meeting) {
-    forward<true>(p, Group(threadIdx.x), tile, nullptr, weights, meeting);
+__device__ __noinline__ void forward_large(const Parameters& p, const Tile tile, Segment* weights) {
+    forward<true>(p, Group(threadIdx.x), tile, nullptr, weights);
 }
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(const __grid_constant__ Parameters p) {
@@ -266,7 +264,6 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     unsigned char* buffer = one_address(shared + group.index * buffer_bytes);
     Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
     const int end = __ldg(p.tile_ptr + p.num_tiles);
-    Meeting meeting(buffer, group);
     clear_last_row(group, buffer);
     order_weights(p, group, weights);
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
@@ -276,8 +273,8 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     for (int index = first; is_filled(p, index, end); index += gridDim.x * group.count) {
         const Tile tile = find_tile(p, index);
         if (tile.num_nodes <= places)
-            forward<false>(p, group, tile, buffer, weights, meeting);
+            forward<false>(p, group, tile, buffer, weights);
         else
-            forward_large(p, tile, weights, meeting);
+            forward_large(p, tile, weights);
     }
 }

@@ -19,7 +19,7 @@ constexpr int stride = row_bytes;
 constexpr int offset_unit = (places + 1) * stride > 0x10000 ? 16 : 1;  // of a neighbour's 16-bit offset
 constexpr int rows_bytes = (places + 1) * stride;      // the last row is zero: the neighbour that a row lacks
 constexpr int table_bytes = 11 * places;                // of the tile's `Table`, behind them
-constexpr int buffer_bytes = (rows_bytes + table_bytes + 8 + 127) / 128 * 128;  // with `Meeting`; whole lines: what is copied behind them is quicker there
+constexpr int buffer_bytes = (rows_bytes + table_bytes + 127) / 128 * 128;  // whole lines: what is copied behind them is quicker there
 
 struct Tile {
     int index, first_graph, end_graph, first_node, num_nodes;
@@ -86,30 +86,6 @@ struct Group {
     // Place of a segment of the lane's rows, in a buffer whose first row is `first_row`
     __device__ __forceinline__ size_t own_place(int first_row, int m, int half, int b) const {
         return size_t(first_row) * stride + at_span(corner, b) + rows_on(m, half) * stride;
-    }
-};
-
-// Of a group's warps, in two steps: each says that it has read what others overwrite, and later waits until all have. One warp needs none.
-struct Meeting {
-    int phase = 0;
-
-    __device__ __forceinline__ static uint64* place(unsigned char* buffer) { return reinterpret_cast<uint64*>(buffer + rows_bytes + table_bytes); }
-    // Complete at the group's next barrier
-    __device__ __forceinline__ Meeting(unsigned char* buffer, const Group& group) {
-        if (WARPS > 1 && group.warp == 0 && group.lane == 0) start_meeting(place(buffer), WARPS);
-    }
-    __device__ __forceinline__ void arrive(unsigned char* buffer, const Group& group) const {
-        if (WARPS == 1) return;
-        __syncwarp();
-        if (group.lane == 0) ::arrive(place(buffer));
-    }
-    __device__ __forceinline__ void wait(unsigned char* buffer) {
-        if constexpr (WARPS == 1) {
-            __syncwarp();
-        } else {
-            wait_for_phase(place(buffer), phase);
-            phase ^= 1;
-        }
     }
 };
 

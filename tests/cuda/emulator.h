@@ -275,16 +275,6 @@ inline void barrier(int name, int threads) {
     }
 }
 inline void __syncthreads() { barrier(0, blockDim.x); }
-struct Arrivals {  // phase, who is still to come, who comes to each
-    std::uint32_t phase : 16, missing : 8, count : 8;
-    std::uint32_t unused;
-};
-inline void start_meeting(uint64* at, int count) { *reinterpret_cast<Arrivals*>(at) = {0, static_cast<unsigned>(count), static_cast<unsigned>(count), 0}; }
-inline void arrive(uint64* at) {
-    Arrivals& it = *reinterpret_cast<Arrivals*>(at);
-    if (it.missing == 0 || it.missing > it.count) emulator::fail("more arrive than were expected");
-    if (--it.missing == 0) it.missing = it.count, it.phase++;
-}
 inline void pause() { emulator::yield(); }
 inline void spin() { emulator::yield(); }
 inline int load_acquire_block(const int* at) { return *at; }

@@ -1,8 +1,8 @@
 // Blocks of a cluster: they meet, write to each other's shared memory, and are sent copies of global memory together. Part of emulator.h.
 #pragma once
 
-struct Count {  // of bytes: phase (where Arrivals has it), whether it expects some, and how many
-    std::uint32_t phase : 16, expects : 16;
+struct Count {  // of bytes: phase, whether it expects some, and how many
+    std::uint32_t phase : 24, expects : 8;
     std::int32_t bytes;
     void turn() {
         if (expects && bytes == 0) phase++, expects = 0;
