@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -21,7 +21,6 @@ from molgcn.overrides import check_overrides, compose_config, misfit, own_preset
 from molgcn.resources import resource
 
 MISTAKE = 2
-INTERRUPTED = 130  # as shells have it
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
 
@@ -73,7 +72,7 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
         sys.exit(1)
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        exit_interrupted()
     except Exception as error:
         mistake = _as_mistake(error)
         if mistake is None:
@@ -82,6 +81,16 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
         sys.exit(MISTAKE)
     if failures:
         sys.exit(MISTAKE)
+
+
+def exit_interrupted() -> NoReturn:
+    """Ends the process as shells say that an interrupt does, with 130.
+
+    Where it came while Python executed a string, as it does to make a dataclass, `python -m` would end by the signal instead: CPython
+    remembers it until another string is executed.
+    """
+    exec("")
+    sys.exit(130)
 
 
 def _as_mistake(error: Exception) -> UserError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -191,3 +192,12 @@ def test_lightning_arguments_can_be_added():
     )
     with pytest.raises(UserError, match="Quote it"):
         check_overrides(["model.norm=a(b"], resource("conf"), "train")
+
+
+@pytest.mark.parametrize("body", ["raise KeyboardInterrupt", "exec('raise KeyboardInterrupt')"])
+def test_an_interrupt_ends_with_130(tmp_path, body):
+    """Also one that comes while Python executes a string, as dataclasses do when they are made."""
+    (tmp_path / "job.py").write_text(f"from molgcn.cli import run_app\ndef job(config):\n    {body}\nrun_app('predict', job)\n")
+    ended = subprocess.run([sys.executable, "-m", "job"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 130
+    assert ended.stderr.endswith("Interrupted.\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from molgcn.cli import exit_interrupted
 from molgcn.config import Config
 from molgcn.data.load import load_dataset
 from molgcn.errors import UserError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
 
 log = logging.getLogger(__name__)
-INTERRUPTED = 130  # as shells have it
 NO_OPTUNA = (
     "sweep=optuna needs the package optuna: pip install molgcn[sweep]. A plain grid needs none: --multirun optimizer.lr=0.001,0.0003."
 )
@@ -124,7 +123,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
         except KeyboardInterrupt:
             write_reports(study, settings.objective, _preset(study, compose), folder)
             log.info("\nInterrupted after %d trials, which %s keeps. The same command continues.", _finished(study), folder)
-            sys.exit(INTERRUPTED)
+            exit_interrupted()
     return _end(study, settings, compose, folder)
 
 
