@@ -201,7 +201,7 @@ def test_float32_range(emulate):
     ids=str,
 )
 def test_same_bits_whichever_warps_run_ahead(emulate, monkeypatch, hidden, options, sizes, slice_of_warps):
-    """Shows a barrier that is missing, whichever of the kernels' it is."""
+    """So that a missing barrier shows."""
     monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 2)  # several tiles each
     inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), hidden, 3, **options)
     first = run_emulated(inputs)
