@@ -230,7 +230,7 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
                     Ins a;
                     if constexpr (packed) {
 #pragma unroll
-                        for (int m = 0; m < in_tiles; m++) load_transposed(a.part[0][m], ins_at[m] + first_of(block) * stride);
+                        for (int m = 0; m < in_tiles; m++) load_transposed(a.part[0][m], ins_at[m] + 16 * block * stride);
                     } else {
                         a = split_ins(x[block % 2]);
                         if (block + 2 < blocks) x[block % 2] = read_ins(pulled, bytes, group, q, first_of(block + 2), last);

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from molgcn.benchmark.batches import random_batch
 from molgcn.benchmark.candidates import CAPTURED, Candidate, build
@@ -20,7 +20,7 @@ from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 
 OUTPUT_BOUND, GRADIENT_BOUND = 1e-5, 5e-5  # relative L2 against float64
-PYG_OUTPUT_BOUND, PYG_GRADIENT_BOUND = 1e-3, 1e-2  # PyG computes the same; its rounding is its own: 6e-4 with batch norm on a CPU
+BATCH_NORM_BOUNDS = 1e-3, 1e-2  # PyG's alone, whose float32 is further off: 3e-5 and 6e-4 in four layers on a CPU
 WORKS = ("forward", "training_forward", "backward", "forward_backward", "step")
 KEY = ("dataset", "device", "work", "num_layers", "batch_size", "hidden_channels", "norm")
 _PARTS = ("training_forward", "forward_backward")  # backward is their difference
@@ -188,7 +188,7 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
     A captured candidate is checked after a replay; a compiled one as the module that it compiles.
 
     Raises:
-        UserError: naming the candidate whose error is beyond float32 accuracy, or for PyG beyond what float32 leaves of it.
+        UserError: naming the candidate whose error is beyond float32 accuracy, or for PyG's batch norm beyond what float32 leaves of it.
     """
     batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, torch.zeros(batch.num_graphs, 1, device=batch.x.device))
     inputs, outputs = candidate.convert(batch), []
@@ -210,8 +210,8 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
     output_error = error(outputs[-1], expected)
     parameters = {name.removeprefix("model."): parameter for name, parameter in candidate.module.named_parameters()}
     gradient_error = max(error(parameters[name].grad, gradient) for name, gradient in gradients.items())
-    ours = candidate.name.startswith("fused")
-    output_bound, gradient_bound = (OUTPUT_BOUND, GRADIENT_BOUND) if ours else (PYG_OUTPUT_BOUND, PYG_GRADIENT_BOUND)
+    theirs = not candidate.name.startswith("fused") and any(isinstance(one, nn.BatchNorm1d) for one in candidate.module.modules())
+    output_bound, gradient_bound = BATCH_NORM_BOUNDS if theirs else (OUTPUT_BOUND, GRADIENT_BOUND)
     if not (output_error <= output_bound and gradient_error <= gradient_bound):
         raise UserError(
             f"{candidate.name} is wrong: relative error {output_error:.1e} of outputs, {gradient_error:.1e} of gradients against float64."

@@ -187,30 +187,6 @@ def test_float32_range(emulate):
     check(inputs, grad_pooled=torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64), floor=1e-20)
 
 
-@pytest.mark.parametrize("slice_of_warps", [40, -40])
-@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["tiles", "large"])
-@pytest.mark.parametrize(
-    ("hidden", "options"),
-    [
-        (32, {}),  # four warps a tile
-        (32, {"precision": "bf16"}),
-        (32, {"tile_nodes": 96}),  # two
-        (32, {"tile_nodes": 96, "precision": "bf16"}),
-        (16, {"tile_nodes": 48, "norm": "layer", "residual": True, "pool": "max"}),  # three
-    ],
-    ids=str,
-)
-def test_same_bits_whichever_warps_run_ahead(emulate, monkeypatch, hidden, options, sizes, slice_of_warps):
-    """So that a missing barrier shows."""
-    monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 2)  # several tiles each
-    inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), hidden, 3, **options)
-    first = run_emulated(inputs)
-    monkeypatch.setattr(emulated, "slice_of_warps", slice_of_warps)
-    second = run_emulated(inputs)
-    assert torch.equal(first[0], second[0])
-    assert all(torch.equal(gradient, second[1][name]) for name, gradient in first[1].items())
-
-
 @pytest.mark.parametrize("tile_nodes", [64, 96])
 def test_same_bits_in_any_number_of_rounds(emulate, monkeypatch, tile_nodes):
     """Gradients are added in the order of tiles and blocks; groups of warps only take turns."""

@@ -1,0 +1,35 @@
+"""The CUDA operator under emulation, its warps at different speeds: what no barrier orders comes in another order."""
+
+import emulated
+import pytest
+import torch
+from stack_cases import random_batch, random_inputs
+
+from molgcn.ops import gcn_stack_plan
+
+SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
+LARGE = [5, 70, 3, 200, 1, 8]
+
+
+@pytest.mark.parametrize("slice_of_warps", [40, -40])
+@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["tiles", "large"])
+@pytest.mark.parametrize(
+    ("hidden", "options"),
+    [
+        (32, {}),  # four warps a tile
+        (32, {"precision": "bf16"}),
+        (32, {"tile_nodes": 96}),  # two
+        (32, {"tile_nodes": 96, "precision": "bf16"}),
+        (16, {"tile_nodes": 48, "norm": "layer", "residual": True, "pool": "max"}),  # three
+    ],
+    ids=str,
+)
+def test_same_bits_whichever_warps_run_ahead(emulate, monkeypatch, hidden, options, sizes, slice_of_warps):
+    """So that a missing barrier shows."""
+    monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 2)  # several tiles each
+    inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), hidden, 3, **options)
+    first = emulated.run_emulated(inputs)
+    monkeypatch.setattr(emulated, "slice_of_warps", slice_of_warps)
+    second = emulated.run_emulated(inputs)
+    assert torch.equal(first.outputs["pooled"], second.outputs["pooled"])
+    assert all(torch.equal(gradient, second.gradients[name]) for name, gradient in first.gradients.items())
