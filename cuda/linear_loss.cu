@@ -6,7 +6,7 @@
 enum {
     LANES = 8,    // threads that compute a molecule's predictions,
     WIDE = 4,     // as many columns at a time
-    COLUMNS = 8,  // of the weight's gradient that a block sums,
+    COLUMNS = 4,  // of the weight's gradient that a block sums,
     ROWS = 16,    // as many molecules at a time
 };
 
@@ -26,6 +26,7 @@ struct Parameters {
 // Eight lanes a molecule.
 extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
+    wait_for_previous();
     const int lane = threadIdx.x % LANES, step = gridDim.x * blockDim.x / LANES;
     double total = 0.0, known = 0.0;
     for (int first = (blockIdx.x * blockDim.x + threadIdx.x) / 32 * (32 / LANES); first < p.num_graphs; first += step) {
@@ -66,6 +67,7 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __gr
 // One block: the sums of all blocks.
 extern "C" __global__ void __launch_bounds__(512) linear_loss_sums(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
+    wait_for_previous();
     double total = 0.0, known = 0.0;
     for (int i = threadIdx.x; i < p.num_partial; i += blockDim.x) total += p.partial[2 * i], known += p.partial[2 * i + 1];
     sum_over_block(reinterpret_cast<double*>(shared), total, known);
@@ -119,6 +121,7 @@ __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared,
 // The first blocks sum weight and bias, the others compute the gradient of x.
 extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
+    wait_for_previous();
     const int chunks = p.width / COLUMNS + 1, summing = chunks * ((p.num_targets + TARGETS - 1) / TARGETS);
     if (blockIdx.x < summing) {
         grad_columns(p, reinterpret_cast<float*>(shared), blockIdx.x % chunks * COLUMNS, blockIdx.x / chunks * TARGETS);

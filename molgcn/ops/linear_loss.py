@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from molgcn.ops.launch import Kernel, kernel
 from molgcn.ops.masked_loss import LOSSES, masked_loss_reference
 
-_THREADS, _COLUMNS = 512, 8
+_THREADS, _COLUMNS = 512, 4
 _TARGETS = 8  # summed at a time where there are several
 _ONE_BLOCK = 512  # molecules that one block takes faster than two launches
 _MAX_BLOCKS = 1024
@@ -106,9 +106,9 @@ def _forward(
     inputs = {name: tensor.contiguous() for name, tensor in inputs.items()}
     outputs = {"slopes": slopes, "partial": partial, "sums": sums, "loss": value}
     parameters = _parameters(inputs | outputs, num_partial=blocks, kind=LOSSES.index(loss), delta=delta)
-    _kernel("linear_loss_forward", weight).launch(blocks, threads, 16 * threads, parameters)
+    _kernel("linear_loss_forward", weight).launch(blocks, threads, 16 * threads, parameters, overlap=True)
     if blocks > 1:
-        _kernel("linear_loss_sums", weight).launch(1, 256, 16 * 256, parameters)
+        _kernel("linear_loss_sums", weight).launch(1, 256, 16 * 256, parameters, overlap=True)
     return value, sums, slopes
 
 
@@ -128,7 +128,7 @@ def _backward(grad_loss: Tensor, sums: Tensor, slopes: Tensor, x: Tensor, weight
     blocks = (width // _COLUMNS + 1) * -(-num_targets // _TARGETS) + min(-(-count * width // _THREADS), _MAX_BLOCKS)
     outputs = dict(zip(("grad_x", "grad_weight", "grad_bias"), gradients, strict=True))
     inputs = {"x": x, "weight": weight, "slopes": slopes, "sums": sums, "grad_loss": grad_loss}
-    _kernel("linear_loss_backward", weight).launch(blocks, _THREADS, 4 * _THREADS, _parameters(inputs | outputs))
+    _kernel("linear_loss_backward", weight).launch(blocks, _THREADS, 4 * _THREADS, _parameters(inputs | outputs), overlap=True)
     return gradients
 
 
