@@ -24,6 +24,26 @@ __device__ __forceinline__ uint32 pack_bf16(float low, float high) {
     return packed;
 }
 
+// Of negative numbers zero, of NaN NaN
+__device__ __forceinline__ uint32 pack_bf16_relu(float low, float high) {
+    uint32 packed;
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+// x as operand of a TF32 product, to nearest. From Hopper on that is one instruction, which leaves zeros where products do not look, and a NaN.
+#if __CUDA_ARCH__ >= 900
+constexpr bool rounds_tf32 = true;
+__device__ __forceinline__ uint32 round_tf32(uint32 x) {
+    uint32 y;
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));
+    return y;
+}
+#else
+constexpr bool rounds_tf32 = false;
+__device__ __forceinline__ uint32 round_tf32(uint32 x) { return x + 0x1000u; }
+#endif
+
 // d [16 x 8] += a [16 x 8] b [8 x 8]; the low 13 bits of each operand's mantissa are ignored.
 __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

@@ -32,10 +32,16 @@ __device__ __forceinline__ int tile_column(int tile, int n) {
     return span * (tile / a_span) + own * (n >> 1) + 2 * (tile % a_span) + (n & 1);
 }
 
+template <bool clamped = false>  // negative numbers to zero, of bf16
 __device__ __forceinline__ Segment segment(const float* v) {
     Segment s;
 #pragma unroll
-    for (int i = 0; i < words; i++) s.word[i] = packed ? pack_bf16(v[2 * i], v[2 * i + 1]) : bits(v[i]);
+    for (int i = 0; i < words; i++) {
+        if (packed)
+            s.word[i] = clamped ? pack_bf16_relu(v[2 * i], v[2 * i + 1]) : pack_bf16(v[2 * i], v[2 * i + 1]);
+        else
+            s.word[i] = bits(v[i]);
+    }
     return s;
 }
 __device__ __forceinline__ float value(const Segment& s, int i) {
@@ -57,7 +63,9 @@ __device__ __forceinline__ void store(void* at, const Segment& s) { *static_cast
 
 constexpr uint32 tf32_mask = 0xffffe000u;
 // A number as operand, to nearest. With float32 accuracy it may lose a NaN, which stays in what is left of the number.
-__device__ __forceinline__ uint32 high_of(uint32 x) { return packed ? x : parts == 2 ? x + 0x1000u : rounded_tf32(x); }
+__device__ __forceinline__ uint32 high_of(uint32 x) { return packed ? x : parts == 2 ? round_tf32(x) : rounded_tf32(x); }
+// What that leaves of it
+__device__ __forceinline__ float low_of(uint32 x, uint32 high) { return number(x) - number(rounds_tf32 ? high : high & tf32_mask); }
 // Backward's products of float32 accuracy take the two small terms in bf16, which is half the instructions.
 #ifndef SMALL_TERMS_IN_BF16
 #define SMALL_TERMS_IN_BF16 0
@@ -82,7 +90,7 @@ __device__ __forceinline__ Left left(const Segment (&rows)[2]) {
 #pragma unroll
         for (int i = 0; i < words; i++) {
             const uint32 x = rows[half].word[i], high = high_of(x);
-            low[i] = number(x) - number(high & tf32_mask);
+            low[i] = low_of(x, high);
             a.part[0][i >> 1][half + 2 * (i & 1)] = high;
             if (parts == 2 && !small_in_bf16) a.part[parts - 1][i >> 1][half + 2 * (i & 1)] = bits(low[i]);
         }
@@ -120,7 +128,7 @@ __device__ __forceinline__ Rounded rounded(const Segment& column) {
     for (int i = 0; i < words; i++) {
         const uint32 x = column.word[i];
         r.high.word[i] = high_of(x);
-        low[i] = number(x) - number(r.high.word[i] & tf32_mask);
+        low[i] = low_of(x, r.high.word[i]);
     }
 #pragma unroll
     for (int i = 0; i < words / 2; i++) r.low[i] = pack_bf16(low[2 * i], low[2 * i + 1]);
@@ -180,11 +188,12 @@ struct Features {
 
     __device__ __forceinline__ float& at(int m, int half, int b, int i) { return v[m][b * (own / 2) + (i >> 1)][2 * half + (i & 1)]; }
     // A lane's segment of a row, times a factor
+    template <bool clamped = false>
     __device__ __forceinline__ Segment get(int m, int half, int b, float factor) {
         float x[own];
 #pragma unroll
         for (int i = 0; i < own; i++) x[i] = factor * at(m, half, b, i);
-        return segment(x);
+        return segment<clamped>(x);
     }
     __device__ __forceinline__ void zero() {
 #pragma unroll

@@ -4,6 +4,8 @@
 
 // The first layer reads its weights in a way of its own
 constexpr bool first_apart = WIDE_INPUT || !SHARED_WEIGHTS;
+// relu is left to where bf16 features are packed, which does it in the same instruction
+constexpr bool clamps = packed && !RESIDUAL && !(SAVE && POOL == POOL_MAX);
 
 // sum += (pulled features) W^T for the ins from `base` on; without the rows' factors D^-1/2
 template <bool large, bool first>
@@ -114,7 +116,7 @@ __device__ __forceinline__ void activate(Features& n, const Parameters& p, const
                 const bool kept = !DROPOUT || random.word[e % 4] >= p.dropout_threshold;
                 const int bit = ((m * 2 + half) * spans + c) * own + e;
                 if (SAVE) mask = push_sign(mask, kept ? y : 0.0f);
-                y = relu(-y);
+                y = clamps ? -y : relu(-y);
                 if (DROPOUT) y = kept ? y * p.dropout_scale : 0.0f;
                 if (SAVE && bit == mask_bits - 1) mask <<= (32 - mask_bits % 32) % 32;
                 if (SAVE && (bit % 32 == 31 || bit == mask_bits - 1)) masks[bit / 32 * 32] = mask;
@@ -230,7 +232,11 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
                     for (int e = 0; e < 2; e++) h.v[m][j][2 * half + e] += input.v[m][j][2 * half + e];
             });
             if (!large) group.sync();  // all neighbours pulled
-            each_segment([&](int m, int half, int b) {
+            if (clamps && activated(p, layer)) each_segment([&](int m, int half, int b) {
+                if (large && first_row + group.row(m, half) >= tile.num_nodes) return;
+                store(target + group.own_place(first_row, m, half, b), h.get<clamps>(m, half, b, neighbours.scale[m][half]));
+            });
+            else each_segment([&](int m, int half, int b) {
                 const int row = first_row + group.row(m, half);
                 const bool there = row < tile.num_nodes;
                 if (!large || there) store(target + group.own_place(first_row, m, half, b), h.get(m, half, b, neighbours.scale[m][half]));

@@ -18,8 +18,10 @@ __device__ __forceinline__ void split_pair(float x, float y, uint32& high, uint3
     low = pack_bf16(x - number(high << 16), y - number(high & 0xffff0000u));
 }
 
-// Operand of a TF32 product, to nearest: its low 13 bits are not seen. CUDA's own NaN has all bits set, so that rounding up would make it -0.
-__device__ __forceinline__ uint32 rounded_tf32(uint32 x) { return static_cast<uint32>(min(static_cast<int>(x), 0x7fffe000)) + 0x1000u; }
+// Operand of a TF32 product, to nearest, whose low 13 bits are not seen. CUDA's own NaN has all bits set, so that adding to it would make it -0.
+__device__ __forceinline__ uint32 rounded_tf32(uint32 x) {
+    return round_tf32(rounds_tf32 ? x : static_cast<uint32>(min(static_cast<int>(x), 0x7fffe000)));
+}
 
 namespace matrix {
 

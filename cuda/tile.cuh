@@ -68,6 +68,7 @@ struct Group {
 
     __device__ __forceinline__ explicit Group(int thread) {
         index = thread / (32 * WARPS), count = blockDim.x / (32 * WARPS), warp = thread / 32 % WARPS;
+        if (six_row_tiles && packed) warp = (thread / 32 ^ thread / 128) & 1;  // the one with more bonds on each scheduler in turn
         lane = thread % 32, g = lane >> 2, t = lane & 3;
         corner = static_cast<int>(place(row(0, 0), t));
     }
@@ -79,8 +80,11 @@ struct Group {
         else
             barrier(1 + index, 32 * WARPS);
     }
-    // Of the tile's row tiles the warp's m-th. Of six each has one of the two pairs with most bonds and one of the rest: both pull about as much.
-    __device__ __forceinline__ int row_tile(int m) const { return six_row_tiles ? (m < 2 ? 2 * warp + m : 4 + warp) : warp * ROW_TILES + m; }
+    // Of the tile's row tiles, most bonds first, the warp's m-th. Of six one warp has the first, fourth and fifth, the other the rest, so that
+    // both pull about as much and rows that need few neighbours are not asked for many.
+    __device__ __forceinline__ int row_tile(int m) const { return six_row_tiles ? (m == 0 ? warp : m == 1 ? 3 - warp : 4 + warp) : warp * ROW_TILES + m; }
+    // From a row of the first of a warp's row tiles to that of the second
+    __device__ __forceinline__ static int to_second(int row) { return six_row_tiles && row % places < 16 ? 48 : 16; }
     __device__ __forceinline__ int row(int m, int half) const { return 16 * row_tile(m) + 8 * half + g; }
     __device__ __forceinline__ int rows_on(int m, int half) const { return 16 * (row_tile(m) - row_tile(0)) + 8 * half; }  // from the lane's first
     // Place of a segment of the lane's rows, in a buffer whose first row is `first_row`

@@ -16,14 +16,17 @@ from molgcn.benchmark.candidates import twin
 from molgcn.data import GraphBatch
 from molgcn.nn import GCN
 
+_ROOM = 3e-3  # of a column's deviation, on either side of zero
+
 
 def steady_model(in_channels: int, hidden_channels: int, num_layers: int, norm: str | None, batch: GraphBatch) -> GCN:
     """A model whose biases keep the batch's activations from zero, and whose weights (Kaiming's) keep their scale.
 
     With PyG's initialisation 28 layers leave nothing of the molecules: outputs are the head's bias, whatever the layers compute.
 
-    Chosen in float64 alone, before anything is compared: layer after layer each feature's bias is moved so that zero lies in the middle of
-    the widest gap between the values of its atoms. A tenth of the atoms and more stay on either side.
+    Chosen in float64 alone, before anything is compared: layer after layer each feature's bias is moved so that zero lies where
+    :func:`zero_of` says. The signs of the head's weights are such that it adds features up: where it takes one from another, their roundings
+    are all that is left.
 
     Args:
         in_channels: F.
@@ -36,7 +39,8 @@ def steady_model(in_channels: int, hidden_channels: int, num_layers: int, norm: 
     model = GCN(in_channels, hidden_channels, num_layers, 1, backend="pyg", norm=norm, init="kaiming")  # type: ignore[arg-type]
     double = twin(model, "pyg").double().to(batch.x.device)
     for module in double.norms if norm else double.convs[:-1]:
-        module.register_forward_hook(_into_the_gap)
+        module.register_forward_hook(_away_from_zero)
+    double.head.register_forward_pre_hook(_without_cancelling)
     with torch.no_grad():
         double(_in_double(batch))
         for name, parameter in double.named_parameters():
@@ -44,25 +48,34 @@ def steady_model(in_channels: int, hidden_channels: int, num_layers: int, norm: 
     return model
 
 
-def _into_the_gap(module: nn.Module, _: Any, z: Tensor) -> Tensor:
+def _away_from_zero(module: nn.Module, _: Any, z: Tensor) -> Tensor:
     """Moves the bias that was added last, and what it was added to."""
     bias = module.get_parameter("bias")
-    moved = (bias - widest_gap(z)).float().double()  # as the model's own weights are
+    moved = (bias - zero_of(z)).float().double()  # as the model's own weights are
     z = z + (moved - bias)
     bias.copy_(moved)
     return z
 
 
-def widest_gap(z: Tensor) -> Tensor:
-    """The middle of each column's widest gap between neighbouring values, less a tenth at either end: [N, H] -> [H].
+def _without_cancelling(head: nn.Module, inputs: tuple[Tensor]) -> None:
+    weight = next(head.parameters())
+    weight.copy_(weight.abs() * torch.where(inputs[0].mean(dim=0) < 0, -1.0, 1.0))
 
-    Below the values of a column that has only one.
+
+def zero_of(z: Tensor) -> Tensor:
+    """Where each column's values are to be cut in two, away from all of them: [N, H] -> [H].
+
+    In the middle of the widest gap between neighbouring values, less a tenth at either end, if it is wide enough that roundings, which
+    grow from layer to layer, do not fill it. Else below all values, of every fourth column above them. Below a column that has only one.
     """
-    tenth = len(z) // 10
-    values = z.sort(dim=0).values[tenth : len(z) - tenth]
-    width, index = values.diff(dim=0, append=values[-1:]).max(dim=0)
-    low = values.gather(0, index[None])[0]
-    return torch.where(width > 0, low + width / 2, low - low.abs().clamp(min=1.0))
+    tenth, deviation = len(z) // 10, z.std(dim=0)
+    values = z.sort(dim=0).values
+    inner = values[tenth : len(z) - tenth]
+    width, index = inner.diff(dim=0, append=inner[-1:]).max(dim=0)
+    middle = inner.gather(0, index[None])[0] + width / 2
+    outside = torch.where(torch.arange(z.shape[1], device=z.device) % 4 == 3, values[-1] + deviation / 10, values[0] - deviation / 10)
+    alone = values[0] - values[0].abs().clamp(min=1.0)
+    return torch.where(values[0] == values[-1], alone, torch.where(width > 2 * _ROOM * deviation, middle, outside))
 
 
 def exact(model: GCN, batch: GraphBatch) -> tuple[Tensor, dict[str, Tensor]]:

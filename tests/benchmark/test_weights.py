@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from molgcn.benchmark.weights import error, exact, steady_model, widest_gap
+from molgcn.benchmark.weights import error, exact, steady_model, zero_of
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.nn import GCN
 
@@ -43,7 +43,24 @@ def test_the_same_weights_each_time(batch):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_widest_gap():
+def test_zero_lies_in_the_widest_gap():
     """A tenth at either end does not count; a column of one value has zero below it."""
     columns = torch.tensor([[-100.0, 0, 1, 2, 5, 6, 7, 8, 9, 100], [3.0] * 10, [0.0] * 10, [-4.0] * 10]).T
-    assert widest_gap(columns[torch.randperm(10)]).tolist() == [3.5, 0.0, -1.0, -8.0]
+    assert zero_of(columns[torch.randperm(10)]).tolist() == [3.5, 0.0, -1.0, -8.0]
+
+
+def test_zero_lies_outside_where_gaps_are_narrow():
+    column = torch.arange(1000.0)
+    zero = zero_of(column[torch.randperm(1000)][:, None].expand(-1, 4))
+    deviation = column.std() / 10
+    torch.testing.assert_close(zero, torch.stack([-deviation, -deviation, -deviation, 999 + deviation]))
+
+
+def test_the_head_adds_up(batch):
+    """Its output is as large as the sum of what it adds."""
+    model = steady_model(batch.x.shape[1], 8, 4, None, batch)
+    given = []
+    model.head.register_forward_pre_hook(lambda head, inputs: given.append(inputs[0].detach()))
+    output = model(batch).detach()[:, 0]
+    weight = next(model.head.parameters()).detach()[0]
+    assert output.abs().sum() > 0.5 * (given[0].abs() @ weight.abs()).sum()

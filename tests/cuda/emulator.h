@@ -155,6 +155,14 @@ void launch(int grid, int threads, int shared_bytes, int slice, Kernel kernel) {
 inline uint32 bits(float x) { uint32 u; std::memcpy(&u, &x, 4); return u; }
 inline float number(uint32 u) { float x; std::memcpy(&x, &u, 4); return x; }
 inline float relu(float x) { return x != x ? number(0x7fffffffu) : x < 0.0f ? 0.0f : x; }
+#ifndef HOPPER  // or a GPU before it
+#define HOPPER 1
+#endif
+constexpr bool rounds_tf32 = HOPPER;
+inline uint32 round_tf32(uint32 x) {
+    if (!HOPPER) return x + 0x1000u;
+    return (x & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : (x + 0xfffu + (x >> 13 & 1)) & 0xffffe000u;
+}
 inline uint32 bf16(float x) { const uint32 u = bits(x); return x != x ? 0x7fffu : (u + 0x7fffu + (u >> 16 & 1)) >> 16; }
 inline uint32 anew(uint32 x) { return x; }
 inline unsigned char* one_address(const unsigned char* at) { return const_cast<unsigned char*>(at); }
@@ -171,6 +179,7 @@ inline float2 unpack_half(uint32 u) {
     return {static_cast<float>(both[0]), static_cast<float>(both[1])};
 }
 inline uint32 pack_bf16(float low, float high) { return bf16(low) | bf16(high) << 16; }
+inline uint32 pack_bf16_relu(float low, float high) { return pack_bf16(relu(low), relu(high)); }
 
 // Lane 4 g + t: a = rows g, g + 8 of a step's columns; b = its rows of column g; d = rows g, g + 8 of columns 2 t, 2 t + 1
 template <int K, class A, class B>

@@ -22,6 +22,7 @@ from molgcn.resources import resource
 HEADER_FOLDER = Path(__file__).parents[1] / "cuda"
 _FOLDER = tempfile.TemporaryDirectory()
 _loaded: dict[str, EmulatedKernel] = {}
+hopper = True  # or a GPU before it
 slice_of_warps = 0  # how far odd and even warps run ahead of each other: `launch` of emulator.h
 
 
@@ -51,6 +52,7 @@ class EmulatedKernel:
 
 def kernel(source: str, name: str, defines: dict[str, int], device: object, soon: object = None) -> EmulatedKernel:
     """In place of :func:`molgcn.ops.launch.kernel`."""
+    defines = {**defines, "HOPPER": int(hopper)}
     key = repr((source, name, sorted(defines.items())))
     if key not in _loaded:
         _loaded[key] = EmulatedKernel(source, name, defines)

@@ -157,8 +157,8 @@ def kept_activations(inputs: StackInputs, saved: Tensor, plan: Plan) -> Tensor:
     by_degree = torch.argsort(8 * tile - inputs.rowptr.diff().clamp(max=4), stable=True)  # a tile's rows: most bonds first
     row = torch.where(firsts.diff()[tile] > places, row, row[torch.argsort(by_degree)])
     strip = torch.where(firsts.diff()[tile] > places, tiles + first // places + tile + row // places, tile)[:, None]
-    row_tile = row % places // 16  # of six, two warps have two each and then one: `Group::row_tile`
-    order = [0, 1, 3, 4, 2, 5] if (plan.warps, plan.row_tiles) == (2, 3) else range(places // 16)
+    row_tile = row % places // 16  # of six, one warp has the first, fourth and fifth: `Group::row_tile`
+    order = [0, 3, 4, 1, 2, 5] if (plan.warps, plan.row_tiles) == (2, 3) else range(places // 16)
     place = 16 * torch.tensor(list(order), device=device)[row_tile] + row % 16
     warp, rest = place // (16 * plan.row_tiles), place % (16 * plan.row_tiles)
     column = torch.arange(inputs.hidden_channels, device=device)

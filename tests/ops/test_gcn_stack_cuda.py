@@ -110,6 +110,8 @@ def test_tiles_of_48_places(emulate, monkeypatch, hidden, options, num_multiproc
     check(inputs._replace(tile_nodes=48), *((3e-2, 9e-2) if "precision" in options else ()))
 
 
+BOUNDS = {"float32": 1e-5, "tf32": 3e-3, "bf16": 3e-2}
+ROUNDINGS = [("float32", True), ("float32", False), ("tf32", True), ("tf32", False), ("bf16", True)]  # precisions, from Hopper on and before
 MIDDLE_SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3, 96, 20, 60]
 
 
@@ -134,6 +136,14 @@ def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
     check(inputs, *((3e-2, 9e-2) if "precision" in options else ()))
 
 
+@pytest.mark.parametrize("tile_nodes", [48, 96])
+@pytest.mark.parametrize("bonds_per_atom", [0.1, 0.4, 0.7])
+def test_few_bonds(emulate, tile_nodes, bonds_per_atom):
+    """Row tiles of two or three neighbours, or fewer, pulled beside ones of four."""
+    inputs = random_inputs(random_batch(MIDDLE_SIZES, 11, bonds_per_atom=bonds_per_atom), 32, 3, tile_nodes=tile_nodes)
+    check(inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)))
+
+
 @pytest.mark.parametrize("num_multiprocessors", [1, 3])
 def test_28_layers(emulate, monkeypatch, num_multiprocessors):
     """In groups of two warps, and of four, which a batch of few tiles gets."""
@@ -156,10 +166,11 @@ def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors, tile_
     check(inputs._replace(tile_ptr=torch.cat([tiles, tiles[-1:].expand(9)])))
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("tf32", 3e-3), ("bf16", 3e-2)])
+@pytest.mark.parametrize(("precision", "hopper", "bound"), [(*one, BOUNDS[one[0]]) for one in ROUNDINGS])
 @pytest.mark.parametrize(("hidden", "tile_nodes"), [(16, 64), (32, 64), (32, 96)])
-def test_precision_is_what_was_asked_for(emulate, hidden, tile_nodes, precision, bound):
+def test_precision_is_what_was_asked_for(emulate, monkeypatch, hidden, tile_nodes, precision, hopper, bound):
     """Backward beside one in float64 that makes forward's choices of relu."""
+    monkeypatch.setattr(emulated, "hopper", hopper)
     inputs = random_inputs(random_batch([*SIZES, 70, 100], 11), hidden, 3, precision=precision, tile_nodes=tile_nodes)
     inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes))
     saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8)
@@ -227,9 +238,10 @@ def test_padded_batches(emulate, with_tiles):
 
 
 @pytest.mark.parametrize("place", ["x", "weights[1]"])
-@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize(("precision", "hopper"), ROUNDINGS)
 @pytest.mark.parametrize("strategy", ["stack", "vertex"])
-def test_nan_stays(emulate, strategy, precision, place):
+def test_nan_stays(emulate, monkeypatch, strategy, precision, hopper, place):
+    monkeypatch.setattr(emulated, "hopper", hopper)
     inputs = with_nan(random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision, strategy=strategy), place)
     expected = not_finite(run(gcn_stack_reference, converted(inputs, torch.float64)))
     assert expected["pooled"]
