@@ -25,8 +25,8 @@ def steady_model(in_channels: int, hidden_channels: int, num_layers: int, norm: 
     With PyG's initialisation 28 layers leave nothing of the molecules: outputs are the head's bias, whatever the layers compute.
 
     Chosen in float64 alone, before anything is compared: layer after layer each feature's bias is moved so that zero lies where
-    :func:`zero_of` says. The signs of the head's weights are such that it adds features up: where it takes one from another, their roundings
-    are all that is left.
+    :func:`zero_of` says. The signs of the head's weights are such that it adds features up: where it takes one from another, little but
+    their roundings is left.
 
     Args:
         in_channels: F.

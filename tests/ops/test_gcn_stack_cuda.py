@@ -111,7 +111,7 @@ def test_tiles_of_48_places(emulate, monkeypatch, hidden, options, num_multiproc
 
 
 BOUNDS = {"float32": 1e-5, "tf32": 3e-3, "bf16": 3e-2}
-ROUNDINGS = [("float32", True), ("float32", False), ("tf32", True), ("tf32", False), ("bf16", True)]  # precisions, from Hopper on and before
+ROUNDINGS = [("float32", True), ("float32", False), ("tf32", True), ("tf32", False), ("bf16", True)]  # from Hopper on, and before
 MIDDLE_SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3, 96, 20, 60]
 
 
@@ -137,9 +137,9 @@ def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
 
 
 @pytest.mark.parametrize("tile_nodes", [48, 96])
-@pytest.mark.parametrize("bonds_per_atom", [0.1, 0.4, 0.7])
-def test_few_bonds(emulate, tile_nodes, bonds_per_atom):
-    """Row tiles of two or three neighbours, or fewer, pulled beside ones of four."""
+@pytest.mark.parametrize("bonds_per_atom", [0.1, 0.4, 0.7, 2.5])
+def test_few_and_many_bonds(emulate, tile_nodes, bonds_per_atom):
+    """Row tiles whose atoms have one neighbour, two, three, four or more, pulled beside ones that have others."""
     inputs = random_inputs(random_batch(MIDDLE_SIZES, 11, bonds_per_atom=bonds_per_atom), 32, 3, tile_nodes=tile_nodes)
     check(inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)))
 
