@@ -216,11 +216,11 @@ def test_sums_of_gradients_beyond_shared_memory(emulate):
         check(inputs)
 
 
-@pytest.mark.parametrize("with_tiles", [True, False])
-def test_padded_batches(emulate, with_tiles):
+@pytest.mark.parametrize(("with_tiles", "tile_nodes"), [(True, 64), (False, 64), (True, 96)])
+def test_padded_batches(emulate, with_tiles, tile_nodes):
     """Room for molecules, atoms, bonds and tiles beyond those in use: zero in outputs, no weight in gradients."""
-    inputs = random_inputs(random_batch(SIZES, 11), 32, 2)
-    tiles = next_fit(inputs.ptr)
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 2, tile_nodes=tile_nodes)
+    tiles = next_fit(inputs.ptr, tile_nodes)
     grad = torch.sin(torch.arange(32.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 32)
     expected = run_emulated(inputs, grad[: len(SIZES)])
     junk = torch.full((7, 11), torch.nan)
