@@ -222,6 +222,7 @@ private:
             for (int i = 0; i < 2 * pair && m0 + i / 2 < ROW_TILES; i++) total[i / 2][i % 2] = more.total[i];
         }
     }
+
     // The first four neighbours of each row
     __device__ __forceinline__ void add_nearest(Segment (&total)[pair][2], const unsigned char* buffer, const Group& group, int b, int m0) const {
         const uint32 lane = (static_cast<uint32>(place(0, group.t)) ^ (b & 1 ? flip : 0)) / offset_unit * 0x10001;

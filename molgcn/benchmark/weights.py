@@ -28,6 +28,9 @@ def steady_model(in_channels: int, hidden_channels: int, num_layers: int, norm: 
     :func:`zero_of` says. The signs of the head's weights are such that it adds features up: where it takes one from another, little but
     their roundings is left.
 
+    In deep layers of large batches few features have atoms on both sides: what relu does to single atoms there is for the operators' own
+    tests to say.
+
     Args:
         in_channels: F.
         hidden_channels: H.
