@@ -108,11 +108,11 @@ __device__ __forceinline__ void clear_last_row(const Group& group, unsigned char
     group.sync();
 }
 
-// sum += (A + I) (buffer) W for the contracted columns of span b. weights(j) gives what the lane has of W for column tile j; see(m, half,
-// pulled) each pulled segment.
-template <bool large, class Weights, class See>
+// sum += (A + I) (buffer) W for the contracted columns of span b. weights(j) gives what the lane has of W for column tile j, own_row(m, half)
+// a segment of I (buffer); see(m, half, pulled) is given each pulled segment.
+template <bool large, class Weights, class OwnRow, class See>
 __device__ __forceinline__ void multiply_pulled(Features& sum, const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
-                                                const Tile& tile, const Group& group, int b, Weights weights, See see) {
+                                                const Tile& tile, const Group& group, int b, Weights weights, OwnRow own_row, See see) {
     decltype(weights(0)) w[side];
 #pragma unroll
     for (int j = 0; j < side; j++) w[j] = weights(j);  // under way while neighbours are pulled
@@ -120,6 +120,8 @@ __device__ __forceinline__ void multiply_pulled(Features& sum, const Neighbours<
 #pragma unroll
     for (int m0 = 0; m0 < ROW_TILES; m0 += pair) {
         Segment pulled[pair][2];
+#pragma unroll
+        for (int i = 0; i < 2 * pair && m0 + i / 2 < ROW_TILES; i++) pulled[i / 2][i % 2] = own_row(m0 + i / 2, i % 2);
         neighbours.pull(pulled, buffer, p.bonds, tile, group, b, m0);
 #pragma unroll
         for (int i = 0; i < 2 * pair && m0 + i / 2 < ROW_TILES; i++) see(m0 + i / 2, i % 2, pulled[i / 2][i % 2]);

@@ -77,7 +77,8 @@ __device__ __forceinline__ void input_gradient(Features& d, const Neighbours<lar
                 v[e] = in < p.num_features && out + e < HIDDEN ? __ldg(p.layers[0].weight + size_t(out + e) * p.num_features + in) : 0.0f;
             return rounded(segment(v));
         };
-        multiply_pulled(d, neighbours, buffer, p, tile, group, b, weights, [](int, int, const Segment&) {});
+        const auto own_row = [&](int m, int half) { return neighbours.own_row(buffer, tile, group, b, m, half); };
+        multiply_pulled(d, neighbours, buffer, p, tile, group, b, weights, own_row, [](int, int, const Segment&) {});
     }
 }
 

@@ -7,16 +7,24 @@ constexpr bool first_apart = WIDE_INPUT || !SHARED_WEIGHTS;
 // relu is left to where bf16 features are packed, which does it in the same instruction
 constexpr bool clamps = packed && !RESIDUAL && !(SAVE && POOL == POOL_MAX);
 
+// A layer's spans follow each other in the code, where registers suffice: what one asks for is under way while another is multiplied.
+constexpr bool straight = spans <= 2 && !(SAVE && (MAX_THREADS > 384 || NORM != NORM_NONE));
+// A lane's own rows of the first span, which then stay in registers from layer to layer
+struct OwnRows {
+    Segment row[ROW_TILES][2];
+};
+
 // sum += (pulled features) W^T for the ins from `base` on; without the rows' factors D^-1/2
 template <bool large, bool first>
 __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
-                                         const Tile& tile, const Group& lanes, const Segment* shared, int layer, int base) {
+                                         const Tile& tile, const Group& lanes, const Segment* shared, int layer, int base, const OwnRows& own_rows) {
     const int kept_bytes = in_width(p, first ? 0 : layer) * number_bytes;
     const int first_row = neighbours.first_row + lanes.row(0, 0), rows_left = tile.num_nodes - first_row;
     unsigned char* kept = pulled_rows(p, tile, first ? 0 : layer) + size_t(first_row) * kept_bytes + (base + first_column(0, lanes.t)) * number_bytes;
     const float* weight = p.layers[layer].weight;
     shared += layer * spans * column_tiles * 32;
-#pragma unroll 1
+    constexpr bool whole = straight && !large && !first;
+#pragma unroll(whole ? spans : 1)
     for (int b = 0; b < spans; b++) {
         const Group group = lanes.again();
         if ((first || layer == 0) && base + span * b >= p.num_features) {  // padding
@@ -31,7 +39,10 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
             if (SHARED_WEIGHTS && !(first && first_apart)) return shared[(b * column_tiles + j) * 32 + group.lane];
             return read_weights<first>(p, weight, base, b, j, group);
         };
-        multiply_pulled(sum, neighbours, buffer, p, tile, group, b, weights, [&](int m, int half, const Segment& pulled) {
+        const auto own_row = [&](int m, int half) {
+            return whole && b == 0 && SELF_LOOPS ? own_rows.row[m][half] : neighbours.own_row(buffer, tile, group, b, m, half);
+        };
+        multiply_pulled(sum, neighbours, buffer, p, tile, group, b, weights, own_row, [&](int m, int half, const Segment& pulled) {
             const int row = lanes.rows_on(m, half);
             if (SAVE && row < rows_left) store(kept + row * kept_bytes, pulled);
         });
@@ -157,11 +168,13 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
     const int end_row = large ? tile.num_nodes : 1;
     Neighbours<large> neighbours;
     Features h;
+    OwnRows own_rows;
     if constexpr (!large) {
         neighbours.find(p.bonds, tile, lanes, buffer);
         if (SAVE) neighbours.keep(p.neighbours + size_t(tile.index) * neighbours.kept_bytes, buffer, lanes.again());
         if (!first_apart) load_atoms(source, neighbours, p, lanes, tile, 0, 0);
         lanes.sync();
+        if (straight && !first_apart) each_row([&](int m, int half) { own_rows.row[m][half] = neighbours.own_row(buffer, tile, lanes, 0, m, half); });
     }
     if (tile.index < gridDim.x * lanes.count) wait_for_weights();  // the group's first tile
 #pragma unroll 1
@@ -194,10 +207,10 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
                     group.sync();
                     for (int first = 0; first < end_row; first += places) load_atoms(source, neighbours, p, group, tile, first, base);
                     group.sync();
-                    if (first_apart) convolve<large, true>(h, neighbours, source, p, tile, group, weights, 0, base);
+                    if (first_apart) convolve<large, true>(h, neighbours, source, p, tile, group, weights, 0, base, own_rows);
                 }
             }
-            if (!first_apart || layer > 0) convolve<large, false>(h, neighbours, source, p, tile, group, weights, layer, 0);
+            if (!first_apart || layer > 0) convolve<large, false>(h, neighbours, source, p, tile, group, weights, layer, 0, own_rows);
             const float sign = NORM == NORM_NONE ? -1.0f : 1.0f;  // as relu takes it
 #pragma unroll
             for (int c = 0; c < spans; c++) {
@@ -232,14 +245,17 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
                     for (int e = 0; e < 2; e++) h.v[m][j][2 * half + e] += input.v[m][j][2 * half + e];
             });
             if (!large) group.sync();  // all neighbours pulled
+            const auto put = [&](int m, int half, int b, const Segment& s) {
+                if (straight && b == 0) own_rows.row[m][half] = s;
+                if (!large || first_row + group.row(m, half) < tile.num_nodes) store(target + group.own_place(first_row, m, half, b), s);
+            };
             if (clamps && activated(p, layer)) each_segment([&](int m, int half, int b) {
-                if (large && first_row + group.row(m, half) >= tile.num_nodes) return;
-                store(target + group.own_place(first_row, m, half, b), h.get<clamps>(m, half, b, neighbours.scale[m][half]));
+                put(m, half, b, h.get<clamps>(m, half, b, neighbours.scale[m][half]));
             });
             else each_segment([&](int m, int half, int b) {
                 const int row = first_row + group.row(m, half);
                 const bool there = row < tile.num_nodes;
-                if (!large || there) store(target + group.own_place(first_row, m, half, b), h.get(m, half, b, neighbours.scale[m][half]));
+                put(m, half, b, h.get(m, half, b, neighbours.scale[m][half]));
                 if (!((large && RESIDUAL) || (SAVE && POOL == POOL_MAX)) || !there) return;
                 const int atom = atom_at<large>(buffer, row);
 #pragma unroll
