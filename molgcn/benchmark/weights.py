@@ -25,8 +25,8 @@ def steady_model(in_channels: int, hidden_channels: int, num_layers: int, norm: 
     With PyG's initialisation 28 layers leave nothing of the molecules: outputs are the head's bias, whatever the layers compute.
 
     Chosen in float64 alone, before anything is compared: layer after layer each feature's bias is moved so that zero lies where
-    :func:`zero_of` says. The signs of the head's weights are such that it adds features up: where it takes one from another, little but
-    their roundings is left.
+    :func:`zero_of` says. The signs of the head's weights and bias are such that it adds features up: where it takes one from another,
+    little but their roundings is left.
 
     In deep layers of large batches few features have atoms on both sides: what relu does to single atoms there is for the operators' own
     tests to say.
@@ -61,8 +61,9 @@ def _away_from_zero(module: nn.Module, _: Any, z: Tensor) -> Tensor:
 
 
 def _without_cancelling(head: nn.Module, inputs: tuple[Tensor]) -> None:
-    weight = next(head.parameters())
+    weight, bias = head.parameters()
     weight.copy_(weight.abs() * torch.where(inputs[0].mean(dim=0) < 0, -1.0, 1.0))
+    bias.copy_(bias.abs())
 
 
 def zero_of(z: Tensor) -> Tensor:

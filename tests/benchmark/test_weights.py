@@ -57,10 +57,11 @@ def test_zero_lies_outside_where_gaps_are_narrow():
 
 
 def test_the_head_adds_up(batch):
-    """Its output is as large as the sum of what it adds."""
+    """Its output is as large as the sum of what it adds, its bias included."""
     model = steady_model(batch.x.shape[1], 8, 4, None, batch)
     given = []
     model.head.register_forward_pre_hook(lambda head, inputs: given.append(inputs[0].detach()))
     output = model(batch).detach()[:, 0]
-    weight = next(model.head.parameters()).detach()[0]
-    assert output.abs().sum() > 0.5 * (given[0].abs() @ weight.abs()).sum()
+    weight, bias = (parameter.detach()[0] for parameter in model.head.parameters())
+    assert output.abs().sum() > 0.5 * (given[0].abs() @ weight.abs() + bias.abs()).sum()
+    assert bias >= 0
