@@ -249,14 +249,12 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
                 if (straight && b == 0) own_rows.row[m][half] = s;
                 if (!large || first_row + group.row(m, half) < tile.num_nodes) store(target + group.own_place(first_row, m, half, b), s);
             };
-            if (clamps && activated(p, layer)) each_segment([&](int m, int half, int b) {
-                put(m, half, b, h.get<clamps>(m, half, b, neighbours.scale[m][half]));
-            });
+            if (clamps && activated(p, layer))
+                each_segment([&](int m, int half, int b) { put(m, half, b, h.get<clamps>(m, half, b, neighbours.scale[m][half])); });
             else each_segment([&](int m, int half, int b) {
                 const int row = first_row + group.row(m, half);
-                const bool there = row < tile.num_nodes;
                 put(m, half, b, h.get(m, half, b, neighbours.scale[m][half]));
-                if (!((large && RESIDUAL) || (SAVE && POOL == POOL_MAX)) || !there) return;
+                if (!((large && RESIDUAL) || (SAVE && POOL == POOL_MAX)) || row >= tile.num_nodes) return;
                 const int atom = atom_at<large>(buffer, row);
 #pragma unroll
                 for (int e = 0; e < own; e++) {
