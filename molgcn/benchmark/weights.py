@@ -75,7 +75,9 @@ def zero_of(z: Tensor) -> Tensor:
     tenth, deviation = len(z) // 10, z.std(dim=0)
     values = z.sort(dim=0).values
     inner = values[tenth : len(z) - tenth]
-    width, index = inner.diff(dim=0, append=inner[-1:]).max(dim=0)
+    widths = inner.diff(dim=0, append=inner[-1:])
+    index = (widths / deviation * 1e9).round().argmax(dim=0)  # of equally wide ones the first, whatever roundings make of them
+    width = widths.gather(0, index[None])[0]
     middle = inner.gather(0, index[None])[0] + width / 2
     outside = torch.where(torch.arange(z.shape[1], device=z.device) % 4 == 3, values[-1] + deviation / 10, values[0] - deviation / 10)
     alone = values[0] - values[0].abs().clamp(min=1.0)

@@ -49,6 +49,14 @@ def test_zero_lies_in_the_widest_gap():
     assert zero_of(columns[torch.randperm(10)]).tolist() == [3.5, 0.0, -1.0, -8.0]
 
 
+def test_roundings_do_not_choose_between_equal_gaps():
+    """The same weights on every machine."""
+    column = torch.tensor([0.0, 1, 2, 5, 6, 9, 10, 13, 14, 15], dtype=torch.float64)[:, None]
+    for seed in range(5):
+        noise = 1e-13 * torch.randn(10, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        torch.testing.assert_close(zero_of(column + noise), torch.full((8,), 3.5, dtype=torch.float64))
+
+
 def test_zero_lies_outside_where_gaps_are_narrow():
     column = torch.arange(1000.0)
     zero = zero_of(column[torch.randperm(1000)][:, None].expand(-1, 4))
