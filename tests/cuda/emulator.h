@@ -181,6 +181,11 @@ inline float2 unpack_half(uint32 u) {
 inline uint32 pack_bf16(float low, float high) { return bf16(low) | bf16(high) << 16; }
 inline uint32 pack_bf16_relu(float low, float high) { return pack_bf16(relu(low), relu(high)); }
 
+// Tensor cores cut sums off where others round them.
+inline float cut_off(double sum) {
+    const float x = static_cast<float>(sum);
+    return std::isfinite(x) && std::abs(double(x)) > std::abs(sum) ? std::nextafter(x, 0.0f) : x;
+}
 // Lane 4 g + t: a = rows g, g + 8 of a step's columns; b = its rows of column g; d = rows g, g + 8 of columns 2 t, 2 t + 1
 template <int K, class A, class B>
 void multiply(emulator::Warp& warp, A a, B b) {
@@ -189,7 +194,7 @@ void multiply(emulator::Warp& warp, A a, B b) {
             const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
             double sum = number(warp.in[lane][i]);
             for (int k = 0; k < K; k++) sum += double(a(row, k)) * b(k, column);
-            warp.out[lane][i] = sum != sum ? 0x7fffffffu : bits(float(sum));  // the GPU's own NaN
+            warp.out[lane][i] = sum != sum ? 0x7fffffffu : bits(cut_off(sum));  // the GPU's own NaN
         }
 }
 inline void multiply_collective(int kind, float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {
