@@ -202,3 +202,7 @@ __device__ __forceinline__ float4 load4_past_l1(const float* at) { return __ldcg
 __device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 #endif
+
+// Tensor cores cut sums off where float32 arithmetic rounds them, so that what they add up comes out too small, layer after layer. Weights are
+// taken larger to make up for it, by a number of units of 2^-23 that grows with how many numbers are contracted (docs/decisions/cuda_operator.md).
+__device__ __forceinline__ constexpr float larger_by(float units) { return 1.0f + units * (1.0f / (1 << 23)); }

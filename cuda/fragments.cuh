@@ -64,8 +64,12 @@ __device__ __forceinline__ void store(void* at, const Segment& s) { *static_cast
 constexpr uint32 tf32_mask = 0xffffe000u;
 // A number as operand, to nearest. With float32 accuracy it may lose a NaN, which stays in what is left of the number.
 __device__ __forceinline__ uint32 high_of(uint32 x) { return packed ? x : parts == 2 ? round_tf32(x) : rounded_tf32(x); }
-// What that leaves of it
-__device__ __forceinline__ float low_of(uint32 x, uint32 high) { return number(x) - number(rounds_tf32 ? high : high & tf32_mask); }
+// What that leaves of it, or of `gain` times it
+__device__ __forceinline__ float low_of(uint32 x, uint32 high, float gain = 1.0f) {
+    return fmaf(number(x), gain, -number(rounds_tf32 ? high : high & tf32_mask));
+}
+// Of weights, for forward's sums and for backward's, which have half as many steps
+constexpr float forward_gain = larger_by(spans), backward_gain = larger_by(spans / 2);
 // Backward's products of float32 accuracy take the two small terms in bf16, which is half the instructions.
 #ifndef SMALL_TERMS_IN_BF16
 #define SMALL_TERMS_IN_BF16 0
@@ -109,7 +113,7 @@ __device__ __forceinline__ Right right(const Segment& column) {
     for (int i = 0; i < words; i++) {
         const uint32 x = column.word[i];
         b.part[0][i >> 1][i & 1] = parts == 2 ? x : high_of(x);
-        if (parts == 2) b.part[parts - 1][i >> 1][i & 1] = split_once(bits(number(x) - number(x & tf32_mask)));
+        if (parts == 2) b.part[parts - 1][i >> 1][i & 1] = split_once(bits(fmaf(number(x), forward_gain, -number(x & tf32_mask))));
     }
     return b;
 }
@@ -128,7 +132,7 @@ __device__ __forceinline__ Rounded rounded(const Segment& column) {
     for (int i = 0; i < words; i++) {
         const uint32 x = column.word[i];
         r.high.word[i] = high_of(x);
-        low[i] = low_of(x, r.high.word[i]);
+        low[i] = low_of(x, r.high.word[i], backward_gain);
     }
 #pragma unroll
     for (int i = 0; i < words / 2; i++) r.low[i] = pack_bf16(low[2 * i], low[2 * i + 1]);

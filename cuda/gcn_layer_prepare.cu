@@ -74,7 +74,7 @@ __device__ __forceinline__ void prepare_weight(const Parameters& p, int layer, i
         float x = 0.0f;
         for (int i = 0; i < warps; i++) x = fmaxf(x, most[16 * i + 2 * (lane / 4) + j]);
         scale[j] = Scale(bits(x));
-        if (warp == 0) p.scales[layer * p.scale_stride + column + j] = scale[j].down;
+        if (warp == 0) p.scales[layer * p.scale_stride + column + j] = scale[j].down * larger_by(0.375f * count);
     }
     __syncthreads();
     const int first_chunks = (p.num_features + 15) / 16;

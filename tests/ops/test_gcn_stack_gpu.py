@@ -74,6 +74,12 @@ def test_28_layers_in_every_plan(limit, seed):
         check_with_masks(random_inputs(random_batch(SIZES, 11, seed, 1.2), 32, 28, seed=seed))
 
 
+@pytest.mark.parametrize("hidden", [16, 64, 96, 128])
+def test_28_layers_of_every_width(hidden):
+    """What tensor cores cut off grows with the width."""
+    check_with_masks(random_inputs(random_batch(SIZES, 11), hidden, 28, strategy="stack"))
+
+
 @pytest.mark.parametrize(("hidden", "count"), [(64, 2000), (64, 3000), (64, 4000), (80, 2000), (128, 2000), (172, 2000)])
 def test_widths_in_many_tiles(hidden, count):
     check_with_masks(random_inputs(random_batch([18] * count, 11), hidden, 3, strategy="stack"))
