@@ -64,8 +64,9 @@ __device__ __forceinline__ void store(void* at, const Segment& s) { *static_cast
 constexpr uint32 tf32_mask = 0xffffe000u;
 // A number as operand, to nearest. With float32 accuracy it may lose a NaN, which stays in what is left of the number.
 __device__ __forceinline__ uint32 high_of(uint32 x) { return packed ? x : parts == 2 ? round_tf32(x) : rounded_tf32(x); }
-// What that leaves of it, or of `gain` times it
-__device__ __forceinline__ float low_of(uint32 x, uint32 high, float gain = 1.0f) {
+// What that leaves of it, and of `gain` times it
+__device__ __forceinline__ float low_of(uint32 x, uint32 high) { return number(x) - number(rounds_tf32 ? high : high & tf32_mask); }
+__device__ __forceinline__ float low_of(uint32 x, uint32 high, float gain) {
     return fmaf(number(x), gain, -number(rounds_tf32 ? high : high & tf32_mask));
 }
 // Of weights, for forward's sums and for backward's, which have half as many steps

@@ -25,6 +25,8 @@ struct Parameters {
     Bonds bonds;
     const uint64* seed;
     float* pooled;               // [B, H]
+    const float *head_weight, *head_bias;  // [T, H], [T]
+    float* predictions;          // [B, T]: the head's, for inference
     unsigned char* pulled;       // saved [L, N, width]: (A + I) D^-1/2 times each layer's input
     unsigned char* wide_pulled;  // saved [N, wide_width]: of the first layer instead, if more columns are in than `width`
     unsigned char* transposed;   // saved [L - 1, spans, column_tiles, 32]: weights as backward's products take them, `Rounded`
@@ -40,6 +42,7 @@ struct Parameters {
     float* totals;               // [blocks, gradient size], where these are not in shared memory
     float* partial;              // [blocks, reduced size]
     int num_graphs, num_nodes, num_features, num_layers, num_tiles;  // with the room of padded batches
+    int num_targets;             // T, or 0 where only `pooled` is wanted
     uint32 dropout_threshold;
     float dropout_scale, eps;
     Layer layers[MAX_LAYERS];

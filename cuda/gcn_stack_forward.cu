@@ -270,7 +270,6 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
         source = target, target = next;
     }
     pool<large>(p, lanes, tile, source);
-    lanes.sync();
 }
 
 __device__ __noinline__ void forward_large(const Parameters& p, const Tile tile, Segment* weights) {
@@ -287,7 +286,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     clear_last_row(group, buffer);
     order_weights(p, group, weights);
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
-    clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
+    pool_none(p, end);
     const int first = blockIdx.x + gridDim.x * group.index;
     if (!is_filled(p, first, end)) wait_for_weights();  // which the others do while their first atoms are under way
     for (int index = first; is_filled(p, index, end); index += gridDim.x * group.count) {

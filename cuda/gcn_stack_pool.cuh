@@ -1,4 +1,4 @@
-// Pooling of a tile's molecules and its gradient.
+// Pooling of a tile's molecules, the head's linear map of it, and pooling's gradient.
 #pragma once
 #include "gcn_stack.cuh"
 
@@ -12,7 +12,20 @@ __device__ __forceinline__ void each_molecule(const Parameters& p, const Group& 
         body(graph, __ldg(p.ptr + graph) - tile.first_node, __ldg(p.ptr + graph + 1) - tile.first_node, column);
 }
 
-// Mean, sum or max over each molecule's rows
+// Predictions of molecules that the group has pooled
+__device__ __noinline__ void predict(const Parameters& p, const Tile& tile, int thread) {
+    const int begin = tile.first_graph * p.num_targets, end = tile.end_graph * p.num_targets;
+    for (int i = begin + thread; i < end; i += 32 * WARPS) {
+        const int graph = i / p.num_targets, target = i % p.num_targets;
+        const float *x = p.pooled + size_t(graph) * HIDDEN, *weight = p.head_weight + size_t(target) * HIDDEN;
+        float sum = __ldg(p.head_bias + target);
+#pragma unroll 8
+        for (int h = 0; h < HIDDEN; h++) sum += x[h] * __ldg(weight + h);
+        p.predictions[i] = sum;
+    }
+}
+
+// Mean, sum or max over each molecule's rows, and what the head makes of it
 template <bool large>
 __device__ __forceinline__ void pool(const Parameters& p, const Group& group, const Tile& tile, const unsigned char* buffer) {
     each_molecule(p, group, tile, [&](int graph, int begin, int end, int column) {
@@ -32,6 +45,16 @@ __device__ __forceinline__ void pool(const Parameters& p, const Group& group, co
                 p.pooled[size_t(graph) * HIDDEN + column + i] =
                     POOL == POOL_MEAN && end > begin ? total[i] / static_cast<float>(end - begin) : total[i];
     });
+    group.sync();
+    if (!SAVE && p.num_targets > 0) predict(p, tile, 32 * group.warp + group.lane);
+}
+
+// Of a padded batch's molecules from `end` on, which are not there, all blocks together
+__device__ __forceinline__ void pool_none(const Parameters& p, int end) {
+    clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
+    const int first = end * p.num_targets + blockIdx.x * blockDim.x + threadIdx.x;
+    for (int i = first; !SAVE && i < p.num_graphs * p.num_targets; i += gridDim.x * blockDim.x)
+        p.predictions[i] = __ldg(p.head_bias + i % p.num_targets);
 }
 
 // The gradient of the pooled molecules to their atoms' rows of `shares`: with max each of equal largest atoms takes an equal share.

@@ -22,7 +22,7 @@ NO_EXTENSION = (
 
 
 class Backend(Protocol):
-    """How a :class:`molgcn.nn.GCN` computes: a module with these three names."""
+    """How a :class:`molgcn.nn.GCN` computes: a module with these four names."""
 
     name: str
 
@@ -32,6 +32,10 @@ class Backend(Protocol):
 
     def pooled(self, model: GCN, batch: Any) -> Tensor:
         """All layers and the pooling: [B, H]."""
+        ...
+
+    def predictions(self, model: GCN, batch: Any) -> Tensor:
+        """All layers, the pooling and the head: [B, T]."""
         ...
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn.backend import NO_EXTENSION
-from molgcn.ops import HAS_CPU_EXTENSION, StackInputs, gcn_stack
+from molgcn.ops import HAS_CPU_EXTENSION, StackInputs, gcn_predict, gcn_stack
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
@@ -62,6 +62,21 @@ def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
             torch._foreach_copy_([norm.running_var for norm in norms], list(variances.unbind()))
             torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
     return out
+
+
+def predictions(model: GCN, batch: GraphBatch | Any) -> Tensor:
+    """All layers, the pooling and the head: [B, T]; on CUDA one operator where the head is a linear map and no gradient is wanted.
+
+    Raises:
+        UserError: as :func:`pooled`.
+    """
+    whole = batch.x.is_cuda and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
+    linears = model.linears if whole and not (model.training and model.norm == "batch") else None
+    if linears is None or len(linears) > 1 or linears[0].weight.dtype != model.convs[0].lin.weight.dtype:  # type: ignore[union-attr]
+        return model.head(pooled(model, batch))
+    if not isinstance(batch, GraphBatch):
+        batch = GraphBatch.from_pyg(batch)
+    return gcn_predict(stack_inputs(model, batch), linears[0].weight, linears[0].bias)
 
 
 def stack_inputs(model: GCN, batch: GraphBatch) -> StackInputs:

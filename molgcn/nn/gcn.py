@@ -122,7 +122,7 @@ class GCN(nn.Module):
 
     def forward(self, batch: GraphBatch | Any) -> Tensor:
         """Predictions [B, T] for a batch of B molecules."""
-        return self.head(self.backend.pooled(self, batch))
+        return self.backend.predictions(self, batch)
 
     def readout(self, batch: GraphBatch | Any) -> tuple[Tensor, nn.Linear]:
         """Input and map of the last step of :meth:`forward`, which is linear: what a loss may be fused with."""

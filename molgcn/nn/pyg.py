@@ -32,3 +32,8 @@ def pooled(model: GCN, batch: Any) -> Tensor:
             out = F.dropout(out.relu(), model.dropout, model.training)
         h = out + h if residual else out
     return _POOLS[model.pool](h, batch.batch, batch.num_graphs)
+
+
+def predictions(model: GCN, batch: Any) -> Tensor:
+    """All layers, the pooling and the head: [B, T]."""
+    return model.head(pooled(model, batch))

@@ -6,6 +6,7 @@ from molgcn.ops import gcn_stack_autograd as gcn_stack_autograd
 from molgcn.ops import gcn_stack_cuda as gcn_stack_cuda
 from molgcn.ops.gcn_conv import ConvInputs, gcn_conv
 from molgcn.ops.gcn_conv_reference import gcn_conv_reference
+from molgcn.ops.gcn_predict import gcn_predict
 from molgcn.ops.gcn_stack import StackInputs, gcn_stack
 from molgcn.ops.gcn_stack_reference import gcn_stack_reference
 
@@ -15,6 +16,7 @@ __all__ = [
     "StackInputs",
     "gcn_conv",
     "gcn_conv_reference",
+    "gcn_predict",
     "gcn_stack",
     "gcn_stack_reference",
 ]

@@ -109,7 +109,7 @@ class StackInputs(NamedTuple):
         return self.dropout if self.training else 0.0
 
 
-_ARGUMENTS = (
+ARGUMENTS = (
     "Tensor x, Tensor ptr, Tensor rowptr, Tensor col, Tensor? tile_ptr, Tensor[] weights, Tensor[] biases, Tensor[] norm_weights, "
     "Tensor[] norm_biases, Tensor[] running_means, Tensor[] running_vars, Tensor seed, Tensor? counts, str pool, str? norm, "
     "bool residual, bool add_self_loops, bool last_activation, float dropout, float eps, float momentum, bool training, str precision, "
@@ -118,12 +118,12 @@ _ARGUMENTS = (
 
 torch.library.define(
     "molgcn::gcn_stack",
-    f"({_ARGUMENTS}) -> (Tensor pooled, Tensor new_running_means, Tensor new_running_vars, Tensor saved)",
+    f"({ARGUMENTS}) -> (Tensor pooled, Tensor new_running_means, Tensor new_running_vars, Tensor saved)",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 torch.library.define(
     "molgcn::gcn_stack_backward",
-    f"(Tensor grad_pooled, Tensor saved, bool needs_grad_x, {_ARGUMENTS}) -> "
+    f"(Tensor grad_pooled, Tensor saved, bool needs_grad_x, {ARGUMENTS}) -> "
     "(Tensor grad_x, Tensor[] grad_weights, Tensor[] grad_biases, Tensor[] grad_norm_weights, Tensor[] grad_norm_biases)",
     tags=(torch.Tag.pt2_compliant_tag,),
 )

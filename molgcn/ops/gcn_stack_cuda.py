@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan
@@ -54,18 +55,35 @@ def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Schema in :mod:`molgcn.ops.gcn_stack`."""
     inputs = _supported(StackInputs(*args))
     outputs = empty_outputs(inputs)
-    pooled, _, _, saved = outputs
     if strategy_of(inputs) != "stack":
         _by_layers(inputs).forward(inputs, outputs)
     elif inputs.num_graphs > 0:
-        inputs = _with_tiles(inputs)
-        plan = forward_plan(inputs, gpu(inputs.x.device))
-        function = _kernel("gcn_stack_forward", inputs, plan, soon=partial(_backward_soon, inputs))
-        scratch = inputs.x.new_empty(scratch_bytes(inputs) // 4)
-        parameters = _parameters(inputs, saved, scratch)
-        parameters.pooled = pooled.data_ptr()
-        function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters)
+        _launch_forward(inputs, *outputs[::3])
     return outputs
+
+
+def predict(head_weight: Tensor, head_bias: Tensor, *args: Any) -> Tensor:
+    """Schema in :mod:`molgcn.ops.gcn_predict`."""
+    inputs = _supported(StackInputs(*args))
+    if strategy_of(inputs) != "stack" or inputs.num_graphs == 0:
+        return F.linear(forward(*inputs)[0], head_weight, head_bias)
+    head = head_weight.contiguous(), head_bias.contiguous(), inputs.x.new_empty(inputs.num_graphs, head_weight.shape[0])
+    _launch_forward(inputs, *empty_outputs(inputs)[::3], head)
+    return head[2]
+
+
+def _launch_forward(inputs: StackInputs, pooled: Tensor, saved: Tensor, head: tuple[Tensor, Tensor, Tensor] | None = None) -> None:
+    """One launch; `head` is the weight and bias of a linear map, and where its predictions go."""
+    inputs = _with_tiles(inputs)
+    plan = forward_plan(inputs, gpu(inputs.x.device))
+    function = _kernel("gcn_stack_forward", inputs, plan, soon=partial(_backward_soon, inputs))
+    scratch = inputs.x.new_empty(scratch_bytes(inputs) // 4)
+    parameters = _parameters(inputs, saved, scratch)
+    parameters.pooled = pooled.data_ptr()
+    if head is not None:
+        parameters.head_weight, parameters.head_bias, parameters.predictions = (tensor.data_ptr() for tensor in head)
+        parameters.num_targets = head[2].shape[1]
+    function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters)
 
 
 def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any) -> tuple[Tensor, list, list, list, list]:
@@ -165,13 +183,16 @@ class _Parameters(ctypes.Structure):
     """`struct Parameters` of cuda/gcn_stack.cuh, up to its layers."""
 
     _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed", "pooled")),
+        *(
+            (name, ctypes.c_uint64)
+            for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed", "pooled", "head_weight", "head_bias", "predictions")
+        ),
         *(
             (name, ctypes.c_uint64)
             for name in ("pulled", "wide_pulled", "transposed", "normalised", "deviations", "neighbours", "masks", "last", "arrivals")
         ),
         *((name, ctypes.c_uint64) for name in ("scratch", "grad_pooled", "grad_x", "totals", "partial")),
-        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "num_layers", "num_tiles")),
+        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "num_layers", "num_tiles", "num_targets")),
         ("dropout_threshold", ctypes.c_uint32),
         ("dropout_scale", ctypes.c_float),
         ("eps", ctypes.c_float),

@@ -1,0 +1,154 @@
+"""Predictions in one launch: under emulation and on a GPU against float64, and as a model takes them."""
+
+import pytest
+import torch
+from compiler import needs_extension
+from gpu_cases import on_gpu
+from stack_cases import converted, leaves, random_batch, random_inputs, worst
+from torch.nn import functional as F
+
+from molgcn.nn import GCN
+from molgcn.ops import gcn_predict, gcn_stack, gcn_stack_cuda, gcn_stack_reference
+from molgcn.ops.gcn_stack_plan import next_fit
+from molgcn.training.captured import _num_kernels
+
+SIZES = [5, 9, 18, 1, 30, 7, 40, 64, 3, 130]
+
+
+@pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def predict(request):
+    """The CUDA operator, of inputs and a head in float64."""
+    if request.param == "cuda":
+        return lambda inputs, *head: gcn_predict(on_gpu(inputs, torch.float32), *(tensor.cuda().float() for tensor in head)).cpu()
+    request.getfixturevalue("emulate")
+    return lambda inputs, *head: gcn_stack_cuda.predict(*(tensor.float() for tensor in head), *converted(inputs, torch.float32))
+
+
+def inference(sizes, hidden, num_targets, **options):
+    inputs = random_inputs(random_batch(sizes, 11), hidden, 3, save_for_backward=False, **options)
+    head = torch.randn(num_targets, hidden, dtype=torch.float64), torch.randn(num_targets, dtype=torch.float64)
+    return inputs, head
+
+
+def check(predict, inputs, head, bound=1e-5):
+    with torch.no_grad():
+        expected = F.linear(gcn_stack_reference(converted(inputs, torch.float64))[0], *head)
+        assert worst({"predictions": predict(inputs, *head)}, {"predictions": expected}) < bound
+
+
+@pytest.mark.parametrize(("hidden", "num_targets"), [(32, 1), (16, 3), (20, 19), (33, 2)])
+@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True, "pool": "max", "last_activation": True}], ids=str)
+def test_the_head_of_what_is_pooled(predict, hidden, num_targets, options):
+    check(predict, *inference(SIZES, hidden, num_targets, **options))
+
+
+@pytest.mark.parametrize("tile_nodes", [48, 96])
+def test_other_tiles(predict, tile_nodes):
+    inputs, head = inference([20, 9, 31, 45, 130] * 3, 32, 2, tile_nodes=tile_nodes)
+    check(predict, inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)), head)
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
+def test_lower_precision(predict, precision, bound):
+    check(predict, *inference(SIZES, 32, 2, precision=precision), bound)
+
+
+def test_strategies_without_a_launch_for_it(predict):
+    check(predict, *inference(SIZES, 20, 2, strategy="vertex"))
+
+
+def test_padded_batch(predict):
+    """What is not there is the head's bias, as it is of a molecule without atoms."""
+    inputs, head = inference(SIZES, 32, 3)
+    tiles = next_fit(inputs.ptr)
+    padded = inputs._replace(
+        x=torch.cat([inputs.x.detach(), torch.full((7, 11), torch.nan)]),
+        ptr=torch.cat([inputs.ptr, inputs.ptr[-1:], inputs.ptr[-1:]]),
+        rowptr=torch.cat([inputs.rowptr, inputs.rowptr[-1:].expand(7)]),
+        tile_ptr=torch.cat([tiles, tiles[-1:]]),
+    )
+    alone, beside = predict(inputs, *head), predict(padded, *head)
+    assert torch.equal(beside[:-2], alone)
+    assert torch.equal(beside[-2:], head[1].float().expand(2, 3))
+
+
+def test_no_molecules(predict):
+    inputs, head = inference([3], 32, 2)
+    none = torch.zeros(1, dtype=torch.int32)
+    assert predict(inputs._replace(x=inputs.x.detach()[:0], ptr=none, rowptr=none, col=none[:0]), *head).shape == (0, 2)
+
+
+@needs_extension
+def test_on_the_cpu():
+    inputs, head = inference(SIZES, 20, 2)
+    with torch.no_grad():
+        assert torch.equal(gcn_predict(inputs, *head), F.linear(gcn_stack(inputs)[0], *head))
+    with pytest.raises(RuntimeError, match="no derivative"):
+        gcn_predict(inputs, *head).sum().backward()
+    for leaf in leaves(inputs).values():
+        leaf.requires_grad_(False)
+    torch.library.opcheck(torch.ops.molgcn.gcn_predict, (*head, *inputs))
+
+
+@pytest.mark.parametrize(
+    ("change", "weight", "bias", "message"),
+    [
+        ({"save_for_backward": True}, (2, 8), (2,), "is for inference"),
+        ({"norm": "batch", "training": True}, (2, 8), (2,), "is for inference"),
+        ({}, (2, 9), (2,), r"head_weight of shape \[T, 8\]"),
+        ({}, (2, 8), (3,), r"head_bias \[T\]"),
+        ({}, (8,), (1,), r"head_weight of shape \[T, 8\]"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_in_words(change, weight, bias, message):
+    options = {"save_for_backward": False, **change}
+    inputs = random_inputs(random_batch([4], 3), 8, 2, **options)
+    with pytest.raises(ValueError, match=message):
+        gcn_predict(inputs, torch.zeros(weight, dtype=torch.float64), torch.zeros(bias, dtype=torch.float64))
+
+
+def test_another_dtype_is_an_error_in_words():
+    inputs = random_inputs(random_batch([4], 3), 8, 2, save_for_backward=False)
+    with pytest.raises(ValueError, match=r"head in torch.float64 on cpu, got torch.float32 on cpu"):
+        gcn_predict(inputs, torch.zeros(2, 8), torch.zeros(2))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", [{}, {"head_layers": 2}, {"norm": "batch"}, {"hidden_channels": 128}, {"dropout": 0.5}], ids=str)
+def test_a_model_predicts_the_same_with_and_without_gradients(options):
+    batch = random_batch(SIZES, 11).to("cuda")
+    model = (
+        GCN(**{"in_channels": 11, "hidden_channels": 32, "num_layers": 4, "out_channels": 3, "backend": "fused", **options}).cuda().eval()
+    )
+    with_gradients = model(batch)
+    with torch.no_grad():
+        torch.testing.assert_close(model(batch), with_gradients.detach(), rtol=1e-5, atol=1e-6)
+        with torch.autocast("cuda", torch.bfloat16):
+            assert model(batch).dtype == torch.bfloat16
+
+
+@pytest.mark.gpu
+def test_a_hook_of_the_head_is_called():
+    batch = random_batch(SIZES, 11).to("cuda")
+    model = GCN(11, 32, 2, 1, backend="fused").cuda().eval()
+    model.head.register_forward_hook(lambda module, inputs, output: output + 1)
+    with torch.no_grad():
+        hooked = model(batch)
+        model.head._forward_hooks.clear()
+        torch.testing.assert_close(hooked, model(batch) + 1)
+
+
+@pytest.mark.gpu
+def test_captured_inference_is_one_kernel():
+    batch = random_batch(SIZES, 11).to("cuda")
+    batch.tile_ptr  # noqa: B018  computed on the host, before capture
+    model = GCN(11, 32, 3, 2, backend="fused").cuda().eval()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.no_grad():
+        plain = model(batch)
+        with torch.cuda.graph(graph):
+            captured = model(batch)
+    assert _num_kernels(graph) == 1
+    graph.instantiate()
+    graph.replay()
+    assert torch.equal(captured, plain)
