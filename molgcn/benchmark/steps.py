@@ -185,7 +185,8 @@ def _figures(times: dict[str, float], flops: float, peak: float) -> Row:
 
 
 def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: GraphBatch) -> None:
-    """Outputs and gradients of a candidate, in training mode, against what :func:`~molgcn.benchmark.weights.exact` gives.
+    """Outputs and gradients of a candidate against what :func:`~molgcn.benchmark.weights.exact` gives: in training mode and, where this
+    gives the same outputs, in inference.
 
     A captured candidate is checked after a replay; a compiled one as the module that it compiles.
 
@@ -193,28 +194,46 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
         UserError: naming the candidate whose error is beyond float32 accuracy, or for PyG's batch norm beyond what float32 leaves of it.
     """
     batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, torch.zeros(batch.num_graphs, 1, device=batch.x.device))
-    inputs, outputs = candidate.convert(batch), []
-    candidate.module.train()
+    module, inputs = candidate.module, candidate.convert(batch)
 
-    def both() -> None:
-        candidate.module.zero_grad()
-        output = candidate.module(inputs)
+    def both() -> Tensor:
+        module.zero_grad()
+        output = module(inputs)
         output.sum().backward()
-        outputs.append(output.detach())  # nothing of the autograd graph may live on into a capture
+        return output.detach()  # nothing of the autograd graph may live on into a capture
 
-    both()
-    if candidate.name in CAPTURED:
-        replay = candidate.prepare(both)
-        for result in [outputs[-1], *(parameter.grad for parameter in candidate.module.parameters())]:
-            result.fill_(float("nan"))
-        replay()
+    def inference() -> Tensor:
+        with torch.no_grad():
+            return module(inputs)
+
+    batch_norm = any(isinstance(one, nn.BatchNorm1d) for one in module.modules())
     expected, gradients = right
-    output_error = error(outputs[-1], expected)
-    parameters = {name.removeprefix("model."): parameter for name, parameter in candidate.module.named_parameters()}
+    output_error = 0.0
+    for call in (inference, both)[batch_norm:]:
+        module.train(call is both)
+        output_error = max(output_error, error(_after_replay(candidate, call), expected))
+    parameters = {name.removeprefix("model."): parameter for name, parameter in module.named_parameters()}
     gradient_error = max(error(parameters[name].grad, gradient) for name, gradient in gradients.items())
-    theirs = not candidate.name.startswith("fused") and any(isinstance(one, nn.BatchNorm1d) for one in candidate.module.modules())
+    theirs = not candidate.name.startswith("fused") and batch_norm
     output_bound, gradient_bound = BATCH_NORM_BOUNDS if theirs else (OUTPUT_BOUND, GRADIENT_BOUND)
     if not (output_error <= output_bound and gradient_error <= gradient_bound):
         raise UserError(
             f"{candidate.name} is wrong: relative error {output_error:.1e} of outputs, {gradient_error:.1e} of gradients against float64."
         )
+
+
+def _after_replay(candidate: Candidate, call: Callable[[], Tensor]) -> Tensor:
+    """What a call gives, of a captured candidate its replay; gradients are left in the parameters."""
+    outputs: list[Tensor] = []
+
+    def run() -> None:
+        outputs[:] = [call()]
+
+    run()
+    if candidate.name in CAPTURED:
+        replay = candidate.prepare(run)
+        for tensor in (outputs[0], *(parameter.grad for parameter in candidate.module.parameters())):
+            if tensor is not None:
+                tensor.fill_(float("nan"))
+        replay()
+    return outputs[0]

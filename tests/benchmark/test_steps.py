@@ -72,6 +72,19 @@ def test_wrong_numbers_are_not_timed(molecules, name, norm):
 
 
 @needs_extension
+def test_wrong_inference_is_not_timed(molecules, monkeypatch):
+    torch.manual_seed(0)
+    model = GCN(molecules.num_features, 8, 3, 1, backend="pyg")
+    candidate = build("fused", model, CPU)
+    batch = molecules.batch(slice(None))
+    right = exact(model, batch)
+    real = GCN.forward
+    monkeypatch.setattr(GCN, "forward", lambda self, batch: real(self, batch) + (0.0 if torch.is_grad_enabled() else 1e-3))
+    with pytest.raises(UserError, match="fused is wrong"):
+        check(candidate, right, batch)
+
+
+@needs_extension
 def test_a_wrong_candidate_stops_the_measurement(molecules, monkeypatch):
     from molgcn.benchmark import steps
 
