@@ -184,12 +184,12 @@ struct Product {
 #pragma unroll
                 for (int i = 0; i < 4; i++) sum[c][m][i] *= shared.shrunk[row + 8 * m + atom(2 * t + i % 2)];
     }
-    // Adds the tile's first 16 * in_chunks columns times the operands.
-    __device__ __forceinline__ void multiply(const float* tile) {
+    // Adds the tile's first 16 * in_chunks columns times the operands; `unrolled` is the quicker code, and takes NVRTC longer.
+    __device__ __forceinline__ void multiply(const float* tile, bool unrolled = true) {
         const float* corner = tile + (row + atom(g)) * stride + 4 * t;
         float4 v[groups];
         read(v, corner);
-        if (in_chunks == chunks) {
+        if (unrolled && in_chunks == chunks) {
 #pragma unroll
             for (int k = 0; k < chunks; k++) step(k % ahead, k + ahead < chunks, v, k + 1 < chunks ? corner + 16 * (k + 1) : corner);
         } else {
