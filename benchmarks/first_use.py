@@ -65,7 +65,7 @@ def main() -> None:
     lines = [
         f"Seconds of a process's first step (forward and backward, L = 12), CUDA's context and PyTorch's own kernels being there. {facts}",
         "",
-        "| hidden | norm | float32 matmul precision | molecules | nothing compiled yet | from the cache, another process | its second step |",
+        "| hidden | norm | float32 matmul precision | molecules | nothing compiled | from the cache, another process | its second step |",
         "|---|---|---|---|---|---|---|",
     ]
     for work in (work for work in WORK if work[0] in arguments.widths):
