@@ -142,7 +142,7 @@ __device__ __forceinline__ void load_atoms(unsigned char* buffer, const Neighbou
                                            const Tile& tile, int first_row, int base) {
     Neighbours<large> others = neighbours;
     if constexpr (large) others.find(p.bonds, tile, group, first_row);
-#pragma unroll
+#pragma unroll(spans <= 2 ? spans : 1)
     for (int b = 0; b < spans; b++) {
         if (base + span * b >= p.num_features) break;  // nobody reads it
         each_row([&](int m, int half) {
