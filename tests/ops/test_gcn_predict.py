@@ -36,8 +36,10 @@ def check(predict, inputs, head, bound=1e-5):
         assert worst({"predictions": predict(inputs, *head)}, {"predictions": expected}) < bound
 
 
-@pytest.mark.parametrize(("hidden", "num_targets"), [(32, 1), (16, 3), (20, 19), (33, 2)])
-@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True, "pool": "max", "last_activation": True}], ids=str)
+RICH = {"norm": "layer", "residual": True, "pool": "max", "last_activation": True}
+
+
+@pytest.mark.parametrize(("hidden", "num_targets", "options"), [(32, 1, {}), (16, 3, RICH), (20, 19, {}), (33, 2, RICH)], ids=str)
 def test_the_head_of_what_is_pooled(predict, hidden, num_targets, options):
     check(predict, *inference(SIZES, hidden, num_targets, **options))
 
