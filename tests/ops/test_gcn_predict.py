@@ -50,6 +50,7 @@ def test_other_tiles(predict, tile_nodes):
     check(predict, inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)), head)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-3), ("bf16", 3e-2)])
 def test_lower_precision(predict, precision, bound):
     check(predict, *inference(SIZES, 32, 2, precision=precision), bound)
