@@ -144,7 +144,7 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
         __syncthreads();
         for (int item = threadIdx.x; item < together * width; item += threads) {
             float sum = 0.0f;
-#pragma unroll(chunks <= 16 ? teams : 4)
+#pragma unroll(wide ? 4 : teams)
             for (int i = 0; i < teams; i++) sum += shared.tile[(item / width * teams + i) * width + item % width];
             to[first_kind * width + item] = sum;
         }
@@ -166,7 +166,7 @@ __device__ __forceinline__ void input_gradient(const Parameters& p, const Shared
         Product product;
         product.zero();
         product.start(p.fragments, 0, chunks, chunks, across, begin);
-        product.multiply(shared.tile, chunks <= 16);
+        product.multiply(shared.tile, !wide);
         product.each(shared, p.scales, begin, [&](int row, int column, const float2& d) {
             if (row >= count) return;
 #pragma unroll

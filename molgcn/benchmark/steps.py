@@ -209,7 +209,7 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
     batch_norm = any(isinstance(one, nn.BatchNorm1d) for one in module.modules())
     expected, gradients = right
     output_error = 0.0
-    for call in (inference, both)[batch_norm:]:
+    for call in (both,) if batch_norm else (inference, both):
         module.train(call is both)
         output_error = max(output_error, error(_after_replay(candidate, call), expected))
     parameters = {name.removeprefix("model."): parameter for name, parameter in module.named_parameters()}

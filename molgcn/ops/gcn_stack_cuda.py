@@ -58,18 +58,21 @@ def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     if strategy_of(inputs) != "stack":
         _by_layers(inputs).forward(inputs, outputs)
     elif inputs.num_graphs > 0:
-        _launch_forward(inputs, *outputs[::3])
+        pooled, _, _, saved = outputs
+        _launch_forward(inputs, pooled, saved)
     return outputs
 
 
 def predict(head_weight: Tensor, head_bias: Tensor, *args: Any) -> Tensor:
     """Schema in :mod:`molgcn.ops.gcn_predict`."""
-    inputs = _supported(StackInputs(*args))
+    inputs = StackInputs(*args)
     if strategy_of(inputs) != "stack" or inputs.num_graphs == 0:
-        return F.linear(forward(*inputs)[0], head_weight, head_bias)
-    head = head_weight.contiguous(), head_bias.contiguous(), inputs.x.new_empty(inputs.num_graphs, head_weight.shape[0])
-    _launch_forward(inputs, *empty_outputs(inputs)[::3], head)
-    return head[2]
+        return F.linear(forward(*args)[0], head_weight, head_bias)
+    inputs = _supported(inputs)
+    pooled, _, _, saved = empty_outputs(inputs)
+    predictions = inputs.x.new_empty(inputs.num_graphs, head_weight.shape[0])
+    _launch_forward(inputs, pooled, saved, (head_weight.contiguous(), head_bias.contiguous(), predictions))
+    return predictions
 
 
 def _launch_forward(inputs: StackInputs, pooled: Tensor, saved: Tensor, head: tuple[Tensor, Tensor, Tensor] | None = None) -> None:
