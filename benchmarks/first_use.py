@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/first_use.md"))
-    parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128, 172, 256, 512], help="of those that are measured")
+    parser.add_argument("--widths", type=int, nargs="+", default=sorted({work[0] for work in WORK}), help="of those that are measured")
     arguments = parser.parse_args()
     facts = json.dumps(machine(torch.device(arguments.device)))
     lines = [

@@ -208,9 +208,10 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_back
             return;
         }
         __syncthreads();
-        load_rows(given, p, first, count);
+        if (!wide) load_rows(given, p, first, count);  // under way during the product, which leaves no registers for it where it is a loop
         product.zero();
         product.multiply(shared.tile);
+        if (wide) load_rows(given, p, first, count);
         product.each(shared, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
     }
     if (count <= 0) return;

@@ -190,8 +190,12 @@ struct Product {
         float4 v[groups];
         read(v, corner);
         if (unrolled && in_chunks == chunks) {
+            constexpr int at_once = wide ? 8 : chunks;
+#pragma unroll 1
+            for (int first = 0; first < chunks; first += at_once)
 #pragma unroll
-            for (int k = 0; k < chunks; k++) step(k % ahead, k + ahead < chunks, v, k + 1 < chunks ? corner + 16 * (k + 1) : corner);
+                for (int k = 0; k < at_once; k++)
+                    if (first + k < chunks) step(k % ahead, first + k + ahead < chunks, v, first + k + 1 < chunks ? corner + 16 * (first + k + 1) : corner);
         } else {
 #pragma unroll 1
             for (int first = 0; first < in_chunks; first += ahead)

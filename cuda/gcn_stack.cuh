@@ -2,7 +2,8 @@
 //
 // Macros: HIDDEN (H), MAX_LAYERS, PRECISION, NORM, RESIDUAL, DROPOUT, SELF_LOOPS, LAST_ACTIVATION, POOL, ALIGNED (all weights may be read 16
 // bytes at a time), SAVE (keep what backward needs), WARPS and ROW_TILES (of a tile), MAX_THREADS (of a block), WIDE_INPUT (more columns go
-// in than `width`), SHARED_WEIGHTS (all weights lie in a block's shared memory), SHARED_GRADIENTS (a block's sums of gradients do), INPUT_GRADIENT (wanted).
+// in than `width`), SHARED_WEIGHTS (all weights lie in a block's shared memory), SHARED_GRADIENTS (a block's sums of gradients do), INPUT_GRADIENT (wanted),
+// LARGE_MOLECULES (there may be some that are larger than a tile).
 #pragma once
 #include "philox.cuh"
 #include "neighbours.cuh"
@@ -57,6 +58,15 @@ __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     return tile;
 }
 
+// Whether a tile has more atoms than `places` though the caller says that none has: an error of his, which must harm nobody else's memory.
+__device__ __forceinline__ bool breaks_promise(const Tile& tile) { return !LARGE_MOLECULES && tile.num_nodes > places; }
+// What its molecules get, numbers begin .. end - 1 of an array
+__device__ __forceinline__ void fill_nan(float* array, size_t begin, size_t end, const Group& group) {
+    for (size_t i = begin + 32 * group.warp + group.lane; i < end; i += 32 * WARPS) array[i] = number(0x7fffffffu);
+}
+// What is left of such a tile
+__device__ __forceinline__ Tile without_molecules(const Tile& tile) { return {tile.index, tile.first_graph, tile.first_graph, tile.first_node, 0}; }
+
 // Whether a tile is there and holds molecules: the last ones of a padded batch, whose molecules end at `end`, are empty.
 __device__ __forceinline__ bool is_filled(const Parameters& p, int index, int end) { return index < p.num_tiles && __ldg(p.tile_ptr + index) < end; }
 
@@ -67,7 +77,7 @@ __device__ __forceinline__ bool activated(const Parameters& p, int layer) { retu
 constexpr int mask_bits = ROW_TILES * 2 * spans * own, mask_words = (mask_bits + 31) / 32;
 __device__ __forceinline__ size_t mask_at(const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
     const int strips = 2 * p.num_tiles + p.num_nodes / places + 1;
-    const int strip = tile.num_nodes <= places ? tile.index : p.num_tiles + tile.first_node / places + tile.index + first_row / places;
+    const int strip = !LARGE_MOLECULES || tile.num_nodes <= places ? tile.index : p.num_tiles + tile.first_node / places + tile.index + first_row / places;
     return ((size_t(layer) * strips + strip) * WARPS + group.warp) * (mask_words * 32) + group.lane;
 }
 

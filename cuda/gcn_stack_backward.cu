@@ -260,12 +260,17 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     for (int i = group.index; blockIdx.x + gridDim.x * i < p.num_tiles; i += group.count) {
         const int index = blockIdx.x + gridDim.x * i;
         if (i > 0 && !is_filled(p, index, end)) break;  // a block's first tile sets its sums
-        const Tile tile = find_tile(p, index);
+        Tile tile = find_tile(p, index);
+        if (breaks_promise(tile)) {
+            const size_t first = tile.first_node;
+            if (INPUT_GRADIENT) fill_nan(p.grad_x, first * p.num_features, (first + tile.num_nodes) * p.num_features, group);
+            tile = without_molecules(tile);
+        }
         const Order order = {turns, i, !is_filled(p, index + gridDim.x, end)};
-        if (tile.num_nodes <= places)
-            backward<false>(p, group, tile, buffer, staged, total, at, order);
-        else
+        if (LARGE_MOLECULES && tile.num_nodes > places)
             backward_large(p, tile, buffer, staged, total, at, order);
+        else
+            backward<false>(p, group, tile, buffer, staged, total, at, order);
     }
     __syncthreads();
     hand_in_columns(p, at, total);

@@ -290,10 +290,11 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     const int first = blockIdx.x + gridDim.x * group.index;
     if (!is_filled(p, first, end)) wait_for_weights();  // which the others do while their first atoms are under way
     for (int index = first; is_filled(p, index, end); index += gridDim.x * group.count) {
-        const Tile tile = find_tile(p, index);
-        if (tile.num_nodes <= places)
-            forward<false>(p, group, tile, buffer, weights);
-        else
+        Tile tile = find_tile(p, index);
+        if (breaks_promise(tile)) pool_nan(p, group, tile), tile = without_molecules(tile);
+        if (LARGE_MOLECULES && tile.num_nodes > places)
             forward_large(p, tile, weights);
+        else
+            forward<false>(p, group, tile, buffer, weights);
     }
 }

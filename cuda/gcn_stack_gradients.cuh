@@ -225,7 +225,7 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
                     ins_at[m] = one_address(staged + row * stride + 16 * swizzled(row, piece));
                 }
                 if (!packed) x[0] = read_ins(pulled, bytes, group, q, first_of(0), last), x[1] = read_ins(pulled, bytes, group, q, first_of(1), last);
-#pragma unroll(large ? 2 : blocks)
+#pragma unroll(large || spans > 2 ? 2 : blocks)
                 for (int block = 0; block < blocks; block++) {
                     Ins a;
                     if constexpr (packed) {

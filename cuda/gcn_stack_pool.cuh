@@ -49,6 +49,12 @@ __device__ __forceinline__ void pool(const Parameters& p, const Group& group, co
     if (!SAVE && p.num_targets > 0) predict(p, tile, 32 * group.warp + group.lane);
 }
 
+// Of a tile that breaks the promise
+__device__ __forceinline__ void pool_nan(const Parameters& p, const Group& group, const Tile& tile) {
+    fill_nan(p.pooled, size_t(tile.first_graph) * HIDDEN, size_t(tile.end_graph) * HIDDEN, group);
+    if (!SAVE) fill_nan(p.predictions, size_t(tile.first_graph) * p.num_targets, size_t(tile.end_graph) * p.num_targets, group);
+}
+
 // Of a padded batch's molecules from `end` on, which are not there, all blocks together
 __device__ __forceinline__ void pool_none(const Parameters& p, int end) {
     clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);

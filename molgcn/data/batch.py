@@ -12,7 +12,7 @@ from torch import Tensor
 
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.segments import pointers, segment_index
-from molgcn.data.tiles import TILE_SIZES, next_fit, tile_size
+from molgcn.data.tiles import next_fit, tile_size
 from molgcn.errors import UserError
 
 
@@ -30,6 +30,8 @@ class GraphBatch:
         indices: int64 [B], the molecules' places in the packed set; default 0, 1, ...
         tile_nodes: T, node places a tile; default 64, or 128 where a molecule needs it.
         tile_ptr: int32 [tiles + 1], first molecule of each tile; default as many molecules a tile as fit, in their order.
+        large_molecules: whether a molecule may have more than T atoms; default True where `tile_nodes` is given, else found out. Without
+            them kernels take half as long to compile.
 
     Attributes:
         padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
@@ -50,6 +52,7 @@ class GraphBatch:
         *,
         tile_nodes: int | None = None,
         tile_ptr: Tensor | None = None,
+        large_molecules: bool | None = None,
     ) -> None:
         self.x = x
         self.ptr = ptr
@@ -59,6 +62,8 @@ class GraphBatch:
         self.indices = torch.arange(self.num_graphs, device=ptr.device) if indices is None else indices
         if tile_nodes is not None:
             self.tile_nodes = tile_nodes
+        if tile_nodes is not None or large_molecules is not None:
+            self.large_molecules = large_molecules is not False
         if tile_ptr is not None:
             self.tile_ptr = tile_ptr
 
@@ -67,7 +72,7 @@ class GraphBatch:
         cls, molecules: PackedMolecules, indices: Any, tile_ptr: np.ndarray | None = None, tile_nodes: int | None = None
     ) -> GraphBatch:
         """Gathers the molecules at `indices` (int, slice, bool mask or int array); tiles as in the class, if planned."""
-        indices = np.atleast_1d(np.arange(len(molecules))[indices])
+        indices, tile_nodes = np.atleast_1d(np.arange(len(molecules))[indices]), tile_nodes or molecules.tile_nodes
         num_nodes = (molecules.node_ptr[1:] - molecules.node_ptr[:-1])[indices]
         num_edges = (molecules.edge_ptr[1:] - molecules.edge_ptr[:-1])[indices]
         nodes = segment_index(molecules.node_ptr[indices], num_nodes)
@@ -80,8 +85,9 @@ class GraphBatch:
             torch.from_numpy(col.astype(np.int32)),
             torch.tensor(molecules.targets[indices]),
             torch.from_numpy(indices),
-            tile_nodes=tile_nodes or molecules.tile_nodes,
+            tile_nodes=tile_nodes,
             tile_ptr=None if tile_ptr is None else torch.from_numpy(tile_ptr),
+            large_molecules=molecules.largest > tile_nodes,
         )
 
     @classmethod
@@ -131,7 +137,16 @@ class GraphBatch:
     @cached_property
     def tile_nodes(self) -> int:
         """T, node places a tile."""
-        return tile_size(int(torch.diff(self.ptr).max())) if self.num_graphs else TILE_SIZES[0]
+        return tile_size(self._largest)
+
+    @cached_property
+    def large_molecules(self) -> bool:
+        """Whether a molecule may have more than T atoms."""
+        return self._largest > self.tile_nodes
+
+    @cached_property
+    def _largest(self) -> int:
+        return int(torch.diff(self.ptr).max()) if self.num_graphs else 0
 
     @cached_property
     def tile_ptr(self) -> Tensor:
@@ -169,7 +184,8 @@ class GraphBatch:
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
         tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)
-        return GraphBatch(*tensors, tile_nodes=vars(self).get("tile_nodes"), tile_ptr=tile_ptr)
+        hints = {name: vars(self).get(name) for name in ("tile_nodes", "large_molecules")}
+        return GraphBatch(*tensors, tile_ptr=tile_ptr, **hints)
 
     def _planned_tiles(self) -> Tensor | None:
         return vars(self).get("tile_ptr")

@@ -187,6 +187,7 @@ class PyGLoader(MoleculeLoader):
             batch.indices,
             tile_nodes=self.sampler.tile_nodes,
             tile_ptr=tile_ptr.to(self.device),
+            large_molecules=self.molecules.largest > self.sampler.tile_nodes,
         )
         graphs.edge_index, graphs.batch = batch.edge_index, batch.batch
         return graphs

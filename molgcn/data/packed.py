@@ -210,7 +210,12 @@ class PackedMolecules:
     @property
     def tile_nodes(self) -> int:
         """T, the node places of a tile that suits this set's largest molecule: 64 or 128."""
-        return tile_size(int(self.num_nodes_per_graph.max()))
+        return tile_size(self.largest)
+
+    @cached_property
+    def largest(self) -> int:
+        """Atoms of the largest molecule."""
+        return int(self.num_nodes_per_graph.max())
 
     def __getitem__(self, indices: Any) -> PackedMolecules:
         """The molecules at `indices` (int, slice, bool mask or int array), in that order."""

@@ -20,13 +20,14 @@ from molgcn.errors import UserError
 
 @dataclass(frozen=True)
 class Capacity:
-    """Places of a slot: molecules, atoms, bonds and tiles, and nodes of a tile."""
+    """Places of a slot: molecules, atoms, bonds and tiles, and nodes of a tile; whether a molecule may have more than those."""
 
     graphs: int
     nodes: int
     edges: int
     tiles: int
     tile_nodes: int
+    large_molecules: bool
 
     @classmethod
     def of(
@@ -62,7 +63,7 @@ class Capacity:
         nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
         tile_nodes = tile_nodes or molecules.tile_nodes
         large = min(graphs, int((sizes > tile_nodes).sum()))
-        return cls(batch_size, nodes, edges, max_tiles(batch_size, nodes, large, tile_nodes), tile_nodes)
+        return cls(batch_size, nodes, edges, max_tiles(batch_size, nodes, large, tile_nodes), tile_nodes, large > 0)
 
 
 def _largest(sizes: np.ndarray, count: int) -> int:
@@ -108,7 +109,7 @@ class Slot:
             return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory)
 
         self.capacity = capacity
-        self.tile_nodes = capacity.tile_nodes
+        self.hints: dict[str, Any] = {"tile_nodes": capacity.tile_nodes, "large_molecules": capacity.large_molecules}
         self.x = empty(capacity.nodes, num_features, dtype=torch.float32)
         self.ptr = empty(capacity.graphs + 1)
         self.rowptr = empty(capacity.nodes + 1)
@@ -136,9 +137,8 @@ class Slot:
     @cached_property
     def padded(self) -> GraphBatch:
         """The slot as one batch of full, never changing shape: what a captured step reads, molecules without atoms at its end."""
-        batch = GraphBatch(
-            self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices, tile_nodes=self.tile_nodes, tile_ptr=self.tile_ptr
-        )
+        tensors = (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)
+        batch = GraphBatch(*tensors, tile_ptr=self.tile_ptr, **self.hints)
         batch.counts = self.counts
         return batch
 
@@ -171,7 +171,7 @@ class SlotBatch(GraphBatch):
         self._slot: Slot | None = slot
         self._place = place
         self._feed = feed
-        self.tile_nodes = slot.tile_nodes
+        vars(self).update(slot.hints)
 
     def expire(self) -> None:
         """Ends the views: the slot is about to be refilled."""

@@ -49,6 +49,8 @@ class StackInputs(NamedTuple):
         strategy: "auto", "stack", "vertex", "edge" or "neighbor_group".
         save_for_backward: False when no gradient is wanted: nothing is kept.
         tile_nodes: most atoms of a tile of several molecules.
+        large_molecules: False promises that no molecule has more than `tile_nodes` atoms: less is compiled then for CUDA, in about half of the
+            time. A molecule that breaks the promise may have NaN as its result and as the gradient of its x; others and weights do without it.
     """
 
     x: Tensor
@@ -77,6 +79,7 @@ class StackInputs(NamedTuple):
     strategy: str = "auto"
     save_for_backward: bool = True
     tile_nodes: int = 64
+    large_molecules: bool = True
 
     @property
     def num_graphs(self) -> int:
@@ -113,7 +116,7 @@ ARGUMENTS = (
     "Tensor x, Tensor ptr, Tensor rowptr, Tensor col, Tensor? tile_ptr, Tensor[] weights, Tensor[] biases, Tensor[] norm_weights, "
     "Tensor[] norm_biases, Tensor[] running_means, Tensor[] running_vars, Tensor seed, Tensor? counts, str pool, str? norm, "
     "bool residual, bool add_self_loops, bool last_activation, float dropout, float eps, float momentum, bool training, str precision, "
-    "str strategy, bool save_for_backward, int tile_nodes"
+    "str strategy, bool save_for_backward, int tile_nodes, bool large_molecules"
 )
 
 torch.library.define(

@@ -18,7 +18,17 @@ from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan
 from molgcn.ops.aggregate_cuda import ATOMICS
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
-from molgcn.ops.gcn_stack_plan import MAX_HIDDEN, Plan, Saved, backward_plan, forward_plan, next_fit, scratch_bytes, wide_input
+from molgcn.ops.gcn_stack_plan import (
+    MAX_HIDDEN,
+    Plan,
+    Saved,
+    backward_plan,
+    forward_plan,
+    may_be_large,
+    next_fit,
+    scratch_bytes,
+    wide_input,
+)
 from molgcn.ops.launch import Kernel, Soon, gpu, kernel
 
 MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
@@ -80,7 +90,7 @@ def _launch_forward(inputs: StackInputs, pooled: Tensor, saved: Tensor, head: tu
     inputs = _with_tiles(inputs)
     plan = forward_plan(inputs, gpu(inputs.x.device))
     function = _kernel("gcn_stack_forward", inputs, plan, soon=partial(_backward_soon, inputs))
-    scratch = inputs.x.new_empty(scratch_bytes(inputs) // 4)
+    scratch = inputs.x.new_empty(scratch_bytes(inputs, plan) // 4)
     parameters = _parameters(inputs, saved, scratch)
     parameters.pooled = pooled.data_ptr()
     if head is not None:
@@ -104,7 +114,7 @@ def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any)
     inputs = _with_tiles(inputs)
     plan = backward_plan(inputs, gpu(inputs.x.device))
     function = _kernel("gcn_stack_backward", inputs, plan, needs_grad_x)
-    large = scratch_bytes(inputs) // 4
+    large = scratch_bytes(inputs, plan) // 4
     scratch = inputs.x.new_empty(large + plan.grid * (plan.gradient_size + plan.reduced_size))
     parameters = _parameters(inputs, saved, scratch, gradients[1:])
     parameters.grad_pooled = grad_pooled.data_ptr()
@@ -174,6 +184,7 @@ def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False) -> dic
         "WIDE_INPUT": int(wide_input(inputs)),
         "INPUT_GRADIENT": int(needs_grad_x),
         "SAVE": int(inputs.save_for_backward),
+        "LARGE_MOLECULES": int(may_be_large(inputs, plan)),
         **plan.defines,
     }
 

@@ -79,10 +79,17 @@ def wide_input(inputs: StackInputs) -> bool:
     return inputs.x.shape[1] > width_of(inputs.hidden_channels)
 
 
-def scratch_bytes(inputs: StackInputs) -> int:
-    """Of what large molecules need."""
+def scratch_bytes(inputs: StackInputs, plan: Plan) -> int:
+    """Of what molecules larger than a tile need."""
+    if not may_be_large(inputs, plan):
+        return 0
     width = width_of(inputs.hidden_channels)
     return inputs.x.shape[0] * width * (2 * _number_bytes(inputs) + 4)
+
+
+def may_be_large(inputs: StackInputs, plan: Plan) -> bool:
+    """Whether a tile may hold more atoms than the plan has places for: one molecule that is as large, or several where a tile is wider."""
+    return inputs.large_molecules or plan.places < inputs.tile_nodes
 
 
 def _number_bytes(inputs: StackInputs) -> int:
@@ -114,6 +121,11 @@ class Plan:
     gradient_size: int = 0
     reduced_size: int = 0
     shared: bool = False
+
+    @property
+    def places(self) -> int:
+        """Atoms that a tile has place for."""
+        return 16 * self.row_tiles * self.warps
 
     @property
     def threads(self) -> int:

@@ -60,6 +60,15 @@ def test_tiles_of_a_batch_made_by_hand(sizes, tile, tiles):
     data = [Data(x=torch.zeros(n, 1), edge_index=torch.zeros(2, 0, dtype=torch.long)) for n in sizes]
     for batch in (GraphBatch.from_pyg(Batch.from_data_list(data)), PackedMolecules.from_pyg(data).batch(slice(None))):
         assert batch.tile_nodes == tile and batch.tile_ptr.tolist() == tiles
+        assert batch.large_molecules == batch.clone().large_molecules == (max(sizes) > tile)
+
+
+def test_a_batch_whose_tiles_are_given_may_hold_large_molecules(packed):
+    given = packed.batch([1, 2])
+    tensors = (given.x, given.ptr, given.rowptr, given.col, given.targets)
+    assert GraphBatch(*tensors, tile_nodes=64).large_molecules
+    assert not GraphBatch(*tensors, tile_nodes=64, large_molecules=False).large_molecules
+    assert not GraphBatch(*tensors).large_molecules
 
 
 def test_x_keeps_its_dtype_and_gives_its_gradient(packed):

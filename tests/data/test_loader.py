@@ -74,7 +74,7 @@ def test_a_short_batch_keeps_its_shape(data, batch_size):
     assert len(shapes) == 1 and padded.num_graphs == batch_size
 
 
-@pytest.mark.parametrize(("num_workers", "tile_nodes"), [(0, None), (2, None), (0, 48)])
+@pytest.mark.parametrize(("num_workers", "tile_nodes"), [(0, None), (2, None), (0, 48), (0, 16)])
 def test_both_loaders_give_the_same_batches(molecules, num_workers, tile_nodes):
     packed = PackedLoader(molecules, 8, seed=3, tile_nodes=tile_nodes)
     pyg = PyGLoader(molecules, 8, seed=3, num_workers=num_workers, tile_nodes=tile_nodes)
@@ -84,6 +84,8 @@ def test_both_loaders_give_the_same_batches(molecules, num_workers, tile_nodes):
                 assert torch.equal(getattr(one, name).nan_to_num(), getattr(other, name).nan_to_num()), name
                 assert getattr(one, name).dtype == getattr(other, name).dtype
             assert one.tile_nodes == other.tile_nodes == one.padded.tile_nodes == (tile_nodes or molecules.tile_nodes)
+            large = molecules.largest > one.tile_nodes
+            assert one.large_molecules == other.large_molecules == one.padded.large_molecules == large
             assert one.num_graphs == other.num_graphs
             assert_tiles(one)
 

@@ -41,9 +41,10 @@ def random_inputs(
     gain: float = 1.0,
     **options: object,
 ) -> StackInputs:
-    """Weights that keep activations' scale through many layers."""
+    """Weights that keep activations' scale through many layers; a true promise about large molecules."""
     torch.manual_seed(seed)
     norm = options.get("norm")
+    options.setdefault("large_molecules", int(batch.ptr.diff().max()) > options.get("tile_nodes", 64))  # type: ignore[operator]
     norms = (num_layers if options.get("last_activation") else num_layers - 1) if norm else 0
     statistics = norms if norm == "batch" else 0
 
@@ -196,3 +197,18 @@ def with_masks(masks: Tensor) -> Callable[[StackInputs], tuple[Tensor, Tensor, T
         return pooled / sizes.clamp(min=1)[:, None], torch.empty(0), torch.empty(0)
 
     return operator
+
+
+def check_broken_promise(run: Callable[[StackInputs, Tensor], Result], hidden: int) -> None:
+    """Molecules larger than a tile, said not to be there, are NaN; all others are as if they were alone, and so are weights' gradients."""
+    sizes = [5, 9, 130, 18, 30, 350, 1, 40]
+    inputs = random_inputs(random_batch(sizes, 11), hidden, 3)
+    large = torch.tensor(sizes) > 64
+    grad_pooled = torch.sin(torch.arange(len(sizes) * hidden, dtype=torch.float64)).view(-1, hidden) * ~large[:, None]
+    broken, expected = (run(inputs._replace(large_molecules=allowed), grad_pooled) for allowed in (False, True))
+    nodes = torch.repeat_interleave(large, torch.tensor(sizes))
+    for name, rows in (("pooled", large), ("x", nodes)):
+        actual, right = ((result.outputs | result.gradients)[name].cpu() for result in (broken, expected))
+        assert actual[rows].isnan().all() and torch.equal(actual[~rows], right[~rows]), name
+    del broken.gradients["x"], expected.gradients["x"]
+    assert worst(broken.gradients, expected.gradients) < 1e-6  # large molecules' zeros change in which tiles the others are added up

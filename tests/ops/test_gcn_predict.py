@@ -75,6 +75,12 @@ def test_padded_batch(predict):
     assert torch.equal(beside[-2:], head[1].float().expand(2, 3))
 
 
+def test_a_large_molecule_where_none_was_promised(predict):
+    inputs, head = inference([5, 130, 9], 32, 3)
+    expected, broken = predict(inputs, *head), predict(inputs._replace(large_molecules=False), *head)
+    assert broken[1].isnan().all() and torch.equal(broken[::2], expected[::2])
+
+
 def test_no_molecules(predict):
     inputs, head = inference([3], 32, 2)
     none = torch.zeros(1, dtype=torch.int32)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from stack_cases import (
     H100,
+    check_broken_promise,
     converted,
     kept_activations,
     not_finite,
@@ -119,8 +120,8 @@ SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger t
 def test_tiles_of_48_places(emulate, monkeypatch, hidden, options, num_multiprocessors):
     """In one warp of three row tiles, or three warps of one."""
     monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
-    inputs = random_inputs(random_batch(SMALL_SIZES, 11, bonds_per_atom=1.2), hidden, 3, **options)
-    check(inputs._replace(tile_nodes=48), *((3e-2, 9e-2) if "precision" in options else ()))
+    inputs = random_inputs(random_batch(SMALL_SIZES, 11, bonds_per_atom=1.2), hidden, 3, tile_nodes=48, **options)
+    check(inputs, *((3e-2, 9e-2) if "precision" in options else ()))
 
 
 BOUNDS = {"float32": 1e-5, "tf32": 3e-3, "bf16": 3e-2}
@@ -220,6 +221,27 @@ def test_same_bits_in_any_number_of_rounds(emulate, monkeypatch, tile_nodes):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True, "pool": "max", "last_activation": True}], ids=str)
+def test_same_bits_without_code_for_large_molecules(emulate, options):
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 3, **options)
+    (pooled, gradients), (expected, expected_gradients) = (run_emulated(inputs._replace(large_molecules=large)) for large in (False, True))
+    assert torch.equal(pooled, expected)
+    assert all(torch.equal(gradient, expected_gradients[name]) for name, gradient in gradients.items())
+
+
+@pytest.mark.parametrize("hidden", [32, pytest.param(64, marks=pytest.mark.slow)])
+def test_a_large_molecule_where_none_was_promised(emulate, hidden):
+    check_broken_promise(emulated.run_emulated, hidden)
+
+
+@pytest.mark.slow
+def test_a_tile_wider_than_the_plan_is_no_broken_promise(emulate):
+    """Tiles of 128 atoms, of which 172 features leave place for 64."""
+    inputs = random_inputs(random_batch([100, 20, 70], 11), 172, 2, strategy="stack", tile_nodes=128)
+    assert not inputs.large_molecules
+    check(inputs)
+
+
 def test_sums_of_gradients_beyond_shared_memory(emulate):
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3)
     with limit_shared_memory(16 * 1024):
@@ -299,7 +321,9 @@ def test_compiles_for_every_architecture(source, arch, monkeypatch):
     hidden = (32, 64, 20, 128, 32, 172)[number]
     precision = ("float32", "tf32", "bf16")[number % 3]
     sizes, tile_nodes = {0: ([20] * 20, 48), 4: ([20] * 20, 96)}.get(number, ([5], 64))  # tiles of three row tiles a warp, or few
-    inputs = random_inputs(random_batch(sizes, 11), hidden, 3, precision=precision, tile_nodes=tile_nodes, **options)
+    large = number % 2 == (source == "gcn_stack_forward")
+    hints = {"tile_nodes": tile_nodes, "large_molecules": large}
+    inputs = random_inputs(random_batch(sizes, 11), hidden, 3, precision=precision, **hints, **options)
     inputs = converted(inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)), torch.float32)
     plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(1, H100))
     assert (plan.row_tiles == 3) == (tile_nodes != 64)

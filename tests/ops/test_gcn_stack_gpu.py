@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from gpu_cases import SIZES, check_nothing, gradient_of, on_gpu
-from stack_cases import kept_activations, not_finite, random_batch, random_inputs, run, with_masks, with_nan, worst
+from stack_cases import check_broken_promise, kept_activations, not_finite, random_batch, random_inputs, run, with_masks, with_nan, worst
 
 from molgcn.nn import GCN
 from molgcn.ops import gcn_stack, gcn_stack_reference
@@ -72,6 +72,11 @@ def test_widths(channels, hidden, seed):
 def test_28_layers_in_every_plan(limit, seed):
     with limit_shared_memory(limit * 1024):
         check_with_masks(random_inputs(random_batch(SIZES, 11, seed, 1.2), 32, 28, seed=seed))
+
+
+@pytest.mark.parametrize("hidden", [32, 64])
+def test_a_large_molecule_where_none_was_promised(hidden):
+    check_broken_promise(lambda inputs, grad_pooled: run(gcn_stack, on_gpu(inputs, torch.float32), grad_pooled.cuda()), hidden)
 
 
 @pytest.mark.parametrize("hidden", [16, 64, 96, 128])
