@@ -121,6 +121,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
         Scale scale(row_most(most));
         if (first_quad > 0) {
             const float before = shared.scales[row];
+            __syncwarp();  // all lanes have read it
             scale = scale.or_larger(before);
             if (lane == 0) shared.shrunk[row] = before * scale.up;
         }

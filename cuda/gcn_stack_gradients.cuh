@@ -164,12 +164,16 @@ __device__ __forceinline__ Outs read_outs(const unsigned char* buffer, const Out
     return b;
 }
 
+// Rows that a group stages at once: the most that its threads can, of those that divide a tile
+__device__ constexpr int largest_part(int places, int most) { return places % most == 0 ? most : largest_part(places, most - 1); }
+
 // Stages the pulled features of a tile's rows from `first_row` on, columns base .. base + width, in shared memory; bf16 only.
 __device__ __forceinline__ void stage_ins(unsigned char* staged, const Parameters& p, const Group& group, const Tile& tile, int layer, int first_row,
                                           int base) {
-    constexpr int pieces = row_bytes / 16, rows_at_once = 32 * WARPS / pieces;  // a multiple of 8, so that all are swizzled alike, or 4
+    constexpr int pieces = row_bytes / 16, rows_at_once = largest_part(places, 32 * WARPS / pieces);
     const int bytes = in_width(p, layer) * number_bytes;
     const int thread = 32 * group.warp + static_cast<int>(anew(group.lane)), first = thread / pieces, piece = thread % pieces;
+    if (rows_at_once * pieces < 32 * WARPS && first >= rows_at_once) return;
     const bool column_there = !WIDE_INPUT || base * number_bytes + 16 * piece < bytes;
     const int rows_there = column_there ? tile.num_nodes - first_row - first : 0;
     const unsigned char* from = pulled_rows(p, tile, layer) + size_t(first_row + first) * bytes + base * number_bytes + 16 * piece;

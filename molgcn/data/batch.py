@@ -184,8 +184,8 @@ class GraphBatch:
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
         tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)
-        hints = {name: vars(self).get(name) for name in ("tile_nodes", "large_molecules")}
-        return GraphBatch(*tensors, tile_ptr=tile_ptr, **hints)
+        tile_nodes, large_molecules = (vars(self).get(name) for name in ("tile_nodes", "large_molecules"))
+        return GraphBatch(*tensors, tile_nodes=tile_nodes, tile_ptr=tile_ptr, large_molecules=large_molecules)
 
     def _planned_tiles(self) -> Tensor | None:
         return vars(self).get("tile_ptr")

@@ -103,6 +103,13 @@ def test_64_features_in_one_warp_a_tile(emulate, num_tiles, warps, precision):
     check(inputs, *((3e-2, 1e-1) if precision == "bf16" else ()))
 
 
+@pytest.mark.parametrize("hidden", [72, *(pytest.param(other, marks=pytest.mark.slow) for other in (160, 224))])
+def test_rows_in_bf16_whose_size_is_no_power_of_two(emulate, hidden):
+    """In several groups of warps, whose rows lie side by side."""
+    inputs = random_inputs(random_batch([40] * 5, 11, bonds_per_atom=1.2), hidden, 2, precision="bf16", strategy="stack")
+    check(inputs, 3e-2, 1e-1)
+
+
 SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger than a tile of 48 places
 
 

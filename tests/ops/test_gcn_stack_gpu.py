@@ -79,6 +79,11 @@ def test_a_large_molecule_where_none_was_promised(hidden):
     check_broken_promise(lambda inputs, grad_pooled: run(gcn_stack, on_gpu(inputs, torch.float32), grad_pooled.cuda()), hidden)
 
 
+@pytest.mark.parametrize("hidden", [72, 96, 160, 224])
+def test_rows_in_bf16_whose_size_is_no_power_of_two(hidden):
+    check(random_inputs(random_batch([40] * 1000, 11, bonds_per_atom=1.2), hidden, 2, precision="bf16", strategy="stack"), 3e-2, 1e-1)
+
+
 @pytest.mark.parametrize("hidden", [16, 64, 96, 128])
 def test_28_layers_of_every_width(hidden):
     """What tensor cores cut off grows with the width."""
