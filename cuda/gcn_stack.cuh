@@ -58,7 +58,7 @@ __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     return tile;
 }
 
-// Whether a tile has more atoms than `places` though the caller says that none has: an error of his, which must harm nobody else's memory.
+// Whether a tile has more atoms than `places` though the caller says that none has, which must harm nobody else's memory
 __device__ __forceinline__ bool breaks_promise(const Tile& tile) { return !LARGE_MOLECULES && tile.num_nodes > places; }
 // What its molecules get, numbers begin .. end - 1 of an array
 __device__ __forceinline__ void fill_nan(float* array, size_t begin, size_t end, const Group& group) {

@@ -30,8 +30,8 @@ class GraphBatch:
         indices: int64 [B], the molecules' places in the packed set; default 0, 1, ...
         tile_nodes: T, node places a tile; default 64, or 128 where a molecule needs it.
         tile_ptr: int32 [tiles + 1], first molecule of each tile; default as many molecules a tile as fit, in their order.
-        large_molecules: whether a molecule may have more than T atoms; default True where `tile_nodes` is given, else found out. Without
-            them kernels take half as long to compile.
+        large_molecules: whether a molecule or a tile may have more than T atoms; default True where `tile_nodes` or `tile_ptr` is given,
+            else found out. Without them kernels take half as long to compile.
 
     Attributes:
         padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
@@ -62,7 +62,7 @@ class GraphBatch:
         self.indices = torch.arange(self.num_graphs, device=ptr.device) if indices is None else indices
         if tile_nodes is not None:
             self.tile_nodes = tile_nodes
-        if tile_nodes is not None or large_molecules is not None:
+        if any(hint is not None for hint in (tile_nodes, tile_ptr, large_molecules)):
             self.large_molecules = large_molecules is not False
         if tile_ptr is not None:
             self.tile_ptr = tile_ptr
@@ -141,7 +141,7 @@ class GraphBatch:
 
     @cached_property
     def large_molecules(self) -> bool:
-        """Whether a molecule may have more than T atoms."""
+        """Whether a molecule or a tile may have more than T atoms."""
         return self._largest > self.tile_nodes
 
     @cached_property
@@ -184,8 +184,8 @@ class GraphBatch:
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
         tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)
-        tile_nodes, large_molecules = (vars(self).get(name) for name in ("tile_nodes", "large_molecules"))
-        return GraphBatch(*tensors, tile_nodes=tile_nodes, tile_ptr=tile_ptr, large_molecules=large_molecules)
+        large_molecules = vars(self).get("large_molecules") if tile_ptr is None else self.large_molecules
+        return GraphBatch(*tensors, tile_nodes=vars(self).get("tile_nodes"), tile_ptr=tile_ptr, large_molecules=large_molecules)
 
     def _planned_tiles(self) -> Tensor | None:
         return vars(self).get("tile_ptr")

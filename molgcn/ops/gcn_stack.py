@@ -49,8 +49,8 @@ class StackInputs(NamedTuple):
         strategy: "auto", "stack", "vertex", "edge" or "neighbor_group".
         save_for_backward: False when no gradient is wanted: nothing is kept.
         tile_nodes: most atoms of a tile of several molecules.
-        large_molecules: False promises that no molecule has more than `tile_nodes` atoms: CUDA kernels then take half as long to compile.
-            A molecule that breaks the promise may have NaN as its result and as its gradient; others and weights do without it.
+        large_molecules: False promises that no molecule and no tile has more than `tile_nodes` atoms: CUDA kernels then take half as long
+            to compile. What breaks the promise may have NaN as its result and as its gradient; the rest and the weights do without it.
     """
 
     x: Tensor

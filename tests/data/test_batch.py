@@ -66,9 +66,10 @@ def test_tiles_of_a_batch_made_by_hand(sizes, tile, tiles):
 def test_a_batch_whose_tiles_are_given_may_hold_large_molecules(packed):
     given = packed.batch([1, 2])
     tensors = (given.x, given.ptr, given.rowptr, given.col, given.targets)
-    assert GraphBatch(*tensors, tile_nodes=64).large_molecules
+    assert GraphBatch(*tensors, tile_nodes=64).large_molecules and GraphBatch(*tensors, tile_ptr=given.tile_ptr).large_molecules
     assert not GraphBatch(*tensors, tile_nodes=64, large_molecules=False).large_molecules
-    assert not GraphBatch(*tensors).large_molecules
+    found = GraphBatch(*tensors)
+    assert found.tile_ptr is not None and not found.clone().large_molecules and not found.large_molecules
 
 
 def test_x_keeps_its_dtype_and_gives_its_gradient(packed):
