@@ -27,8 +27,13 @@ struct Sums {
     // A block's in global memory, where its last tile puts them; this one has the column sums of all warps and lanes added up
     __device__ __forceinline__ float* handed_in(const Parameters& p) const { return p.partial + size_t(blockIdx.x) * reduced_size(); }
     __device__ __forceinline__ int reduced_size() const { return weights() + layers * sums * width; }
-    // Turns: one counter a layer and in tile, at least one a warp
-    __device__ __forceinline__ int turn(int layer, int q) const { return layer == 0 ? q : max(first_tiles, WARPS) + (layer - 1) * max(width / 16, WARPS) + q; }
+    // Turns: one counter a layer and in tile, at least one a warp. Where the first layer's ins come `width` at a time, a warp that has none of
+    // the first ones takes its turn for column sums at a counter behind those of all ins.
+    static constexpr bool in_pieces = packed && WIDE_INPUT;
+    __device__ __forceinline__ int turn(int layer, int q) const {
+        const int first = in_pieces ? first_tiles + WARPS : max(first_tiles, WARPS);
+        return layer == 0 ? q : first + (layer - 1) * max(width / 16, WARPS) + q;
+    }
     __device__ __forceinline__ int turns() const { return turn(layers, 0); }
 };
 
@@ -218,6 +223,7 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
     constexpr bool by_barrier = own_rows && large;
     const bool is_first = first_row == 0, is_last = first_row + places >= tile.num_nodes;
     for (int q = first_in + in_tiles * part; q < (base == 0 ? max(end_in, column_warps) : end_in); q += in_tiles * column_warps) {
+        const auto turn = [&] { return at.turn(layer, Sums::in_pieces && layer == 0 && q >= end_in ? at.first_tiles + part : q); };
         for (int begin = 0; begin < column_tiles; begin += most) {
             float d[in_tiles][most][4] = {};
             if (q < end_in && last >= 0) {
@@ -256,7 +262,7 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
                     }
                 }
             }
-            if (begin == 0 && is_first && !(by_barrier && group.warp > 0)) order.enter(at.turn(layer, q));
+            if (begin == 0 && is_first && !(by_barrier && group.warp > 0)) order.enter(turn());
             if (by_barrier && group.warp > 0) group.sync();
             const bool more = order.tile > 0 || !is_first;
             const int first_block = at.block(layer, q, begin) + 4 * group.lane;
@@ -277,7 +283,7 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
             }
         }
         if (is_last && q == in_tiles * part) column_sums(columns, group, layer, total, at, order.tile > 0);
-        if (is_last && !order.last) order.leave(at.turn(layer, q), group.lane);
+        if (is_last && !order.last) order.leave(turn(), group.lane);
         if (by_barrier && group.warp == 0) group.sync();
     }
 }

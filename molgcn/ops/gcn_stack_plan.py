@@ -162,7 +162,9 @@ def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     weights = (first + (layers - 1) * width) * width
     column_warps = 1 if layout[:2] == _MIDDLE_LAYOUT and inputs.precision == "float32" else layout.warps  # cuda/gcn_stack_gradients.cuh
     size = weights + layers * column_warps * kinds * 4 * width
-    turns = 4 * (max(first // 16, layout.warps) + (layers - 1) * max(width // 16, layout.warps))
+    in_pieces = wide_input(inputs) and inputs.precision == "bf16"
+    first_turns = first // 16 + layout.warps if in_pieces else max(first // 16, layout.warps)  # cuda/gcn_stack_gradients.cuh
+    turns = 4 * (first_turns + (layers - 1) * max(width // 16, layout.warps))
     plan, shared = (_plan(inputs, gpu, turns + reserved, 2 if inputs.precision == "bf16" else 1, layout) for reserved in (0, 4 * size))
     if 4 * size <= shared_limit(gpu) * 6 // 10 and _time_of(inputs, plan) > _TIME_OF_GLOBAL_SUMS * _time_of(inputs, shared):
         plan = replace(shared, shared=True)

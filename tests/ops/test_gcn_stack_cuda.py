@@ -103,6 +103,15 @@ def test_64_features_in_one_warp_a_tile(emulate, num_tiles, warps, precision):
     check(inputs, *((3e-2, 1e-1) if precision == "bf16" else ()))
 
 
+@pytest.mark.parametrize(("hidden", "channels"), [(32, 43), pytest.param(16, 70, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sizes", [[40] * 3, [40, 70, 30]], ids=["tiles", "large"])
+def test_more_warps_than_ins_of_one_piece_in_bf16(emulate, hidden, channels, sizes):
+    """Those without ins take turns for column sums alone, also where several pieces of the input follow each other."""
+    inputs = random_inputs(random_batch(sizes, channels, bonds_per_atom=1.2), hidden, 2, precision="bf16")
+    assert warps_of(inputs, SMALL)[1] == 4
+    check(inputs, 3e-2, 1e-1)
+
+
 @pytest.mark.parametrize("hidden", [72, *(pytest.param(other, marks=pytest.mark.slow) for other in (160, 224))])
 def test_rows_in_bf16_whose_size_is_no_power_of_two(emulate, hidden):
     """In several groups of warps, whose rows lie side by side."""

@@ -79,6 +79,13 @@ def test_a_large_molecule_where_none_was_promised(hidden):
     check_broken_promise(lambda inputs, grad_pooled: run(gcn_stack, on_gpu(inputs, torch.float32), grad_pooled.cuda()), hidden)
 
 
+@pytest.mark.parametrize(("hidden", "channels"), [(32, 43), (16, 70)])
+@pytest.mark.parametrize("large", [[], [70, 200]], ids=["tiles", "large"])
+def test_more_warps_than_ins_of_one_piece_in_bf16(hidden, channels, large):
+    sizes = [40] * (2 * gpu(torch.device("cuda", 0)).num_multiprocessors) + large
+    check(random_inputs(random_batch(sizes, channels, bonds_per_atom=1.2), hidden, 2, precision="bf16"), 3e-2, 1e-1)
+
+
 @pytest.mark.parametrize("hidden", [72, 96, 160, 224])
 def test_rows_in_bf16_whose_size_is_no_power_of_two(hidden):
     check(random_inputs(random_batch([40] * 1000, 11, bonds_per_atom=1.2), hidden, 2, precision="bf16", strategy="stack"), 3e-2, 1e-1)
