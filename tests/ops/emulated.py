@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 from compiler import COMPILER
-from stack_cases import H100, Result, converted, leaves
+from stack_cases import H100, Result, converted, leaves, run, worst
 from torch import Tensor
 
-from molgcn.ops import StackInputs, aggregate_cuda, gcn_layers_pass, gcn_stack_cuda
+from molgcn.ops import StackInputs, aggregate_cuda, gcn_layers_pass, gcn_stack_cuda, gcn_stack_reference
 from molgcn.ops.launch import Gpu
 from molgcn.resources import resource
 
@@ -99,3 +99,13 @@ def run_emulated(
         grad_x, *gradients = gcn_stack_cuda.backward(grad_pooled.to(dtype), saved, needs_grad_x, *inputs)
     by_name = dict(zip(("pooled", "running_means", "running_vars"), outputs, strict=True))
     return Result(by_name, dict(zip(names, [grad_x, *(tensor for tensors in gradients for tensor in tensors)], strict=True)))
+
+
+def check(
+    inputs: StackInputs, output_bound: float = 1e-5, gradient_bound: float = 5e-5, grad_pooled: Tensor | None = None, floor: float = 1e-9
+) -> None:
+    """The operator's outputs and gradients against float64."""
+    actual = run_emulated(inputs, grad_pooled)
+    expected = run(gcn_stack_reference, converted(inputs, torch.float64), grad_pooled)
+    assert worst({"pooled": actual.outputs["pooled"]}, {"pooled": expected.outputs["pooled"]}, floor) < output_bound
+    assert worst(actual.gradients, expected.gradients, floor) < gradient_bound

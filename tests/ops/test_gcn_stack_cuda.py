@@ -1,11 +1,12 @@
 """The CUDA operator without a GPU: its Python and its kernels run on CPU tensors under emulation, against the float64 oracle.
 
-What only a GPU shows is in test_gcn_stack_gpu.py, plans alone in test_gcn_stack_plan.py.
+How tiles are laid out is in test_gcn_stack_tiles.py, what only a GPU shows in test_gcn_stack_gpu.py, plans alone in test_gcn_stack_plan.py.
 """
 
 import emulated
 import pytest
 import torch
+from emulated import check
 from stack_cases import (
     H100,
     check_broken_promise,
@@ -15,7 +16,6 @@ from stack_cases import (
     random_batch,
     random_inputs,
     run,
-    warps_of,
     with_masks,
     with_nan,
     worst,
@@ -36,13 +36,6 @@ SMALL = Gpu(1, H100)  # so that a block has several tiles
 def run_emulated(inputs, grad_pooled=None):
     result = emulated.run_emulated(inputs, grad_pooled)
     return result.outputs["pooled"], result.gradients
-
-
-def check(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled=None, floor=1e-9):
-    pooled, gradients = run_emulated(inputs, grad_pooled)
-    expected = run(gcn_stack_reference, converted(inputs, torch.float64), grad_pooled)
-    assert worst({"pooled": pooled}, {"pooled": expected.outputs["pooled"]}, floor) < output_bound
-    assert worst(gradients, expected.gradients, floor) < gradient_bound
 
 
 def check_with_masks(inputs, output_bound, gradient_bound):
@@ -85,93 +78,8 @@ def test_wide(emulate, hidden, options):
     check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, strategy="stack", **options))
 
 
-@pytest.mark.parametrize("sizes", [[40] * 7, [40, 5, 9, 70] * 4], ids=["tiles", "large"])
-@pytest.mark.parametrize(
-    "options", [{}, {"dropout": 0.3, "training": True, "precision": "bf16"}, {"pool": "max", "last_activation": True}], ids=str
-)
-def test_more_warps_a_tile_in_forward(emulate, sizes, options):
-    inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 3, **options)
-    assert warps_of(inputs, SMALL) == [2, 1]
-    check(inputs, *((3e-2, 1e-1) if "precision" in options else ()))
-
-
-@pytest.mark.parametrize(("num_tiles", "warps"), [(7, [1, 1]), pytest.param(9, [2, 1], marks=pytest.mark.slow)])
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_64_features_in_one_warp_a_tile(emulate, num_tiles, warps, precision):
-    inputs = random_inputs(random_batch([40] * num_tiles, 11, bonds_per_atom=1.2), 64, 3, precision=precision)
-    assert warps_of(inputs, SMALL) == warps
-    check(inputs, *((3e-2, 1e-1) if precision == "bf16" else ()))
-
-
-@pytest.mark.parametrize(("hidden", "channels"), [(32, 43), pytest.param(16, 70, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("sizes", [[40] * 3, [40, 70, 30]], ids=["tiles", "large"])
-def test_more_warps_than_ins_of_one_piece_in_bf16(emulate, hidden, channels, sizes):
-    """Those without ins take turns for column sums alone, also where several pieces of the input follow each other."""
-    inputs = random_inputs(random_batch(sizes, channels, bonds_per_atom=1.2), hidden, 2, precision="bf16")
-    assert warps_of(inputs, SMALL)[1] == 4
-    check(inputs, 3e-2, 1e-1)
-
-
-@pytest.mark.parametrize("hidden", [72, *(pytest.param(other, marks=pytest.mark.slow) for other in (160, 224))])
-def test_rows_in_bf16_whose_size_is_no_power_of_two(emulate, hidden):
-    """In several groups of warps, whose rows lie side by side."""
-    inputs = random_inputs(random_batch([40] * 5, 11, bonds_per_atom=1.2), hidden, 2, precision="bf16", strategy="stack")
-    check(inputs, 3e-2, 1e-1)
-
-
-SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger than a tile of 48 places
-
-
-@pytest.mark.parametrize("num_multiprocessors", [1, 12])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"norm": "layer", "residual": True, "pool": "max", "last_activation": True},
-        {"dropout": 0.3, "training": True, "precision": "bf16"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("hidden", [32, *(pytest.param(other, marks=pytest.mark.slow) for other in (16, 50))])
-def test_tiles_of_48_places(emulate, monkeypatch, hidden, options, num_multiprocessors):
-    """In one warp of three row tiles, or three warps of one."""
-    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
-    inputs = random_inputs(random_batch(SMALL_SIZES, 11, bonds_per_atom=1.2), hidden, 3, tile_nodes=48, **options)
-    check(inputs, *((3e-2, 9e-2) if "precision" in options else ()))
-
-
 BOUNDS = {"float32": 1e-5, "tf32": 3e-3, "bf16": 3e-2}
 ROUNDINGS = [("float32", True), ("float32", False), ("tf32", True), ("tf32", False), ("bf16", True)]  # from Hopper on, and before
-MIDDLE_SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3, 96, 20, 60]
-
-
-@pytest.mark.parametrize("sizes", [MIDDLE_SIZES, [*LARGE, 97, 350, 20]], ids=["tiles", "large"])
-@pytest.mark.parametrize(
-    ("hidden", "channels", "options"),
-    [
-        (32, 11, {}),
-        (32, 50, {"pool": "sum", "precision": "bf16"}),
-        (32, 11, {"dropout": 0.3, "training": True, "precision": "bf16"}),
-        (32, 11, {"norm": "batch"}),
-        pytest.param(16, 50, {"norm": "layer", "residual": True, "pool": "max", "last_activation": True}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
-    """In two warps, each with turns of its own; those of a large molecule take them between its strips."""
-    inputs = random_inputs(random_batch(sizes, channels, bonds_per_atom=1.2), hidden, 3, tile_nodes=96, **options)
-    planned = inputs._replace(tile_ptr=next_fit(inputs.ptr, 96))
-    layouts = {(plan.warps, plan.row_tiles) for plan in (forward_plan(planned, SMALL), backward_plan(planned, SMALL))}
-    assert layouts == {(4, 2) if "norm" in options and hidden > 16 else (2, 3)}
-    check(inputs, *((3e-2, 9e-2) if "precision" in options else ()))
-
-
-@pytest.mark.parametrize("tile_nodes", [48, 96])
-@pytest.mark.parametrize("bonds_per_atom", [0.1, 0.4, 0.7, 2.5])
-def test_few_and_many_bonds(emulate, tile_nodes, bonds_per_atom):
-    """Row tiles whose atoms have one neighbour, two, three, four or more, pulled beside ones that have others."""
-    inputs = random_inputs(random_batch(MIDDLE_SIZES, 11, bonds_per_atom=bonds_per_atom), 32, 3, tile_nodes=tile_nodes)
-    check(inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)))
 
 
 @pytest.mark.parametrize("num_multiprocessors", [1, 3])
@@ -185,21 +93,6 @@ def test_28_layers(emulate, monkeypatch, num_multiprocessors):
 def test_what_tensor_cores_cut_off_is_made_up_for(emulate, seed):
     """Else outputs are 1e-5 off and gradients as much."""
     check_with_masks(random_inputs(random_batch([9, 18, 5], 11, seed, 1.2), 64, 28, seed=seed), 3e-6, 8e-6)
-
-
-def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
-    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(1, H100))
-    check(random_inputs(random_batch([64, 40, 60, 33], 11), 96, 2))
-
-
-@pytest.mark.parametrize("tile_nodes", [64, 96])
-@pytest.mark.parametrize("num_multiprocessors", [1, 12])
-def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors, tile_nodes):
-    """As a padded batch has them: a block may get none but such."""
-    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
-    inputs = random_inputs(random_batch(SIZES, 11), 32, 3, tile_nodes=tile_nodes)
-    tiles = next_fit(inputs.ptr, tile_nodes)
-    check(inputs._replace(tile_ptr=torch.cat([tiles, tiles[-1:].expand(9)])))
 
 
 @pytest.mark.parametrize(("precision", "hopper", "bound"), [(*one, BOUNDS[one[0]]) for one in ROUNDINGS])
