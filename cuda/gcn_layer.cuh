@@ -3,8 +3,8 @@
 // A block works on `rows` consecutive atoms, whatever molecules they belong to. Features lie in global memory, rows of `width` floats; what a
 // padded batch has beyond its last atom (ptr[num_graphs], read on the device) is neither read nor counted.
 //
-// Macros: HIDDEN (H), PRECISION, NORM, DROPOUT, SELF_LOOPS, POOL, and of the product WARP_ROWS, WARP_COLUMNS (a block's warps), ROW_TILES,
-// COLUMN_TILES (16 x 16 blocks of a warp), MIN_BLOCKS (of a multiprocessor).
+// Macros: HIDDEN (H), PRECISION, NORM, DROPOUT, SELF_LOOPS, POOL, INPUT_GRADIENT (backward: wanted), and of the product WARP_ROWS,
+// WARP_COLUMNS (a block's warps), ROW_TILES, COLUMN_TILES (16 x 16 blocks of a warp), MIN_BLOCKS (of a multiprocessor).
 #pragma once
 #include "gcn_layer_basics.cuh"
 
@@ -51,7 +51,7 @@ struct Parameters {
     uint32* arrivals;        // [groups + 1]
     float *pooled, *largest, *ties;  // [B, HIDDEN]; the last two [B, width], pool=max only
     const float* grad_pooled;
-    float* grad_x;
+    float* grad_x;           // [N, F], with INPUT_GRADIENT, of the first layer
     int num_graphs, num_nodes, num_features, in_width, tiles_per_group, atoms_per_part;
     uint32 dropout_threshold;
     float dropout_scale, eps, momentum;

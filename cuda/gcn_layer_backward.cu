@@ -183,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_back
     SHARED_MEMORY(memory);
     const Shared shared(memory);
     const int num_nodes = num_atoms(p), first = blockIdx.x * rows, count = min(rows, num_nodes - first);
-    if (p.grad_x != nullptr) {
+    if (INPUT_GRADIENT && p.grad_x != nullptr) {  // in the first layer's launch
         const size_t from = size_t(first > num_nodes ? first : num_nodes) * p.num_features, to = size_t(min(first + rows, p.num_nodes)) * p.num_features;
         for (size_t i = from + threadIdx.x; i < to; i += threads) p.grad_x[i] = 0.0f;
     }
@@ -204,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_back
         pull(p, shared, first, count);
         if (p.in.layer == 0) {
             __syncthreads();
-            if (p.grad_x != nullptr) input_gradient(p, shared, first, count);
+            if (INPUT_GRADIENT) input_gradient(p, shared, first, count);
             return;
         }
         __syncthreads();

@@ -70,7 +70,8 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
     }
     run = Pass(inputs, saved, sizes, backward=True)
     run.prepare()
-    it, function = run.arguments, run.kernel("gcn_layer_backward")
+    needs_grad_x = grad_x.numel() > 0
+    it, function = run.arguments, run.kernel("gcn_layer_backward", needs_grad_x=needs_grad_x)
 
     def go_through(layer: int) -> None:
         """The kernel ends with relu, dropout and norm of the layer, whose output's gradient it makes."""
@@ -99,7 +100,7 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
             it.arrivals = run.counters(layer)
             if layer > 0:
                 go_through(layer - 1)
-            elif grad_x.numel() > 0:
+            elif needs_grad_x:
                 it.grad_x = grad_x.data_ptr()
             run.launch(function, run.blocks.num_tiles)
         run.launch_weights(division, first, end, first_counter, grad_weights)

@@ -8,8 +8,8 @@ from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
 from molgcn.ops.launch import Gpu
 
 
-def layer_macros(inputs: StackInputs, division: Blocks) -> dict[str, int]:
-    """Of forward, backward and pooling, for the model's options."""
+def layer_macros(inputs: StackInputs, division: Blocks, needs_grad_x: bool = False) -> dict[str, int]:
+    """Of forward, backward and pooling, for the model's options; `needs_grad_x` is backward's."""
     return {
         "HIDDEN": inputs.hidden_channels,
         "PRECISION": PRECISIONS.index(inputs.precision),
@@ -17,6 +17,7 @@ def layer_macros(inputs: StackInputs, division: Blocks) -> dict[str, int]:
         "DROPOUT": int(inputs.dropout_rate > 0),
         "SELF_LOOPS": int(inputs.add_self_loops),
         "POOL": POOLS.index(inputs.pool),
+        "INPUT_GRADIENT": int(needs_grad_x),
         **division.defines,
     }
 
@@ -34,12 +35,12 @@ def weights_macros(inputs: StackInputs, num_layers: int, tile: int) -> dict[str,
 
 def wanted_soon(inputs: StackInputs, gpu: Gpu) -> list[tuple[str, dict[str, int]]]:
     """Sources and macros of what a forward launches beside its layers' kernel, its backward's included, to be compiled at the same time."""
-    layers, trains = layer_macros(inputs, blocks(inputs, gpu)), inputs.save_for_backward
-    kernels = [("gcn_layer_backward.cu", layers)] if trains else []
+    division, trains = blocks(inputs, gpu), inputs.save_for_backward
+    kernels = [("gcn_layer_backward.cu", layer_macros(inputs, division, inputs.x.requires_grad))] if trains else []
     for first in range(0, inputs.num_layers, MAX_TABLE):
         for backward in (False, True)[: 1 + trains]:
             kernels.append(("gcn_layer_prepare.cu", prepare_macros(inputs, min(MAX_TABLE, inputs.num_layers - first), backward)))
-    kernels.append(("gcn_layer_pool.cu", layers))
-    for first, end, division in weight_spans(inputs, gpu) if trains else ():
-        kernels.append(("gcn_layer_weights.cu", weights_macros(inputs, end - first, division.tile)))
+    kernels.append(("gcn_layer_pool.cu", layer_macros(inputs, division)))
+    for first, end, weights in weight_spans(inputs, gpu) if trains else ():
+        kernels.append(("gcn_layer_weights.cu", weights_macros(inputs, end - first, weights.tile)))
     return kernels

@@ -121,9 +121,9 @@ class Pass:
         it.eps, it.momentum = inputs.eps, inputs.momentum
         return it
 
-    def kernel(self, name: str, soon: Soon | None = None) -> Kernel:
+    def kernel(self, name: str, soon: Soon | None = None, *, needs_grad_x: bool = False) -> Kernel:
         """A kernel for the model's options; `soon` as in :func:`molgcn.ops.launch.kernel`."""
-        return kernel(f"{name}.cu", name, layer_macros(self.inputs, self.blocks), self.inputs.x.device, soon)
+        return kernel(f"{name}.cu", name, layer_macros(self.inputs, self.blocks, needs_grad_x), self.inputs.x.device, soon)
 
     def launch(self, function: Kernel, grid: int, *, overlap: bool = True) -> None:
         """One launch with the arguments as they stand; the first one after :meth:`prepare` reads what that wrote and can not overlap it."""

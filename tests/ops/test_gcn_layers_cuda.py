@@ -47,6 +47,13 @@ def test_widths(emulate, channels, hidden):
     check(random_inputs(random_batch(SIZES[:6], channels), hidden, 2, residual=True, norm="batch", training=True))
 
 
+@pytest.mark.parametrize("norm", [None, "batch"])
+def test_features_without_a_gradient(emulate, norm):
+    """As of most models: the backward's kernel is then another."""
+    inputs = random_inputs(random_batch(SIZES[:6], 11), 20, 3, residual=True, norm=norm, training=True)
+    check(inputs._replace(x=inputs.x.detach()))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("hidden", "norm", "limit"),

@@ -54,6 +54,19 @@ def test_options(number, strategy):
     check_one_of_three(make, strategy)
 
 
+@pytest.mark.parametrize("strategy", ["stack", *STRATEGIES])
+@pytest.mark.parametrize("hidden", [32, 80, 256])
+@pytest.mark.parametrize("norm", [None, "batch"])
+def test_features_without_a_gradient(strategy, hidden, norm):
+    """As of most models: the backward's kernel is then another."""
+
+    def make(seed):
+        inputs = random_inputs(random_batch(SIZES, 11, seed), hidden, 3, residual=True, norm=norm, training=strategy != "stack")
+        return inputs._replace(x=inputs.x.detach())
+
+    check_one_of_three(make, strategy)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
     ("channels", "hidden"),

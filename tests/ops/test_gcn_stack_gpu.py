@@ -88,7 +88,8 @@ def test_more_warps_than_ins_of_one_piece_in_bf16(hidden, channels, large):
 
 @pytest.mark.parametrize("hidden", [72, 96, 160, 224])
 def test_rows_in_bf16_whose_size_is_no_power_of_two(hidden):
-    check(random_inputs(random_batch([40] * 1000, 11, bonds_per_atom=1.2), hidden, 2, precision="bf16", strategy="stack"), 3e-2, 1e-1)
+    inputs = random_inputs(random_batch([40] * 1000, 11, bonds_per_atom=1.2), hidden, 2, precision="bf16", strategy="stack")
+    check(inputs, 3e-2, 1e-1, 1 + gradient_of(inputs))  # whose sums over all molecules do not cancel
 
 
 @pytest.mark.parametrize("hidden", [16, 64, 96, 128])
