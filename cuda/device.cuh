@@ -13,11 +13,12 @@ using uint64 = unsigned long long;
 
 __device__ __forceinline__ uint32 bits(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ float number(uint32 x) { return __uint_as_float(x); }
-__device__ __forceinline__ float relu(float x) {  // keeps NaN, as torch.relu does
+__device__ __forceinline__ float at_least(float x, float floor) {  // keeps NaN
     float y;
-    asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(floor));
     return y;
 }
+__device__ __forceinline__ float relu(float x) { return at_least(x, 0.0f); }  // as torch.relu
 __device__ __forceinline__ uint32 pack_bf16(float low, float high) {
     uint32 packed;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

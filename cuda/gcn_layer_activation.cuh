@@ -2,10 +2,6 @@
 #pragma once
 #include "gcn_layer_tile.cuh"
 
-struct Columns {  // of four columns whose norm has statistics
-    float4 mean, factor, bias;
-};
-
 // Statistics of the layer before, from the parts' sums, as 0: mean, 1: weight / deviation, 2: bias in shared memory. Block 0 keeps them and
 // moves the running ones, as torch: biased variance to normalise, unbiased to run.
 __device__ __forceinline__ void find_statistics(const Parameters& p, const Activation& it, const Shared& shared, int num_nodes) {
@@ -48,19 +44,35 @@ __device__ __forceinline__ void find_statistics(const Parameters& p, const Activ
     }
 }
 
-// An atom's input of this layer, from what the norm of the layer before was given
-__device__ __forceinline__ float4 pending(const Parameters& p, const Columns& column, int node, int quad) {
-    const float4 raw = load4(p.in.raw + at_row(node) + 4 * quad);
-    const uint32 mask = DROPOUT ? __ldg(p.in.masks + size_t(node) * quads + quad) : 15u;
-    float4 y;
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        const float value = relu(normalised(at(raw, e), at(column.mean, e), at(column.factor, e), at(column.bias, e)));
-        at(y, e) = !DROPOUT ? value : mask >> e & 1 ? value * p.dropout_scale : 0.0f;
+// Four columns of this layer's input, from what the norm of the layer before was given; where none waits, as they stand by the same instructions
+struct Pending {
+    float4 mean = nothing(), factor = make_float4(1.0f, 1.0f, 1.0f, 1.0f), bias = nothing();
+    float floor = number(0xff800000u), scale = 1.0f;  // of relu and dropout
+    const float *raw, *residual = nullptr;
+    const unsigned char* masks = nullptr;
+    int raw_stride;
+
+    __device__ __forceinline__ Pending(const Parameters& p, const Shared& shared, int quad) : raw(p.input + 4 * quad), raw_stride(p.in_width) {
+        if (!p.in.on) return;
+        mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
+        floor = 0.0f, scale = p.dropout_scale;
+        raw = p.in.raw + 4 * quad, raw_stride = width;
+        if (DROPOUT) masks = p.in.masks + quad;
+        if (p.input != nullptr) residual = p.input + 4 * quad;
     }
-    if (p.input != nullptr) add(y, load4(p.input + at_row(node) + 4 * quad));
-    return y;
-}
+    __device__ __forceinline__ float4 operator()(int node) const {
+        const float4 x = load4(raw + size_t(node) * raw_stride);
+        const uint32 mask = DROPOUT && masks != nullptr ? __ldg(masks + size_t(node) * quads) : 15u;
+        float4 y;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float value = at_least(normalised(at(x, e), at(mean, e), at(factor, e), at(bias, e)), floor);
+            at(y, e) = !DROPOUT ? value : mask >> e & 1 ? value * scale : 0.0f;
+        }
+        if (residual != nullptr) add(y, load4(residual + at_row(node)));
+        return y;
+    }
+};
 
 // Sum over the lanes of a row
 __device__ __forceinline__ float row_sum(float x) {

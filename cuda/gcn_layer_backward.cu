@@ -61,28 +61,42 @@ __device__ __forceinline__ void read_sums(const Parameters& p, const Shared& sha
     }
 }
 
+// Four columns of dZ, from the gradient of the layer's output; where no norm waits (the last layer's), that itself by the same instructions
+struct PendingGradient {
+    float4 mean = nothing(), factor = make_float4(1.0f, 1.0f, 1.0f, 1.0f), bias = factor, inverse = nothing(), level = nothing(), slope = nothing();
+    float scale = 1.0f;  // of dropout
+    const float *gradient, *raw = nullptr;
+    const unsigned char* masks = nullptr;
+
+    __device__ __forceinline__ PendingGradient(const Parameters& p, const Shared& shared, int quad) : gradient(p.gradient + 4 * quad) {
+        if (!p.in.on) return;
+        mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
+        inverse = shared.column4(3, quad), level = shared.column4(4, quad), slope = shared.column4(5, quad);
+        scale = p.dropout_scale;
+        raw = p.in.raw + 4 * quad;
+        if (DROPOUT) masks = p.in.masks + quad;
+    }
+    __device__ __forceinline__ float4 operator()(int node) const {
+        const float4 d = load4(gradient + at_row(node)), x = raw != nullptr ? load4(raw + at_row(node)) : nothing();
+        const uint32 mask = DROPOUT && masks != nullptr ? __ldg(masks + size_t(node) * quads) : 15u;
+        float4 z;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float distance = at(x, e) - at(mean, e);
+            const bool alive = fmaf(distance, at(factor, e), at(bias, e)) > 0.0f && (mask >> e & 1);
+            const float dy = alive ? (DROPOUT ? at(d, e) * scale : at(d, e)) : 0.0f;
+            at(z, e) = at(factor, e) * (dy - at(level, e) - distance * at(inverse, e) * at(slope, e));
+        }
+        return z;
+    }
+};
+
 __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, int first, int count) {
     const auto nobody = [](int, int, const float4&) {};
     const auto keep = [&p](int node, int quad, const float4& sum) { four(p.kept + at_row(node) + 4 * quad) = sum; };
     if constexpr (statistics) {
-        if (p.in.on) {
-            const auto waiting = [&](int quad) {
-                const float4 mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
-                const float4 inverse = shared.column4(3, quad), level = shared.column4(4, quad), slope = shared.column4(5, quad);
-                return [=, &p](int node) {
-                    const float4 raw = load4(p.in.raw + at_row(node) + 4 * quad), d = load4(p.gradient + at_row(node) + 4 * quad);
-                    const uint32 mask = DROPOUT ? __ldg(p.in.masks + size_t(node) * quads + quad) : 15u;
-                    float4 z;
-#pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        const float distance = at(raw, e) - at(mean, e);
-                        const bool alive = fmaf(distance, at(factor, e), at(bias, e)) > 0.0f && (mask >> e & 1);
-                        const float dy = alive ? (DROPOUT ? at(d, e) * p.dropout_scale : at(d, e)) : 0.0f;
-                        at(z, e) = at(factor, e) * (dy - at(level, e) - distance * at(inverse, e) * at(slope, e));
-                    }
-                    return z;
-                };
-            };
+        if (wide || p.in.on) {
+            const auto waiting = [&](int quad) { return PendingGradient(p, shared, quad); };
             gather(p, shared, first, count, 0, quads, waiting, nobody, keep);
             return;
         }

@@ -17,7 +17,7 @@
 constexpr int width = (HIDDEN + 15) / 16 * 16;
 constexpr int quads = width / 4;  // of four columns
 constexpr int chunks = width / 16;
-constexpr bool wide = chunks >= 16;  // what else would be unrolled far is a loop then, for NVRTC's time
+constexpr bool wide = chunks >= 16;  // for NVRTC's time: what else would be unrolled far is a loop, and a first or last layer has no code of its own
 constexpr int lanes = quads <= 4 ? 4 : quads <= 8 ? 8 : quads <= 16 ? 16 : 32;  // that finish a row
 constexpr int turns = (quads + lanes - 1) / lanes;                              // float4 of a row in each of them
 

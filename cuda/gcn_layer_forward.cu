@@ -7,12 +7,11 @@
 __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads) {
     const auto nobody = [](int, int, const float4&) {};
     if constexpr (statistics) {
-        if (p.in.on) {
-            const auto waiting = [&](int quad) {
-                const Columns column = {shared.column4(0, quad), shared.column4(1, quad), shared.column4(2, quad)};
-                return [&p, column, quad](int node) { return pending(p, column, node, quad); };
+        if (wide || p.in.on) {
+            const auto waiting = [&](int quad) { return Pending(p, shared, quad); };
+            const auto keep = [&p](int node, int quad, const float4& x) {
+                if (p.in.on) four(p.kept + at_row(node) + 4 * quad) = x;
             };
-            const auto keep = [&p](int node, int quad, const float4& x) { four(p.kept + at_row(node) + 4 * quad) = x; };
             gather(p, shared, first, count, first_quad, count_quads, waiting, keep, nobody);
             return;
         }

@@ -36,12 +36,11 @@ extern "C" __global__ void __launch_bounds__(threads) gcn_layer_pool(const __gri
         const Pooled none = {make_float4(lowest, lowest, lowest, lowest), nothing()};
         for (int item = threadIdx.x; item < bands * quads; item += threads) {
             const int quad = item % quads;
-            Columns column;
-            if (waiting) column = {shared.column4(0, quad), shared.column4(1, quad), shared.column4(2, quad)};
+            const Pending pending(p, shared, quad);
             Pooled all = none;
 #pragma unroll 4
             for (int node = begin + item / quads; node < end; node += bands) {
-                const float4 x = waiting ? pending(p, column, node, quad) : load4(p.input + at_row(node) + 4 * quad);
+                const float4 x = waiting ? pending(node) : load4(p.input + at_row(node) + 4 * quad);
                 if (waiting && POOL == POOL_MAX) four(p.kept + at_row(node) + 4 * quad) = x;
                 all.add(x, one);
             }

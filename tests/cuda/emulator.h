@@ -154,7 +154,8 @@ void launch(int grid, int threads, int shared_bytes, int slice, Kernel kernel) {
 
 inline uint32 bits(float x) { uint32 u; std::memcpy(&u, &x, 4); return u; }
 inline float number(uint32 u) { float x; std::memcpy(&x, &u, 4); return x; }
-inline float relu(float x) { return x != x ? number(0x7fffffffu) : x < 0.0f ? 0.0f : x; }
+inline float at_least(float x, float floor) { return x != x ? number(0x7fffffffu) : x < floor ? floor : x; }
+inline float relu(float x) { return at_least(x, 0.0f); }
 #ifndef HOPPER  // or a GPU before it
 #define HOPPER 1
 #endif

@@ -72,8 +72,9 @@ def random_inputs(
 
 def leaves(inputs: StackInputs) -> dict[str, Tensor]:
     """What the operator is differentiable in, by name."""
+    features = {"x": inputs.x} if inputs.x.requires_grad else {}
     lists = {name: getattr(inputs, name) for name in ("weights", "biases", "norm_weights", "norm_biases")}
-    return ({"x": inputs.x} if inputs.x.requires_grad else {}) | {f"{name}[{i}]": tensor for name, tensors in lists.items() for i, tensor in enumerate(tensors)}
+    return features | {f"{name}[{i}]": tensor for name, tensors in lists.items() for i, tensor in enumerate(tensors)}
 
 
 def converted(inputs: StackInputs, dtype: torch.dtype) -> StackInputs:
