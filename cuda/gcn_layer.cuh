@@ -78,13 +78,10 @@ __device__ __forceinline__ void add_up(const Parameters& p, int num_nodes, int s
     if (p.tiles_per_group == 1) return;
     const int num_tiles = parts_of(num_nodes, rows), group = blockIdx.x / p.tiles_per_group, begin = group * p.tiles_per_group;
     const int each = p.tiles_per_group * rows, groups = parts_of(num_nodes, each);
-#pragma unroll 1
-    for (int level = 0; level < 2; level++) {
-        if (!last_to_arrive(p.arrivals + (level ? groups : group), level ? groups : min(p.tiles_per_group, num_tiles - begin), flag)) return;
-        float* sums = p.group_sums + size_t(group) * size;
-        combine(level ? p.group_sums : p.partial + size_t(begin) * size, level ? p.out.sums : sums, level ? num_nodes : part_size(num_nodes, each, group),
-                level ? each : rows);
-    }
+    if (!last_to_arrive(p.arrivals + group, min(p.tiles_per_group, num_tiles - begin), flag)) return;
+    combine(p.partial + size_t(begin) * size, p.group_sums + size_t(group) * size, part_size(num_nodes, each, group), rows);
+    if (!last_to_arrive(p.arrivals + groups, groups, flag)) return;
+    combine(p.group_sums, p.out.sums, num_nodes, each);
 }
 __device__ __forceinline__ float* tile_sums(const Parameters& p, int size) {
     return (p.tiles_per_group == 1 ? p.out.sums : p.partial) + size_t(blockIdx.x) * size;

@@ -98,8 +98,8 @@ def run_emulated(
         patch.setattr(gcn_stack_cuda, "empty_gradients", lambda *args: tuple(poisoned))
         grad_x, *gradients = gcn_stack_cuda.backward(grad_pooled.to(dtype), saved, needs_grad_x, *inputs)
     by_name = dict(zip(("pooled", "running_means", "running_vars"), outputs, strict=True))
-    every = [*[grad_x][: int(needs_grad_x)], *(tensor for tensors in gradients for tensor in tensors)]
-    return Result(by_name, dict(zip(names, every, strict=True)))
+    features = [grad_x] if needs_grad_x else []
+    return Result(by_name, dict(zip(names, features + [tensor for tensors in gradients for tensor in tensors], strict=True)))
 
 
 def check(

@@ -64,6 +64,13 @@ def test_wide(emulate, monkeypatch, hidden, norm, limit):
     check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, residual=True, norm=norm, training=True))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("channels", "options"), [(300, {"dropout": 0.3, "residual": True}), (11, {"last_activation": True})])
+def test_first_and_last_layer_pulled_as_the_others(emulate, channels, options):
+    """From 256 features on, where other layers wait for their norm's statistics and these do not."""
+    check(random_inputs(random_batch(SIZES[:6], channels), 256, 3, norm="batch", training=True, **options))
+
+
 def test_what_tensor_cores_cut_off_is_made_up_for(emulate):
     """Else outputs are 5e-6 off and gradients 9e-6."""
     check(random_inputs(random_batch([9, 18, 5], 11, bonds_per_atom=1.2), 64, 28), 2e-6, 6e-6)

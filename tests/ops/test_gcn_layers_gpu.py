@@ -54,6 +54,16 @@ def test_options(number, strategy):
     check_one_of_three(make, strategy)
 
 
+@pytest.mark.parametrize(("channels", "options"), [(300, {"dropout": 0.3, "residual": True}), (11, {"last_activation": True})])
+def test_first_and_last_layer_pulled_as_the_others(channels, options):
+    """From 256 features on, where other layers wait for their norm's statistics and these do not."""
+
+    def make(seed):
+        return random_inputs(random_batch(SIZES, channels, seed), 256, 3, norm="batch", training=True, **options)
+
+    check_one_of_three(make, "vertex")
+
+
 @pytest.mark.parametrize("strategy", ["stack", *STRATEGIES])
 @pytest.mark.parametrize("hidden", [32, 80, 256])
 @pytest.mark.parametrize("norm", [None, "batch"])
