@@ -144,10 +144,11 @@ SOURCES = ("gcn_layer_prepare", "gcn_layer_forward", "gcn_layer_pool", "gcn_laye
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_compiles_for_every_architecture(arch, emulate, monkeypatch):
-    """Options and widths take turns over the architectures, so that each architecture and each option is compiled."""
+    """Options and widths take turns over the architectures, so that each architecture and each option is compiled; so does x's gradient."""
     number = ARCHITECTURES.index(arch)
     hidden, precision = (32, 64, 20, 128, 512, 172)[number], ("float32", "tf32", "bf16")[number % 3]
     inputs = random_inputs(random_batch([5], 11), hidden, 3, precision=precision, strategy="vertex", **OPTIONS[2:][number])
+    inputs.x.requires_grad_(number % 2 == 0)
     found = []
 
     class Compiled:

@@ -79,7 +79,7 @@ MIDDLE_SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3, 96, 20, 60]
         (32, 11, {}),
         (32, 50, {"pool": "sum", "precision": "bf16"}),
         (32, 11, {"dropout": 0.3, "training": True, "precision": "bf16"}),
-        (32, 11, {"norm": "batch"}),
+        pytest.param(32, 11, {"norm": "batch"}, marks=pytest.mark.slow),
         pytest.param(16, 50, {"norm": "layer", "residual": True, "pool": "max", "last_activation": True}, marks=pytest.mark.slow),
     ],
     ids=str,
@@ -94,7 +94,7 @@ def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
 
 
 @pytest.mark.parametrize("tile_nodes", [48, 96])
-@pytest.mark.parametrize("bonds_per_atom", [0.1, 0.4, 0.7, 2.5])
+@pytest.mark.parametrize("bonds_per_atom", [0.1, *(pytest.param(other, marks=pytest.mark.slow) for other in (0.4, 0.7)), 2.5])
 def test_few_and_many_bonds(emulate, tile_nodes, bonds_per_atom):
     """Row tiles whose atoms have one neighbour, two, three, four or more, pulled beside ones that have others."""
     inputs = random_inputs(random_batch(MIDDLE_SIZES, 11, bonds_per_atom=bonds_per_atom), 32, 3, tile_nodes=tile_nodes)
