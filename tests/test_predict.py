@@ -193,7 +193,10 @@ def command(*arguments):
     return [sys.executable, "-m", "molgcn.predict", *arguments]
 
 
-@pytest.mark.parametrize(("packed", "form", "text"), [(False, "csv", "x,smiles\n1,CCO\n2,C1\n"), (True, "smi", "CCO 1\nC1 2\n")])
+@pytest.mark.parametrize(
+    ("packed", "form", "text"),
+    [pytest.param(False, "csv", "x,smiles\n1,CCO\n2,C1\n", marks=pytest.mark.slow), (True, "smi", "CCO 1\nC1 2\n")],
+)
 def test_standard_output_carries_rows_only(trained_run, tmp_path, packed, form, text):
     data = gzip.compress(text.encode()) if packed else text.encode()
     arguments = [f"ckpt={trained_run.folder}", "input=-", "output=-", f"format={form}", "on_error=skip", "device=cpu"]

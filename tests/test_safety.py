@@ -73,7 +73,7 @@ def test_a_target_in_a_checkpoint_is_not_called(trained_run, tmp_path, trap, sec
     assert not trap.exists()
 
 
-@pytest.mark.parametrize("what", [pytest.param("target", marks=pytest.mark.slow), "trainer target", "resolver"])
+@pytest.mark.parametrize("what", [*(pytest.param(what, marks=pytest.mark.slow) for what in ("target", "trainer target")), "resolver"])
 def test_a_malicious_config_of_a_run_that_is_resumed(trained_run, run_cli, tmp_path, trap, what):
     shutil.copytree(trained_run.folder, tmp_path / "run")
     path = tmp_path / "run" / "config.yaml"

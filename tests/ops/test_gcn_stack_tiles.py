@@ -51,7 +51,7 @@ def test_rows_in_bf16_whose_size_is_no_power_of_two(emulate, hidden):
 SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger than a tile of 48 places
 
 
-@pytest.mark.parametrize("num_multiprocessors", [1, 12])
+@pytest.mark.parametrize("num_multiprocessors", [1, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "options",
     [
@@ -77,7 +77,7 @@ MIDDLE_SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3, 96, 20, 60]
     ("hidden", "channels", "options"),
     [
         (32, 11, {}),
-        (32, 50, {"pool": "sum", "precision": "bf16"}),
+        pytest.param(32, 50, {"pool": "sum", "precision": "bf16"}, marks=pytest.mark.slow),
         (32, 11, {"dropout": 0.3, "training": True, "precision": "bf16"}),
         pytest.param(32, 11, {"norm": "batch"}, marks=pytest.mark.slow),
         pytest.param(16, 50, {"norm": "layer", "residual": True, "pool": "max", "last_activation": True}, marks=pytest.mark.slow),
@@ -93,7 +93,7 @@ def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
     check(inputs, *((3e-2, 9e-2) if "precision" in options else ()))
 
 
-@pytest.mark.parametrize("tile_nodes", [48, 96])
+@pytest.mark.parametrize("tile_nodes", [pytest.param(48, marks=pytest.mark.slow), 96])
 @pytest.mark.parametrize("bonds_per_atom", [0.1, *(pytest.param(other, marks=pytest.mark.slow) for other in (0.4, 0.7)), 2.5])
 def test_few_and_many_bonds(emulate, tile_nodes, bonds_per_atom):
     """Row tiles whose atoms have one neighbour, two, three, four or more, pulled beside ones that have others."""

@@ -71,7 +71,8 @@ KILLED = [
 ]
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 6])
 def test_sigkill(kills, tmp_path):
     whole = start(tmp_path / "whole", *KILLED)
     assert whole.wait() == 0, whole.stderr
