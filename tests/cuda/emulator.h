@@ -2,19 +2,7 @@
 // collectives, blocks in barriers. It checks logic and arithmetic (TF32 and bf16 operands are rounded as the hardware does), not memory
 // ordering or speed. Shared memory starts as NaN.
 #pragma once
-#include <setjmp.h>
-#include <ucontext.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <map>
-#include <memory>
-#include <vector>
+#include "standard.h"
 
 #define __device__
 #define __global__

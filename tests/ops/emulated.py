@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import subprocess
@@ -26,6 +27,19 @@ hopper = True  # or a GPU before it
 slice_of_warps = 0  # how far odd and even warps run ahead of each other: `launch` of emulator.h
 
 
+def _compile(*arguments: str, program: str = "") -> None:
+    command = [str(COMPILER), "-std=c++17", "-Og", "-fPIC", "-w", "-ffp-contract=off", "-U_FORTIFY_SOURCE", *arguments]
+    subprocess.run(command, input=program, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
+
+
+@functools.cache
+def _standard_header() -> Path:
+    """Where the standard library's headers, precompiled, are found by `-include`."""
+    header = Path(_FOLDER.name) / "standard.h"
+    _compile("-x", "c++-header", str(HEADER_FOLDER / header.name), "-o", f"{header}.gch")
+    return header
+
+
 class EmulatedKernel:
     def __init__(self, source: str, name: str, defines: dict[str, int]) -> None:
         program = (
@@ -37,10 +51,8 @@ class EmulatedKernel:
         library = Path(_FOLDER.name) / f"{name}-{key}.so"
         if not library.exists():
             macros = [f"-D{macro}={value}" for macro, value in {"MOLGCN_EMULATOR": 1, **defines}.items()]
-            includes = [f"-I{HEADER_FOLDER}", f"-I{resource('cuda')}"]
-            flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-U_FORTIFY_SOURCE"]
-            command = [str(COMPILER), *flags, *macros, *includes, "-x", "c++", "-", "-o", str(library)]
-            subprocess.run(command, input=program, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
+            includes = ["-include", str(_standard_header()), f"-I{HEADER_FOLDER}", f"-I{resource('cuda')}"]
+            _compile("-shared", *macros, *includes, "-x", "c++", "-", "-o", str(library), program=program)
         self._run = ctypes.CDLL(str(library)).run
 
     def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, **options: bool) -> None:
