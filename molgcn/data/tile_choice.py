@@ -18,7 +18,7 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
 
     64, or 128 where a molecule needs it. Where a network of at most 32 features without norm and residual runs on a GPU, 48 or 96 if they
     hold all molecules and the GPU's busiest scheduler is then done earlier, 96 instead of 128 unless there is at most one a
-    multiprocessor: see docs/decisions/cuda_operator.md.
+    multiprocessor: see docs/decisions/cuda_tried.md.
 
     Args:
         sizes: int [M], atoms of the set's molecules.

@@ -32,7 +32,7 @@ from molgcn.ops.gcn_stack_plan import (
 from molgcn.ops.launch import Kernel, Soon, gpu, kernel
 
 MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
-MAX_AUTOMATIC = 96  # features up to which `stack` is faster than `vertex`: docs/decisions/cuda_operator.md
+MAX_AUTOMATIC = 96  # features up to which `stack` is faster than `vertex`: docs/decisions/cuda_speed.md
 _NORMS = (None, "layer", "batch")
 _POINTERS = 10  # of `struct Layer`
 
