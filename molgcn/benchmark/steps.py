@@ -20,7 +20,7 @@ from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
 
 OUTPUT_BOUND, GRADIENT_BOUND = 1e-5, 5e-5  # relative L2 against float64
-PYG_BOUNDS = 1e-3, 1e-2  # its float32 is further off (batch norm, four layers: 3e-5, 6e-4); what is set up wrongly is far beyond
+BATCH_NORM_BOUNDS = 1e-3, 1e-2  # PyG's alone, whose float32 is further off: 3e-5 and 6e-4 in four layers on a CPU
 WORKS = ("forward", "training_forward", "backward", "forward_backward", "step")
 KEY = ("dataset", "device", "work", "num_layers", "batch_size", "hidden_channels", "norm")
 _PARTS = ("training_forward", "forward_backward")  # backward is their difference
@@ -191,7 +191,7 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
     A captured candidate is checked after a replay; a compiled one as the module that it compiles.
 
     Raises:
-        UserError: naming the candidate whose error is beyond float32 accuracy, or for PyG's beyond :data:`PYG_BOUNDS`.
+        UserError: naming the candidate whose error is beyond float32 accuracy, or for PyG's batch norm beyond what float32 leaves of it.
     """
     batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, torch.zeros(batch.num_graphs, 1, device=batch.x.device))
     module, inputs = candidate.module, candidate.convert(batch)
@@ -214,7 +214,8 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
         output_error = max(output_error, error(_after_replay(candidate, call), expected))
     parameters = {name.removeprefix("model."): parameter for name, parameter in module.named_parameters()}
     gradient_error = max(error(parameters[name].grad, gradient) for name, gradient in gradients.items())
-    output_bound, gradient_bound = (OUTPUT_BOUND, GRADIENT_BOUND) if candidate.name.startswith("fused") else PYG_BOUNDS
+    theirs = not candidate.name.startswith("fused") and batch_norm
+    output_bound, gradient_bound = BATCH_NORM_BOUNDS if theirs else (OUTPUT_BOUND, GRADIENT_BOUND)
     if not (output_error <= output_bound and gradient_error <= gradient_bound):
         raise UserError(
             f"{candidate.name} is wrong: relative error {output_error:.1e} of outputs, {gradient_error:.1e} of gradients against float64."

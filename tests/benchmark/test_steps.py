@@ -1,5 +1,4 @@
 import csv
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -69,21 +68,6 @@ def test_wrong_numbers_are_not_timed(molecules, name, norm):
     with torch.no_grad():
         dict(candidate.module.named_parameters(prefix="")).popitem()[1].add_(1e-3)  # the head's bias
     with pytest.raises(UserError, match=f"{name} is wrong"):
-        check(candidate, right, batch)
-
-
-@needs_extension
-@pytest.mark.parametrize("name", ["fused", "pyg"])
-def test_only_gross_mistakes_of_pyg_count(molecules, name):
-    """The gradients of its float32 were 5.4e-5 off for 16,384 molecules of QM9 and 12 layers."""
-    torch.manual_seed(0)
-    model = GCN(molecules.num_features, 8, 3, 1, backend="pyg")
-    batch = molecules.batch(slice(None))
-    right = exact(model, batch)
-    candidate = build(name, model, CPU)
-    with torch.no_grad():
-        dict(candidate.module.named_parameters())["head.weight"].mul_(1 + 2e-4)
-    with nullcontext() if name == "pyg" else pytest.raises(UserError, match="fused is wrong"):
         check(candidate, right, batch)
 
 
