@@ -87,6 +87,11 @@ __device__ __forceinline__ uint32 add_bf16(uint32 x, uint32 y) {  // of two bf16
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(0x3f803f80u), "r"(y));
     return sum;
 }
+__device__ __forceinline__ uint32 multiply_bf16(uint32 x, uint32 y) {
+    uint32 product;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(x), "r"(y), "r"(0x80008000u));
+    return product;
+}
 __device__ __forceinline__ uint32 shared_address(const void* at) { return static_cast<uint32>(__cvta_generic_to_shared(at)); }
 // The same place in shared memory, in one register: the compiler adds constants to it and does not compute it from its parts again.
 __device__ __forceinline__ unsigned char* one_address(const unsigned char* at) {

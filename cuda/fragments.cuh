@@ -52,6 +52,13 @@ __device__ __forceinline__ void add(Segment& sum, const Segment& s) {
 #pragma unroll
     for (int i = 0; i < words; i++) sum.word[i] = packed ? add_bf16(sum.word[i], s.word[i]) : bits(number(sum.word[i]) + number(s.word[i]));
 }
+// By a factor that bf16 holds
+__device__ __forceinline__ Segment times(Segment s, float factor) {
+    const uint32 both = bits(factor) >> 16 | bits(factor);
+#pragma unroll
+    for (uint32& word : s.word) word = packed ? multiply_bf16(word, both) : bits(number(word) * factor);
+    return s;
+}
 __device__ __forceinline__ Segment zeros() {
     Segment s;
 #pragma unroll

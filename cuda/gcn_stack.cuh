@@ -3,7 +3,7 @@
 // Macros: HIDDEN (H), MAX_LAYERS, PRECISION, NORM, RESIDUAL, DROPOUT, SELF_LOOPS, LAST_ACTIVATION, POOL, ALIGNED (all weights may be read 16
 // bytes at a time), SAVE (keep what backward needs), WARPS and ROW_TILES (of a tile), MAX_THREADS (of a block), WIDE_INPUT (more columns go
 // in than `width`), SHARED_WEIGHTS (all weights lie in a block's shared memory), SHARED_GRADIENTS (a block's sums of gradients do), INPUT_GRADIENT (wanted),
-// LARGE_MOLECULES (there may be some that are larger than a tile).
+// LARGE_MOLECULES (there may be some that are larger than a tile), FOLDED (a row may stand for several atoms, see `copies_of`).
 #pragma once
 #include "philox.cuh"
 #include "neighbours.cuh"

@@ -11,14 +11,16 @@
 constexpr bool late = NORM == NORM_NONE && !RESIDUAL;
 
 // Through dropout, relu and norm of a layer, if it has them: d becomes the gradient of Â H W + b; column sums are added up.
-__device__ __forceinline__ void through_activation(Features& d, const uint32 (&masks)[mask_words], Columns& columns, const Parameters& p,
+template <bool large>
+__device__ __forceinline__ void through_activation(Features& d, const uint32 (&masks)[mask_words], Columns& columns,
+                                                   const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
                                                    const Group& group, const Tile& tile, int first_row, int layer) {
     const Layer& it = p.layers[layer];
     each_row([&](int m, int half) {
         const int row = first_row + group.row(m, half), node = tile.first_node + row;
         const bool there = row < tile.num_nodes;
         float x[spans][own], along = 0.0f, sum = 0.0f;
-        const float dropout_scale = activated(p, layer) ? p.dropout_scale : 1.0f;
+        const float dropout_scale = activated(p, layer) ? p.dropout_scale : 1.0f, atoms = neighbours.atoms_of(buffer, p.bonds, tile, group, m, half);
         const float deviation = NORM == NORM_LAYER && there ? __ldg(p.deviations + size_t(layer) * p.num_nodes + node) : 0.0f;
 #pragma unroll
         for (int c = 0; c < spans; c++) {
@@ -36,8 +38,8 @@ __device__ __forceinline__ void through_activation(Features& d, const uint32 (&m
                 const int bit = ((m * 2 + half) * spans + c) * own + e;
                 g = masks[bit / 32] & 0x80000000u >> bit % 32 ? (DROPOUT ? g * dropout_scale : g) : 0.0f;
                 if constexpr (NORM != NORM_NONE) {
-                    columns.v[sums - 2][c][e] += g;
-                    columns.v[sums - 1][c][e] += g * x[c][e];
+                    columns.v[sums - 2][c][e] += atoms * g;
+                    columns.v[sums - 1][c][e] += atoms * g * x[c][e];
                     g *= weight[e];
                     if (NORM == NORM_BATCH) g *= 1.0f / sqrtf(variance[e] + p.eps);
                     sum += g;
@@ -163,14 +165,15 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
             }
             Columns columns = {};
             if (RESIDUAL && !large) outer = d;
-            if (NORM == NORM_NONE || activated(p, layer)) through_activation(d, masks, columns, p, group, tile, first_row, layer);
+            if (NORM == NORM_NONE || activated(p, layer)) through_activation(d, masks, columns, neighbours, buffer, p, group, tile, first_row, layer);
             each_row([&](int m, int half) {
                 const int row = first_row + group.row(m, half);
                 const float scale = neighbours.scale[m][half], before = late && layer < p.num_layers - 1 ? scale : 1.0f;
+                const float weight = neighbours.atoms_of(buffer, p.bonds, tile, group, m, half) * before;
 #pragma unroll
                 for (int c = 0; c < spans; c++)
 #pragma unroll
-                    for (int e = 0; e < own; e++) columns.v[0][c][e] += before * d.at(m, half, c, e);
+                    for (int e = 0; e < own; e++) columns.v[0][c][e] += weight * d.at(m, half, c, e);
 #pragma unroll
                 for (int b = 0; b < spans; b++) {
                     const Segment v = d.get(m, half, b, before * scale);
@@ -218,12 +221,13 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
                     const int row = first_row + group.row(m, half);
                     if (!INPUT_GRADIENT || layer > 0 || row >= tile.num_nodes) return;
                     float* to = p.grad_x + size_t(tile.first_node + atom_at<large>(scaled, row)) * p.num_features;
+                    const float atoms = neighbours.atoms_of(buffer, p.bonds, tile, group, m, half);
 #pragma unroll
                     for (int c = 0; c < spans; c++)
 #pragma unroll
                         for (int e = 0; e < own; e++) {
                             const int column = base + span * c + own * group.t + e;
-                            if (column < p.num_features) to[column] = (late ? scale : 1.0f) * d.at(m, half, c, e);
+                            if (column < p.num_features) to[column] = atoms * (late ? scale : 1.0f) * d.at(m, half, c, e);
                         }
                 });
                 if (large && layer > 0) store_rows(d, gradient, group, tile, first_row);

@@ -44,7 +44,7 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
         };
         multiply_pulled(sum, neighbours, buffer, p, tile, group, b, weights, own_row, [&](int m, int half, const Segment& pulled) {
             const int row = lanes.rows_on(m, half);
-            if (SAVE && row < rows_left) store(kept + row * kept_bytes, pulled);
+            if (SAVE && row < rows_left) store(kept + row * kept_bytes, FOLDED ? times(pulled, neighbours.atoms_of(buffer, p.bonds, tile, group, m, half)) : pulled);
         });
         kept += span * number_bytes;
     }

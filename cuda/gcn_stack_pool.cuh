@@ -30,20 +30,24 @@ template <bool large>
 __device__ __forceinline__ void pool(const Parameters& p, const Group& group, const Tile& tile, const unsigned char* buffer) {
     each_molecule(p, group, tile, [&](int graph, int begin, int end, int column) {
         float total[4];
+        float atoms = FOLDED ? 0.0f : static_cast<float>(end - begin);
 #pragma unroll
         for (float& x : total) x = POOL == POOL_MAX && end > begin ? number(0xff800000u) : 0.0f;
 #pragma unroll 4
         for (int atom = begin; atom < end; atom++) {
             float x[4];
             get4(x, buffer, begin_of<large>(buffer, atom), column);
+            const float copies = copies_at<large>(buffer, p.bonds, tile, row_of<large>(buffer, atom));
+            if (FOLDED) atoms += copies;
 #pragma unroll
-            for (int i = 0; i < 4; i++) total[i] = POOL != POOL_MAX ? total[i] + x[i] : (x[i] > total[i] || x[i] != x[i] ? x[i] : total[i]);
+            for (int i = 0; i < 4; i++)
+                total[i] = POOL != POOL_MAX ? fmaf(copies, x[i], total[i]) : (x[i] > total[i] || x[i] != x[i] ? x[i] : total[i]);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (column + i < HIDDEN)
                 p.pooled[size_t(graph) * HIDDEN + column + i] =
-                    POOL == POOL_MEAN && end > begin ? total[i] / static_cast<float>(end - begin) : total[i];
+                    POOL == POOL_MEAN && end > begin ? total[i] / atoms : total[i];
     });
     group.sync();
     if (!SAVE && p.num_targets > 0) predict(p, tile, 32 * group.warp + group.lane);
@@ -70,11 +74,14 @@ __device__ __forceinline__ void share(const Parameters& p, const Group& group, c
     each_molecule(p, group, tile, [&](int graph, int begin, int end, int column) {
         float gradient[4], largest[4], x[4];
         read4(gradient, p.grad_pooled + size_t(graph) * HIDDEN, column, HIDDEN, false);
-        const float mean = 1.0f / static_cast<float>(end - begin);
+        float atoms = FOLDED ? 0.0f : static_cast<float>(end - begin);
+#pragma unroll 4
+        for (int atom = begin; FOLDED && atom < end; atom++) atoms += copies_at<large>(shares, p.bonds, tile, row_of<large>(shares, atom));
+        const float mean = 1.0f / atoms;
 #pragma unroll
         for (int i = 0; i < 4; i++) gradient[i] *= POOL == POOL_MEAN ? mean : 1.0f, largest[i] = number(0xff800000u);
         if constexpr (POOL == POOL_MAX) {
-            int equal[4] = {};
+            float equal[4] = {};
             for (int atom = begin; atom < end; atom++) {
                 read4(x, last + size_t(atom) * width, column, width, true);
 #pragma unroll
@@ -83,10 +90,10 @@ __device__ __forceinline__ void share(const Parameters& p, const Group& group, c
             for (int atom = begin; atom < end; atom++) {
                 read4(x, last + size_t(atom) * width, column, width, true);
 #pragma unroll
-                for (int i = 0; i < 4; i++) equal[i] += x[i] == largest[i];
+                for (int i = 0; i < 4; i++) equal[i] += x[i] == largest[i] ? copies_at<large>(shares, p.bonds, tile, row_of<large>(shares, atom)) : 0.0f;
             }
 #pragma unroll
-            for (int i = 0; i < 4; i++) gradient[i] = equal[i] > 0 ? gradient[i] / static_cast<float>(equal[i]) : 0.0f;
+            for (int i = 0; i < 4; i++) gradient[i] = equal[i] > 0.0f ? gradient[i] / equal[i] : 0.0f;
         }
 #pragma unroll 4
         for (int atom = begin; atom < end; atom++) {

@@ -3,32 +3,10 @@
 // A tile's rows are its atoms in the order of their degrees, so that rows which lie together have about equally many neighbours and a warp
 // asks for no more than those. A large molecule's rows are its atoms as they come.
 #pragma once
-#include "tile.cuh"
+#include "table.cuh"
 
 constexpr int pair = ROW_TILES < 2 ? 1 : 2;  // row tiles whose neighbours are pulled together; the last may be one
 constexpr bool apart = ROW_TILES == 3;       // each of its own number of them
-
-// Behind a tile's rows in its buffer. Offsets are those of rows for lanes with t = 0, in `offset_unit`.
-struct Table {
-    uint32* near;            // [places][2] by row: offsets of the first four neighbours, 16 bits each
-    unsigned short* offset;  // [places] by atom
-    unsigned char* atom;     // [places] by row
-
-    __device__ explicit Table(const unsigned char* buffer) {
-        near = reinterpret_cast<uint32*>(const_cast<unsigned char*>(buffer) + rows_bytes);
-        offset = reinterpret_cast<unsigned short*>(near + 2 * places);
-        atom = reinterpret_cast<unsigned char*>(offset + places);
-    }
-};
-template <bool large>
-__device__ __forceinline__ int atom_at(const unsigned char* buffer, int row) {
-    return large ? row : Table(buffer).atom[row];
-}
-// Where an atom's row begins, for `get` and `put`
-template <bool large>
-__device__ __forceinline__ size_t begin_of(const unsigned char* buffer, int atom) {
-    return large ? place(atom, 0) : size_t(Table(buffer).offset[atom]) * offset_unit;
-}
 
 // The sums of a lane's rows in two row tiles, the first of them `row`, to which the bonds from number `begin` on are still to be added
 struct More {
@@ -69,6 +47,18 @@ struct Neighbours {
     int near[numbers];                           // most bonds of a row of `each` row tiles, at most four
     int beyond;                                  // most bonds of a row, without four
     int first_row;
+    uint32 copies[ROW_TILES];                    // the table's of both halves, with FOLDED
+
+    __device__ __forceinline__ void hold_copies(const Table& table, const Group& group) {
+#pragma unroll
+        for (int m = 0; FOLDED && m < ROW_TILES; m++) copies[m] = table.copies[group.row(m, 0)] | table.copies[group.row(m, 1)] << 16;
+    }
+    // For how many atoms a row stands
+    __device__ __forceinline__ float atoms_of(const unsigned char* buffer, const Bonds& bonds, const Tile& tile, const Group& group, int m,
+                                              int half) const {
+        if (FOLDED && !large) return number(half == 0 ? copies[m] << 16 : copies[m] & 0xffff0000u);
+        return copies_at<large>(buffer, bonds, tile, first_row + group.row(m, half));
+    }
 
     // Of a large molecule's rows from `first_row_` on
     __device__ __forceinline__ void find(const Bonds& bonds, const Tile& tile, const Group& group, int first_row_) {
@@ -144,16 +134,18 @@ struct Neighbours {
                 const uint32 missing = static_cast<uint32>(place(places, 0)) / offset_unit;
                 offset[slot] = self || neighbour[i][slot] < 0 ? missing : table.offset[inside(neighbour[i][slot])];
             }
-            const int at = there ? table.offset[atom] / (stride / offset_unit) : atom;
+            const int at = there ? row_of<large>(buffer, atom) : atom;
             table.near[2 * at] = offset[0] | offset[1] << 16;
             table.near[2 * at + 1] = offset[2] | offset[3] << 16;
             scales[at] = scale_of(bonds.col, tile.first_node + atom, degree, begin[i] + 4, end[i]);
+            if (FOLDED) table.copies[at] = static_cast<unsigned short>(bits(there ? copies_of(bonds, tile, atom) : 0.0f) >> 16);
         }
         group.sync();
         each_row([&](int m, int half) {
             scale[m][half] = scales[group.row(m, half)];
             for (int i = 0; !scarce && i < 2; i++) held[2 * m + half][i] = table.near[2 * group.row(m, half) + i];
         });
+        hold_copies(table, group);
         group.sync();
     }
 
@@ -192,6 +184,7 @@ struct Neighbours {
         each_row([&](int m, int half) {
             for (int i = 0; !scarce && i < 2; i++) held[2 * m + half][i] = Table(buffer).near[2 * group.row(m, half) + i];
         });
+        hold_copies(Table(buffer), group);
     }
 
     // The lane's segment of span b of I times the buffer

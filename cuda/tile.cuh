@@ -18,7 +18,7 @@ constexpr int row_bytes = width * number_bytes;
 constexpr int stride = row_bytes;
 constexpr int offset_unit = (places + 1) * stride > 0x10000 ? 16 : 1;  // of a neighbour's 16-bit offset
 constexpr int rows_bytes = (places + 1) * stride;      // the last row is zero: the neighbour that a row lacks
-constexpr int table_bytes = 11 * places;                // of the tile's `Table`, behind them
+constexpr int table_bytes = (11 + 2 * FOLDED) * places;  // of the tile's `Table`, behind them
 constexpr int buffer_bytes = (rows_bytes + table_bytes + 127) / 128 * 128;  // whole lines: what is copied behind them is quicker there
 
 struct Tile {

@@ -7,7 +7,7 @@ import torch
 
 from molgcn.config import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
-from molgcn.data.tile_choice import tile_nodes_for
+from molgcn.data.tile_choice import rows_for, tile_nodes_for
 from molgcn.data.tiles import fill_tiles
 
 
@@ -24,8 +24,30 @@ def random_batch(
         device: where the batch lies.
         model: what it is for, if known.
     """
-    indices = np.resize(np.random.Generator(np.random.PCG64(0)).permutation(len(molecules)), batch_size)
-    sizes, device = molecules.num_nodes_per_graph, torch.device(device)
+    return _in_tiles(molecules, _drawn(molecules, batch_size), torch.device(device), model)
+
+
+def training_batch(
+    molecules: PackedMolecules, batch_size: int, device: str | torch.device, model: ModelConfig
+) -> tuple[GraphBatch, GraphBatch]:
+    """As :func:`random_batch`, but folded where the training loader folds for backend=fused.
+
+    Returns:
+        - the batch
+        - the same molecules, in the same order, with all their atoms: for PyG
+    """
+    indices, device = _drawn(molecules, batch_size), torch.device(device)
+    rows = rows_for(molecules, indices, model, "auto", device)
+    batch = _in_tiles(rows, indices, device, model)
+    return batch, GraphBatch.from_packed(molecules, batch.indices.cpu().numpy()).to(device) if batch.folded else batch
+
+
+def _drawn(molecules: PackedMolecules, batch_size: int) -> np.ndarray:
+    return np.resize(np.random.Generator(np.random.PCG64(0)).permutation(len(molecules)), batch_size)
+
+
+def _in_tiles(molecules: PackedMolecules, indices: np.ndarray, device: torch.device, model: ModelConfig | None) -> GraphBatch:
+    sizes = molecules.num_nodes_per_graph
     tile_nodes = molecules.tile_nodes if model is None else tile_nodes_for(sizes, indices, model, device)
     order, tile_ptr = fill_tiles(sizes[indices], tile_nodes)
     return GraphBatch.from_packed(molecules, indices[order], tile_ptr, tile_nodes).to(device)

@@ -127,7 +127,8 @@ def device_of(values: dict[str, Any]) -> torch.device:
 def prepare(values: dict[str, Any], options: dict[str, Any]) -> tuple[Config, MoleculeDataModule, Callable[[], MoleculeRegressor]]:
     """The configuration, its data and what builds its module, for a Trainer with these options."""
     config = parse(Config, {**values, "trainer": {**_QUIET, **options, **values.get("trainer", {})}, "logger": {"name": "csv"}})
-    data = MoleculeDataModule(config.dataset, config.loader, config.backend.name, config.seed, config.model)
+    backend = config.backend
+    data = MoleculeDataModule(config.dataset, config.loader, backend.name, config.seed, config.model, backend.strategy)
     return config, data, lambda: build_module(config, data)
 
 

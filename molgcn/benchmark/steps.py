@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from molgcn.benchmark.batches import random_batch
+from molgcn.benchmark.batches import training_batch
 from molgcn.benchmark.candidates import CAPTURED, Candidate, build
 from molgcn.benchmark.measure import count_kernels, interleaved, medians
 from molgcn.benchmark.results import Row, Table
@@ -70,7 +70,7 @@ def measure(molecules: PackedMolecules, dataset: str, grid: Grid, table: Table, 
     layer forward and three times that with backward) and `peak` (`gflops` as a fraction of the multiply-add peak of the same run).
 
     Args:
-        molecules: B of them are the batch, see :func:`~molgcn.benchmark.batches.random_batch`.
+        molecules: B of them are the batch, see :func:`~molgcn.benchmark.batches.training_batch`.
         dataset: their name.
         grid: what to measure.
         table: with the key columns :data:`KEY`.
@@ -101,14 +101,16 @@ class _Bench:
     def __init__(self, molecules: PackedMolecules, grid: Grid, device: torch.device, num_layers: int, batch_size: int) -> None:
         self.grid, self.device, self.num_layers = grid, device, num_layers
         options = ModelConfig(hidden_channels=grid.hidden_channels, num_layers=num_layers, norm=grid.norm, residual=False)  # type: ignore[arg-type]
-        self.batch = random_batch(molecules, batch_size, device, options)
-        self.batch.targets = torch.zeros(batch_size, 1, device=device)
+        given, self.batch = training_batch(molecules, batch_size, device, options)
+        self.targets = torch.zeros(batch_size, 1, device=device)
+        given.targets = self.batch.targets = self.targets
         model = steady_model(molecules.num_features, grid.hidden_channels, num_layers, grid.norm, self.batch)
         self.candidates = [build(name, model, device) for name in grid.candidates]
         right = exact(model, self.batch)
+        batches = {one.name: given if one.name.startswith("fused") else self.batch for one in self.candidates}
         for candidate in self.candidates:
-            check(candidate, right, self.batch)
-        self.inputs = {one.name: one.convert(self.batch) for one in self.candidates}
+            check(candidate, right, batches[candidate.name])
+        self.inputs = {one.name: one.convert(batches[one.name]) for one in self.candidates}
         self.measured: dict[str, tuple[dict[str, float], Row]] = {}
 
     def times(self, work: str) -> tuple[dict[str, float], Row]:
@@ -127,7 +129,7 @@ class _Bench:
         for candidate in self.candidates:
             candidate.module.train(works != ("forward",))
         calls = {
-            (work, one.name): one.prepare(_call(work, one, self.inputs[one.name], self.batch.targets))
+            (work, one.name): one.prepare(_call(work, one, self.inputs[one.name], self.targets))
             for work in works
             for one in self.candidates
         }
@@ -193,7 +195,8 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
     Raises:
         UserError: naming the candidate whose error is beyond float32 accuracy, or for PyG's batch norm beyond what float32 leaves of it.
     """
-    batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, torch.zeros(batch.num_graphs, 1, device=batch.x.device))
+    targets = torch.zeros(batch.num_graphs, 1, device=batch.x.device)
+    batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, targets, folded=batch.folded)
     module, inputs = candidate.module, candidate.convert(batch)
 
     def both() -> Tensor:

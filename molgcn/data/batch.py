@@ -32,6 +32,7 @@ class GraphBatch:
         tile_ptr: int32 [tiles + 1], first molecule of each tile; default as many molecules a tile as fit, in their order.
         large_molecules: whether a molecule or a tile may have more than T atoms; default True where `tile_nodes` or `tile_ptr` is given,
             else found out. Without them kernels take half as long to compile.
+        folded: whether atoms alike are one row, see :func:`molgcn.data.fold.fold`.
 
     Attributes:
         padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
@@ -40,6 +41,7 @@ class GraphBatch:
 
     padded: GraphBatch | None = None
     counts: Tensor | None = None
+    folded: bool = False
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class GraphBatch:
         tile_nodes: int | None = None,
         tile_ptr: Tensor | None = None,
         large_molecules: bool | None = None,
+        folded: bool = False,
     ) -> None:
         self.x = x
         self.ptr = ptr
@@ -60,6 +63,7 @@ class GraphBatch:
         self.col = col
         self.targets = targets
         self.indices = torch.arange(self.num_graphs, device=ptr.device) if indices is None else indices
+        self.folded = folded
         if tile_nodes is not None:
             self.tile_nodes = tile_nodes
         if any(hint is not None for hint in (tile_nodes, tile_ptr, large_molecules)):
@@ -88,6 +92,7 @@ class GraphBatch:
             tile_nodes=tile_nodes,
             tile_ptr=None if tile_ptr is None else torch.from_numpy(tile_ptr),
             large_molecules=molecules.largest > tile_nodes,
+            folded=molecules.folded,
         )
 
     @classmethod
@@ -155,7 +160,16 @@ class GraphBatch:
 
     @cached_property
     def edge_index(self) -> Tensor:
-        """int64 [2, E]: source and target of every bond, as PyG has them."""
+        """int64 [2, E]: source and target of every bond, as PyG has them.
+
+        Raises:
+            UserError: of a folded batch, which has rows for several atoms.
+        """
+        if self.folded:
+            raise UserError(
+                "This batch is folded: atoms alike are one row, which only backend=fused on CUDA with backend.strategy=stack takes. Give "
+                "other models the batches of a set that is not folded."
+            )
         nodes = torch.arange(self.num_nodes, device=self.col.device)
         target = torch.repeat_interleave(nodes, torch.diff(self.rowptr), output_size=self.num_edges)
         return torch.stack([self.col.long(), target])
@@ -185,7 +199,13 @@ class GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
         tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)
         large_molecules = vars(self).get("large_molecules") if tile_ptr is None else self.large_molecules
-        return GraphBatch(*tensors, tile_nodes=vars(self).get("tile_nodes"), tile_ptr=tile_ptr, large_molecules=large_molecules)
+        return GraphBatch(
+            *tensors,
+            tile_nodes=vars(self).get("tile_nodes"),
+            tile_ptr=tile_ptr,
+            large_molecules=large_molecules,
+            folded=self.folded,
+        )
 
     def _planned_tiles(self) -> Tensor | None:
         return vars(self).get("tile_ptr")

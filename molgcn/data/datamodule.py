@@ -16,7 +16,7 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.load import LoadedDataset, load_dataset
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.tile_choice import tile_nodes_for
+from molgcn.data.tile_choice import rows_for, tile_nodes_for
 from molgcn.data.timing import TimedLoader
 
 _LOADED: dict[str, LoadedDataset] = {}
@@ -39,17 +39,29 @@ class MoleculeDataModule(LightningDataModule):
         loader: who makes the batches; "auto" is PyG's loader for backend "pyg" and the packed one for "fused".
         backend: the resolved backend's name.
         seed: of the training permutations.
-        model: what the batches are for, if known: on every backend they are planned in the tiles that the fused kernels are fastest with.
+        model: what the batches are for, if known: on every backend they are planned in the tiles that the fused kernels are fastest with,
+            and the packed loader folds them (:func:`molgcn.data.fold.fold`) where these take that and are faster with it.
+        strategy: of the fused backend.
     """
 
-    def __init__(self, config: DatasetConfig, loader: LoaderConfig, backend: str, seed: int, model: ModelConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: DatasetConfig,
+        loader: LoaderConfig,
+        backend: str,
+        seed: int,
+        model: ModelConfig | None = None,
+        strategy: str = "auto",
+    ) -> None:
         super().__init__()
         self.config = config
         self.dataset = load_once(config)
         self.seed = seed
         self.model = model
+        self.strategy = strategy
         default = "pyg" if backend == "pyg" else "packed"
         self.loader_name = default if loader.name == "auto" else loader.name
+        self.may_fold = backend == "fused" and self.loader_name == "packed"
         self.make_loader: Callable[..., MoleculeLoader] = partial(PackedLoader, resident=config.resident)
         if self.loader_name == "pyg":
             self.make_loader = partial(PyGLoader, num_workers=loader.num_workers)
@@ -68,6 +80,14 @@ class MoleculeDataModule(LightningDataModule):
     def _loader(self, part: str, shuffle: bool) -> TimedLoader:
         molecules = self.part(part)
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+        tile_nodes = None
+        if self.model is not None:
+            typical = np.random.Generator(np.random.PCG64(0)).choice(
+                len(molecules), min(self.config.batch_size, len(molecules)), replace=False
+            )
+            if self.may_fold and not (self.trainer and self.trainer.precision == "64-true"):
+                molecules = rows_for(molecules, typical, self.model, self.strategy, device)
+            tile_nodes = tile_nodes_for(molecules.num_nodes_per_graph, typical, self.model, device)
         loader = self.make_loader(
             molecules,
             self.config.batch_size,
@@ -76,16 +96,9 @@ class MoleculeDataModule(LightningDataModule):
             rank=self.trainer.global_rank if self.trainer else 0,
             world_size=self.trainer.world_size if self.trainer else 1,
             device=device,
-            tile_nodes=self._tile_nodes(molecules, device),
+            tile_nodes=tile_nodes,
         )
         return TimedLoader(loader)
-
-    def _tile_nodes(self, molecules: PackedMolecules, device: torch.device) -> int | None:
-        if self.model is None:
-            return None
-        count = len(molecules)
-        typical = np.random.Generator(np.random.PCG64(0)).choice(count, min(self.config.batch_size, count), replace=False)
-        return tile_nodes_for(molecules.num_nodes_per_graph, typical, self.model, device)
 
     def train_dataloader(self) -> TimedLoader:
         """Shuffled by the seed and the epoch."""

@@ -50,6 +50,7 @@ class PackedMolecules:
         target_units: T units ("" = none).
         features: name of the featuriser, or None.
         skipped: rows of the source that are not in the set.
+        folded: whether atoms alike are one row, see :func:`molgcn.data.fold.fold`; atoms and bonds are then those that are left.
     """
 
     node_ptr: np.ndarray
@@ -65,6 +66,7 @@ class PackedMolecules:
     target_units: tuple[str, ...] = ()
     features: str | None = None
     skipped: list[SkippedRow] = field(default_factory=list)
+    folded: bool = False
 
     @classmethod
     def from_arrays(
@@ -105,7 +107,7 @@ class PackedMolecules:
             UserError: see :func:`molgcn.data.packing.pack_graphs`; and for features or targets that are not finite, or shapes that
                 disagree.
         """
-        graphs = packing.pack_graphs(num_nodes, num_edges, edge_index)
+        graphs: dict[str, Any] = packing.pack_graphs(num_nodes, num_edges, edge_index)
         num_molecules, total = len(graphs["node_ptr"]) - 1, int(graphs["node_ptr"][-1])
         if (x is None) == (codes is None) or (codes is None) != (table is None):
             raise ValueError("give either x, or codes and table")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from molgcn.data.fold import refuse_folded
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 
@@ -50,6 +51,7 @@ def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
     """See :meth:`PackedMolecules.to_pyg`."""
     from torch_geometric.data import Data
 
+    refuse_folded(molecules)
     result = []
     for i in range(len(molecules)):
         nodes = slice(int(molecules.node_ptr[i]), int(molecules.node_ptr[i + 1]))

@@ -20,7 +20,8 @@ from molgcn.errors import UserError
 
 @dataclass(frozen=True)
 class Capacity:
-    """Places of a slot: molecules, atoms, bonds and tiles, and nodes of a tile; whether a molecule may have more than those."""
+    """Places of a slot: molecules, atoms, bonds and tiles, and nodes of a tile; whether a molecule may have more than those; whether atoms
+    alike are one row."""
 
     graphs: int
     nodes: int
@@ -28,6 +29,7 @@ class Capacity:
     tiles: int
     tile_nodes: int
     large_molecules: bool
+    folded: bool = False
 
     @classmethod
     def of(
@@ -63,7 +65,7 @@ class Capacity:
         nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
         tile_nodes = tile_nodes or molecules.tile_nodes
         large = min(graphs, int((sizes > tile_nodes).sum()))
-        return cls(batch_size, nodes, edges, max_tiles(batch_size, nodes, large, tile_nodes), tile_nodes, large > 0)
+        return cls(batch_size, nodes, edges, max_tiles(batch_size, nodes, large, tile_nodes), tile_nodes, large > 0, molecules.folded)
 
 
 def _largest(sizes: np.ndarray, count: int) -> int:
@@ -109,7 +111,7 @@ class Slot:
             return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory)
 
         self.capacity = capacity
-        self.hints: dict[str, Any] = {"tile_nodes": capacity.tile_nodes, "large_molecules": capacity.large_molecules}
+        self.hints: dict[str, Any] = {name: getattr(capacity, name) for name in ("tile_nodes", "large_molecules", "folded")}
         self.x = empty(capacity.nodes, num_features, dtype=torch.float32)
         self.ptr = empty(capacity.graphs + 1)
         self.rowptr = empty(capacity.nodes + 1)

@@ -8,9 +8,11 @@ import shutil
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from molgcn.data.fold import refuse_folded
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
@@ -21,6 +23,7 @@ ARRAYS = ("node_ptr", "edge_ptr", "degree", "neighbors", "x", "targets", "rows")
 
 def save_packed(molecules: PackedMolecules, folder: Path) -> None:
     """Writes into a temporary folder beside `folder`, syncs, then renames; an older `folder` is replaced."""
+    refuse_folded(molecules)
     arrays = {name: getattr(molecules, name) for name in ARRAYS}
     if molecules.table is not None:
         arrays["table"] = molecules.table
@@ -61,8 +64,9 @@ def load_packed(folder: Path) -> PackedMolecules:
             raise ValueError(f"its format is {meta.get('format')!r}, this version reads {FORMAT!r}")
         arrays = {name: _open(folder / f"{name}.npy") for name in meta["arrays"]}
         smiles = PackedStrings(arrays.pop("smiles"), arrays.pop("smiles_ptr")) if "smiles" in arrays else None
+        required: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
         molecules = PackedMolecules(
-            **{name: arrays[name] for name in ARRAYS},
+            **required,
             table=arrays.get("table"),
             smiles=smiles,
             target_names=tuple(meta["target_names"]),

@@ -1,4 +1,4 @@
-"""Which tiles a batch is planned in: what the model's kernels are fastest with."""
+"""Which rows and tiles a batch is planned in: what the model's kernels are fastest with."""
 
 from __future__ import annotations
 
@@ -8,9 +8,37 @@ import numpy as np
 import torch
 
 from molgcn.config import ModelConfig
+from molgcn.data.fold import fold
+from molgcn.data.packed import PackedMolecules
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
+from molgcn.ops.gcn_stack_cuda import automatic
 from molgcn.ops.gcn_stack_plan import FEW_TILES, MIDDLE_TILE, SMALL_TILE, time_of_tiles
 from molgcn.ops.launch import gpu
+
+_MOST_ROWS = 0.95  # of the atoms, for which folding pays: docs/decisions/cuda_speed.md
+
+
+def rows_for(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, strategy: str, device: torch.device) -> PackedMolecules:
+    """The set as the model's operator is fastest with: folded (:func:`molgcn.data.fold.fold`) or as it is.
+
+    Folded where strategy `stack` runs without dropout on a GPU whose multiprocessors each get more than one tile, if that saves at least
+    a twentieth of the rows.
+
+    Args:
+        molecules: the set.
+        batch: int [B], the molecules of a typical batch.
+        model: whose operator takes the batches, in float32.
+        strategy: of the operator, `auto` or a name.
+        device: where it runs.
+    """
+    strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else strategy
+    if device.type != "cuda" or strategy != "stack" or model.dropout > 0 or molecules.table is None:
+        return molecules
+    places = gpu(device).num_multiprocessors * molecules.tile_nodes
+    if molecules.num_nodes_per_graph[batch].sum() <= places:
+        return molecules
+    folded = fold(molecules)
+    return folded if folded.num_nodes <= _MOST_ROWS * molecules.num_nodes else molecules
 
 
 def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, device: torch.device) -> int:

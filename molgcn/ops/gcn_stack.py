@@ -25,7 +25,7 @@ class StackInputs(NamedTuple):
         ptr: int32 [B + 1], first atom of each molecule.
         rowptr: int32 [N + 1], first bond that points at each atom.
         col: int32 [E], source atom of each bond, counted through the batch, sorted by target, then source; both directions of a bond
-            present equally often, so that the adjacency is symmetric.
+            present equally often, so that the adjacency is symmetric (but see `folded`).
         tile_ptr: int32 [tiles + 1], first molecule of each tile, or None; an optional hint for CUDA, as `tile_nodes`.
         weights: L tensors [H, F] (first) and [H, H], as `torch.nn.Linear` stores them.
         biases: L tensors [H].
@@ -51,6 +51,8 @@ class StackInputs(NamedTuple):
         tile_nodes: most atoms of a tile of several molecules.
         large_molecules: False promises that no molecule and no tile has more than `tile_nodes` atoms: CUDA kernels then take half as long
             to compile. What breaks the promise may have NaN as its result and as its gradient; the rest and the weights do without it.
+        folded: a row whose only bond goes to another row stands for as many atoms, at most 255, as that one lists it
+            (:func:`molgcn.data.fold.fold`); its gradient is the sum of theirs. On CUDA with strategy "stack", without dropout.
     """
 
     x: Tensor
@@ -80,6 +82,7 @@ class StackInputs(NamedTuple):
     save_for_backward: bool = True
     tile_nodes: int = 64
     large_molecules: bool = True
+    folded: bool = False
 
     @property
     def num_graphs(self) -> int:
@@ -116,7 +119,7 @@ ARGUMENTS = (
     "Tensor x, Tensor ptr, Tensor rowptr, Tensor col, Tensor? tile_ptr, Tensor[] weights, Tensor[] biases, Tensor[] norm_weights, "
     "Tensor[] norm_biases, Tensor[] running_means, Tensor[] running_vars, Tensor seed, Tensor? counts, str pool, str? norm, "
     "bool residual, bool add_self_loops, bool last_activation, float dropout, float eps, float momentum, bool training, str precision, "
-    "str strategy, bool save_for_backward, int tile_nodes, bool large_molecules"
+    "str strategy, bool save_for_backward, int tile_nodes, bool large_molecules, bool folded=False"
 )
 
 torch.library.define(
@@ -213,6 +216,11 @@ def check(inputs: StackInputs) -> None:
         raise ValueError(f"gcn_stack: expected seed to be one int64 on {x.device}")
     if inputs.pool not in POOLS or inputs.norm not in (None, "batch", "layer") or inputs.precision not in PRECISIONS:
         raise ValueError(f"gcn_stack: unknown pool={inputs.pool}, norm={inputs.norm} or precision={inputs.precision}")
+    if inputs.folded and (x.device.type != "cuda" or inputs.dropout_rate > 0):
+        raise ValueError(
+            f"gcn_stack: a folded batch on {x.device} with dropout={inputs.dropout_rate}, but atoms alike are one row on CUDA and without "
+            "dropout only; give a batch that is not folded"
+        )
     if not 0.0 <= inputs.dropout < 1.0:
         raise ValueError(f"gcn_stack: dropout={inputs.dropout}, expected a probability of at least 0 and below 1")
 

@@ -141,6 +141,11 @@ def _supported(inputs: StackInputs) -> StackInputs:
             raise UserError(f"model.num_layers={inputs.num_layers} is more than backend.strategy=stack has, {MAX_LAYERS}. Use auto.")
         if inputs.batch_statistics:
             raise UserError("backend.strategy=stack cannot train model.norm=batch, which couples all molecules. Use auto or vertex.")
+    elif inputs.folded:
+        raise UserError(
+            f"backend.strategy={strategy_of(inputs)} does not take a folded batch, whose rows stand for several atoms; stack does. "
+            "Give a batch that is not folded."
+        )
     return StackInputs(*(_contiguous(value) for value in inputs))
 
 
@@ -185,6 +190,7 @@ def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False) -> dic
         "INPUT_GRADIENT": int(needs_grad_x),
         "SAVE": int(inputs.save_for_backward),
         "LARGE_MOLECULES": int(may_be_large(inputs, plan)),
+        "FOLDED": int(inputs.folded),
         **plan.defines,
     }
 

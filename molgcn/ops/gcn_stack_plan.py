@@ -64,7 +64,7 @@ class Saved:
             "normalised": 4 * num_nodes * width * norms,
             "deviations": 4 * num_nodes * norms,
             "last": 4 * num_nodes * width if inputs.pool == "max" else 0,
-            "neighbours": tiles * (15 * (64 if inputs.tile_nodes <= 64 else 128) + 64),
+            "neighbours": tiles * ((15 + 2 * inputs.folded) * (64 if inputs.tile_nodes <= 64 else 128) + 64),
             "masks": strips * max(64 * width // 8, 512) * layers,
         }
         self.offsets: dict[str, int] = {}
@@ -184,7 +184,7 @@ def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: _L
     warps, row_tiles, max_threads = layout
     places = 16 * warps * row_tiles
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
-    table = 11 * places  # of `cuda/neighbours.cuh`, behind each tile's rows
+    table = (11 + 2 * inputs.folded) * places  # of `cuda/neighbours.cuh`, behind each tile's rows
     buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(_room(inputs), gpu.num_multiprocessors))

@@ -29,6 +29,7 @@ class Throughput(Callback):
         self.launches = launches
         self.loader: TimedLoader | None = None
         self.rates: list[float] = []
+        self.atoms_per_row = 1.0
         self._reset()
 
     def _reset(self) -> None:
@@ -41,7 +42,11 @@ class Throughput(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Starts the clock of a run, or of an epoch that a resumed run is in the middle of."""
-        self.loader = trainer.datamodule.timed_train_loader  # type: ignore[attr-defined]
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        self.loader = data.timed_train_loader
+        if self.loader is not None:
+            rows = self.loader.loader.molecules.num_nodes
+            self.atoms_per_row = data.part("train").num_nodes / rows  # of all its molecules, which is exact in an epoch
         self._reset()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -63,7 +68,7 @@ class Throughput(Callback):
             "train/loss": loss,
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
             "throughput/molecules_per_second": rate,
-            "throughput/atoms_per_second": self.atoms * trainer.world_size / seconds,
+            "throughput/atoms_per_second": self.atoms * self.atoms_per_row * trainer.world_size / seconds,
             "throughput/step_ms": 1e3 * seconds / self.batches,
             "throughput/data_wait": waited / seconds,
             "throughput/memory_mb": peak_memory_mb(module.device),

@@ -56,7 +56,7 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
     quieten()
     seed_everything(config.seed, workers=True, verbose=False)
     backend = resolve_backend(config.backend.name, config.model.hidden_channels).name
-    data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, config.model)
+    data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, config.model, config.backend.strategy)
     module = build_module(config, data)
     checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)
     if config.resume is None and checkpoint.last_path.exists():

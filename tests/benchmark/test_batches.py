@@ -1,7 +1,11 @@
 import numpy as np
+import torch
 
-from molgcn.benchmark.batches import random_batch
+from molgcn.benchmark import batches
+from molgcn.benchmark.batches import random_batch, training_batch
+from molgcn.config import ModelConfig
 from molgcn.data import PackedMolecules
+from molgcn.data.fold import fold
 
 
 def test_molecules_are_drawn_once_before_they_are_drawn_again():
@@ -22,3 +26,14 @@ def test_full_tiles():
     assert sorted(batch.indices.tolist()) == [0, 0, 1, 1, 2, 2]
     assert np.diff(batch.ptr.numpy()[batch.tile_ptr.numpy()]).tolist() == [64, 64, 64]  # 38 + 26 and 32 + 32
     assert np.array_equal(batch.x.numpy(), alkanes.batch(batch.indices.numpy()).x.numpy())
+
+
+def test_a_folded_batch_has_the_molecules_of_pygs_in_the_same_order(monkeypatch):
+    alkanes = PackedMolecules.from_smiles(["C" * length for length in range(1, 21)], num_workers=0)
+    given, whole = training_batch(alkanes, 12, "cpu", ModelConfig(norm=None))
+    assert given is whole and not given.folded
+    monkeypatch.setattr(batches, "rows_for", lambda molecules, *others: fold(molecules))
+    given, whole = training_batch(alkanes, 12, "cpu", ModelConfig(norm=None))
+    assert given.folded and not whole.folded
+    assert torch.equal(given.indices, whole.indices) and given.num_nodes < whole.num_nodes
+    assert sorted(whole.indices.tolist()) == sorted(random_batch(alkanes, 12).indices.tolist())

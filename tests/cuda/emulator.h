@@ -211,6 +211,9 @@ inline void mma_half(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) 
 inline uint32 add_bf16(uint32 x, uint32 y) {
     return pack_bf16(number(x << 16) + number(y << 16), number(x & 0xffff0000u) + number(y & 0xffff0000u));
 }
+inline uint32 multiply_bf16(uint32 x, uint32 y) {
+    return pack_bf16(number(x << 16) * number(y << 16), number(x & 0xffff0000u) * number(y & 0xffff0000u));
+}
 inline void load_transposed(uint32 (&v)[4], const void* row) {
     const auto address = reinterpret_cast<std::uintptr_t>(row);
     const uint32 in[2] = {uint32(address), uint32(std::uint64_t(address) >> 32)};

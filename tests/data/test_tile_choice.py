@@ -5,13 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fold_cases import random_trees
 from graphs import assert_tiles
 
 from molgcn.config import LoaderConfig, ModelConfig
-from molgcn.data import datamodule, tile_choice
+from molgcn.data import PackedMolecules, datamodule, tile_choice
 from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
-from molgcn.data.tile_choice import tile_nodes_for
+from molgcn.data.fold import fold
+from molgcn.data.tile_choice import rows_for, tile_nodes_for
 from molgcn.data.tiles import fill_tiles
 from molgcn.ops.launch import Gpu
 
@@ -76,6 +78,49 @@ def test_tiles_of_64_places_otherwise(sizes, batch, model, device):
 )
 def test_a_large_molecule_of_any_batch_decides(largest, count, model, device, places):
     assert tile_nodes_for(np.append(SIZES, largest), ALL[:count], model, device) == places
+
+
+ALIKE = random_trees([18] * 4096, 3)  # half of their leaves have a twin
+
+
+@pytest.mark.parametrize(
+    ("options", "strategy", "device", "count", "folds"),
+    [
+        ({}, "auto", CUDA, 4096, True),
+        ({"norm": "layer", "residual": True, "hidden_channels": 96, "pool": "max"}, "auto", CUDA, 4096, True),
+        ({"hidden_channels": 128}, "stack", CUDA, 4096, True),
+        ({"hidden_channels": 128}, "auto", CUDA, 4096, False),  # `vertex`
+        ({"norm": "batch"}, "auto", CUDA, 4096, False),
+        ({}, "vertex", CUDA, 4096, False),
+        ({"dropout": 0.1}, "auto", CUDA, 4096, False),
+        ({}, "auto", torch.device("cpu"), 4096, False),
+        ({}, "auto", CUDA, 469, False),  # 132 tiles: one each
+        ({}, "auto", CUDA, 470, True),
+    ],
+)
+def test_sets_are_folded_where_the_kernels_take_it_and_have_several_tiles_each(options, strategy, device, count, folds):
+    rows = rows_for(ALIKE, ALL[:count], replace(PLAIN, **options), strategy, device)
+    assert rows is (fold(ALIKE) if folds else ALIKE)
+
+
+def test_a_set_with_few_atoms_alike_stays():
+    few = PackedMolecules.concat([ALIKE[:400], random_trees([18] * 3600, 3, kinds=5000)])
+    assert 0.95 < fold(few).num_nodes / few.num_nodes < 1
+    assert rows_for(few, np.arange(len(few)), PLAIN, "auto", CUDA) is few
+
+
+def test_the_loader_of_the_fused_backend_folds(monkeypatch):
+    def folded_for_stack(molecules, batch, model, strategy, device):
+        return fold(molecules) if strategy == "stack" else molecules
+
+    monkeypatch.setattr(datamodule, "rows_for", folded_for_stack)
+    config = DatasetConfig(name="builtin", batch_size=64)
+    for backend, loader, folds in (("fused", "auto", True), ("fused", "pyg", False), ("pyg", "packed", False)):
+        data = MoleculeDataModule(config, LoaderConfig(name=loader), backend, 0, PLAIN, "stack")
+        train, val = next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))
+        assert train.folded == val.folded == folds
+        assert (train.num_nodes < data.part("train").num_nodes_per_graph[train.indices].sum()) == folds
+        assert_tiles(train)
 
 
 @pytest.mark.parametrize("loader", ["packed", "pyg"])

@@ -11,6 +11,8 @@ import pytest
 import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 
+from molgcn.data import tile_choice
+from molgcn.ops.launch import Gpu
 from molgcn.training import captured, regressor
 from molgcn.training.captured import CapturedForward, CapturedStep
 from molgcn.training.checkpoint import load_checkpoint
@@ -73,6 +75,26 @@ def test_captured_and_plain_steps_are_bit_for_bit_the_same(variant, tmp_path, sm
     train(on_gpu(small_config, VARIANTS[variant], True), tmp_path / "captured")
     assert sum(replays) > len(replays) // 2
     assert_same_progress(tmp_path / "captured", tmp_path / "plain")
+
+
+@pytest.mark.gpu
+def test_a_folded_run_learns_the_same_and_counts_all_atoms(tmp_path, small_config, monkeypatch):
+    changes: dict[str, Any] = {"trainer": {"log_every_n_steps": 1}}
+    logs, sizes = [], []
+    for multiprocessors in (1000, 1):  # so many that each has less than a tile; one, which has several
+        monkeypatch.setattr(tile_choice, "gpu", lambda device, count=multiprocessors: Gpu(count, 227 * 1024))
+        for wanted in (False, True):
+            folder = tmp_path / f"{multiprocessors}-{wanted}"
+            train(on_gpu(small_config, changes, wanted), folder)
+            logs.append([row for row in log_of(folder) if row["train/loss"]])
+    losses = [[float(row["train/loss"]) for row in log] for log in logs]
+    assert losses[0] == losses[1] and losses[2] == losses[3]  # captured or not
+    whole, folded = losses[1::2]
+    assert folded != whole and folded[:8] == pytest.approx(whole[:8], rel=1e-5)
+    for log in logs:
+        rates = [(float(row["throughput/atoms_per_second"]), float(row["throughput/molecules_per_second"])) for row in log]
+        sizes.append(sum(atoms / molecules for atoms, molecules in rates) / len(rates))
+    assert sizes == pytest.approx([sizes[0]] * 4, rel=1e-2)
 
 
 @pytest.mark.gpu

@@ -1,0 +1,48 @@
+// What lies behind a tile's rows in its buffer: where its atoms and their neighbours are among the rows, and for how many atoms each stands.
+#pragma once
+#include "tile.cuh"
+
+// Behind a tile's rows in its buffer. Offsets are those of rows for lanes with t = 0, in `offset_unit`.
+struct Table {
+    uint32* near;            // [places][2] by row: offsets of the first four neighbours, 16 bits each
+    unsigned short* offset;  // [places] by atom
+    unsigned char* atom;     // [places] by row
+    unsigned short* copies;  // [places] by row, with FOLDED: for how many atoms it stands, bf16
+
+    __device__ explicit Table(const unsigned char* buffer) {
+        near = reinterpret_cast<uint32*>(const_cast<unsigned char*>(buffer) + rows_bytes);
+        offset = reinterpret_cast<unsigned short*>(near + 2 * places);
+        atom = reinterpret_cast<unsigned char*>(offset + places);
+        copies = reinterpret_cast<unsigned short*>(atom + places);
+    }
+};
+template <bool large>
+__device__ __forceinline__ int atom_at(const unsigned char* buffer, int row) {
+    return large ? row : Table(buffer).atom[row];
+}
+// Where an atom's row begins, for `get` and `put`
+template <bool large>
+__device__ __forceinline__ size_t begin_of(const unsigned char* buffer, int atom) {
+    return large ? place(atom, 0) : size_t(Table(buffer).offset[atom]) * offset_unit;
+}
+
+// For how many atoms one of a folded batch stands: as many as its only neighbour lists
+__device__ __noinline__ float copies_of(const Bonds& bonds, const Tile& tile, int atom) {
+    const int begin = bonds.begin(tile, atom), end = bonds.end(tile, atom);
+    const int neighbour = end - begin == 1 ? bonds.source(tile, begin) : -1;
+    if (neighbour < 0 || neighbour >= tile.num_nodes) return 1.0f;
+    const int last = bonds.end(tile, neighbour);
+    int copies = 0;
+#pragma unroll 4
+    for (int bond = bonds.begin(tile, neighbour); bond < last; bond++) copies += bonds.source(tile, bond) == atom;
+    return static_cast<float>(copies);
+}
+template <bool large>
+__device__ __forceinline__ float copies_at(const unsigned char* buffer, const Bonds& bonds, const Tile& tile, int row) {
+    if (!FOLDED || (large && row >= tile.num_nodes)) return 1.0f;
+    return large ? copies_of(bonds, tile, row) : number(static_cast<uint32>(Table(buffer).copies[row]) << 16);
+}
+template <bool large>
+__device__ __forceinline__ int row_of(const unsigned char* buffer, int atom) {
+    return large ? atom : Table(buffer).offset[atom] / (stride / offset_unit);
+}

@@ -1,0 +1,87 @@
+"""Atoms alike as one row: what a GPU need not compute twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.packing import MAX_CODES
+from molgcn.data.segments import pointers
+from molgcn.errors import UserError
+
+MAX_COPIES = 255  # atoms that a row stands for: kernels have a byte for it
+_MOLECULES_AT_ONCE = 1 << 16
+_folded: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
+
+
+def fold(molecules: PackedMolecules) -> PackedMolecules:
+    """The set with one row for all atoms of the same features whose only bond goes to the same atom, such as a methyl's hydrogens.
+
+    Every layer gives such atoms the same values, but for dropout. Their neighbour lists their row as often as there are atoms, the row
+    lists it once: degrees and sums over neighbours stay what they were, and a row stands for as many atoms as its neighbour lists it.
+
+    Args:
+        molecules: a set; one whose features are not coded, of which hardly any are alike, stays as it is.
+
+    Returns:
+        A set with `folded` True, made once and kept as long as `molecules`. Rows are in the order of their first atoms, a row's
+        neighbours in the order of the atoms that they were.
+    """
+    if molecules.folded or molecules.table is None:
+        return molecules
+    if molecules not in _folded:
+        _folded[molecules] = _fold_all(molecules)
+    return _folded[molecules]
+
+
+def refuse_folded(molecules: PackedMolecules) -> None:
+    """For what needs all atoms.
+
+    Raises:
+        UserError: for a folded set.
+    """
+    if molecules.folded:
+        raise UserError("This set is folded: atoms alike are one row, for kernels alone. Take the set that it was made from.")
+
+
+def _fold_all(molecules: PackedMolecules) -> PackedMolecules:
+    starts = range(0, len(molecules), _MOLECULES_AT_ONCE)
+    parts = [_fold(molecules, start, min(start + _MOLECULES_AT_ONCE, len(molecules))) for start in starts]
+    num_nodes, num_edges, degree, neighbors, x = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return replace(
+        molecules, node_ptr=pointers(num_nodes), edge_ptr=pointers(num_edges), degree=degree, neighbors=neighbors, x=x, folded=True
+    )
+
+
+def _fold(molecules: PackedMolecules, first: int, last: int) -> tuple[np.ndarray, ...]:
+    """Of molecules first ... last - 1: rows and bonds of each, then `degree`, `neighbors` and `x` of all."""
+    node_ptr, edge_ptr = (ptr[first : last + 1] - ptr[first] for ptr in (molecules.node_ptr, molecules.edge_ptr))
+    nodes, edges = (slice(ptr[first], ptr[last]) for ptr in (molecules.node_ptr, molecules.edge_ptr))
+    degree, neighbors, x = molecules.degree[nodes], molecules.neighbors[edges], molecules.x[nodes]
+    base = np.repeat(node_ptr[:-1], np.diff(node_ptr))  # of each atom's molecule
+    row_ptr = pointers(degree)
+    leaves = np.flatnonzero(degree == 1)
+    neighbor = base[leaves] + neighbors[row_ptr[leaves]]
+    leaves, neighbor = leaves[neighbor != leaves], neighbor[neighbor != leaves]
+    key = neighbor * MAX_CODES + x[leaves]
+    order = np.argsort(key, kind="stable")
+    leaves, key = leaves[order], key[order]
+    runs = pointers(np.diff(np.flatnonzero(np.diff(key, prepend=-1)), append=len(key)))  # of equal keys
+    rank = np.arange(len(key)) - np.repeat(runs[:-1], np.diff(runs))
+    representative = np.arange(len(degree))
+    representative[leaves] = leaves[np.arange(len(key)) - rank % MAX_COPIES]
+    kept = representative == np.arange(len(degree))
+    row = pointers(kept)
+    sources = representative[np.repeat(base, degree) + neighbors]
+    bonds = np.repeat(kept, degree)
+    local = row[sources[bonds]] - row[np.repeat(base, degree)[bonds]]
+    return (
+        np.diff(row[node_ptr]),
+        np.diff(pointers(bonds)[edge_ptr]),
+        degree[kept],
+        local.astype(neighbors.dtype),
+        x[kept],
+    )

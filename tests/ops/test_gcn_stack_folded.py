@@ -1,0 +1,164 @@
+"""Folded batches on the CUDA operator, under emulation and on a GPU: what the float64 oracle gives for all atoms."""
+
+import emulated
+import numpy as np
+import pytest
+import torch
+from fold_cases import random_trees, rows_of_atoms
+from gpu_cases import on_gpu
+from stack_cases import converted, random_inputs, run, worst
+from torch import Tensor
+
+from molgcn.data.fold import fold
+from molgcn.errors import UserError
+from molgcn.ops import StackInputs, gcn_stack, gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
+from molgcn.ops.gcn_stack_plan import next_fit
+from molgcn.ops.launch import Gpu
+from molgcn.ops.nvrtc import compile_source
+
+SIZES = [5, 9, 18, 1, 30, 2, 7, 22, 40, 64, 3]
+LARGE = [5, 130, 3, 400, 1, 8]
+OPTIONS = [
+    {},
+    {"residual": True, "pool": "sum", "tile_nodes": 96},
+    {"norm": "layer", "residual": True, "last_activation": True, "pool": "max"},
+    {"norm": "batch", "add_self_loops": False},
+    {"tile_nodes": 96},
+    pytest.param({"tile_nodes": 48}, marks=pytest.mark.slow),
+]
+DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=DEVICES)
+def operator(request):
+    """Runs the kernels in float32."""
+    if request.param == "cuda":
+        request.getfixturevalue("poison")
+        return lambda inputs: run(gcn_stack, on_gpu(inputs, torch.float32))
+    request.getfixturevalue("emulate")
+    return emulated.run_emulated
+
+
+def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **options) -> tuple[StackInputs, StackInputs, Tensor]:
+    """The operator's for a folded batch and for all its atoms, and the row of each of these."""
+    molecules = random_trees(sizes, channels, seed, ring_bonds=ring_bonds)
+    rows = fold(molecules)
+    assert rows.num_nodes < molecules.num_nodes
+    folded = random_inputs(rows.batch(slice(None)), hidden, num_layers, seed=seed, folded=True, **options)
+    whole = random_inputs(molecules.batch(slice(None)), hidden, num_layers, seed=seed, **options)
+    return folded, whole, torch.from_numpy(rows_of_atoms(molecules))
+
+
+def summed(gradients: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """With x's as a row's, the sum of its atoms'."""
+    x = gradients["x"]
+    return gradients | {"x": x.new_zeros(int(rows.max()) + 1, x.shape[1]).index_add(0, rows, x)}
+
+
+def check(operator, given, output_bound=1e-5, gradient_bound=5e-5) -> None:
+    folded, whole, rows = given
+    actual, expected = operator(folded), run(gcn_stack_reference, converted(whole, torch.float64))
+    gradients, right = {name: gradient.cpu() for name, gradient in actual.gradients.items()}, summed(expected.gradients, rows)
+    if whole.pool == "max":  # where branches are alike rounding chooses whose atom is the oracle's largest
+        of_molecules = torch.repeat_interleave(torch.arange(folded.num_graphs), folded.ptr.diff())
+        gradients, right = summed(gradients, of_molecules), summed(right, of_molecules)
+    assert worst({"pooled": actual.outputs["pooled"].cpu()}, {"pooled": expected.outputs["pooled"]}) < output_bound
+    assert worst(gradients, right) < gradient_bound
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_option(operator, options):
+    check(operator, inputs_of(SIZES, 11, 32, 3, **options))
+
+
+@pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
+def test_large_molecules(operator, options):
+    check(operator, inputs_of(LARGE, 11, 32, 3, **options))
+
+
+@pytest.mark.parametrize(("channels", "hidden"), [(50, 24), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((3, 1), (11, 64)))])
+def test_widths(operator, channels, hidden):
+    check(operator, inputs_of(SIZES, channels, hidden, 2, ring_bonds=0.2, residual=True, norm="layer"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "precision", "bound", "tile_nodes"),
+    [
+        (SIZES, "bf16", 3e-2, 64),
+        (LARGE, "bf16", 3e-2, 64),
+        pytest.param(SIZES, "bf16", 3e-2, 96, marks=pytest.mark.slow),
+        pytest.param(SIZES, "tf32", 3e-3, 64, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_lower_precision(operator, sizes, precision, bound, tile_nodes):
+    check(operator, inputs_of(sizes, 11, 32, 3, precision=precision, tile_nodes=tile_nodes), bound, 3 * bound)
+
+
+def test_28_layers(operator):
+    check(operator, inputs_of([18] * 20, 11, 32, 28))
+
+
+def test_nothing_to_fold_gives_the_same_bits(emulate):
+    """Of a batch whose rows are all atoms a folded one is a copy."""
+    inputs = random_inputs(random_trees([9, 18, 30], 11, kinds=60).batch(slice(None)), 32, 3)
+    first, second = (emulated.run_emulated(inputs._replace(folded=folded)) for folded in (False, True))
+    for name, tensor in (first.outputs | first.gradients).items():
+        assert torch.equal((second.outputs | second.gradients)[name], tensor), name
+
+
+@pytest.mark.parametrize("slice_of_warps", [40, -40])
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_same_bits_whichever_warps_run_ahead(emulate, monkeypatch, precision, slice_of_warps):
+    monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 2)
+    inputs = inputs_of(SIZES, 11, 32, 3, precision=precision)[0]
+    first = emulated.run_emulated(inputs)
+    monkeypatch.setattr(emulated, "slice_of_warps", slice_of_warps)
+    second = emulated.run_emulated(inputs)
+    for name, tensor in (first.outputs | first.gradients).items():
+        assert torch.equal((second.outputs | second.gradients)[name], tensor), name
+
+
+@pytest.mark.parametrize(("arch", "hidden", "precision"), [("sm_80", 32, "bf16"), ("sm_90", 32, "float32"), ("sm_120", 64, "tf32")])
+def test_compiles(monkeypatch, arch, hidden, precision):
+    inputs = converted(inputs_of(SIZES, 11, hidden, 2, precision=precision)[0], torch.float32)
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, 64))
+    found = []
+    monkeypatch.setattr(gcn_stack_cuda, "kernel", lambda source, name, defines, device, soon: found.append((source, defines)))
+    for plan in (gcn_stack_plan.forward_plan, gcn_stack_plan.backward_plan):
+        name = plan.__name__.removesuffix("_plan")
+        gcn_stack_cuda._kernel(f"gcn_stack_{name}", inputs, plan(inputs, Gpu(1, 227 * 1024)), name == "backward")
+    for source, defines in found:
+        assert compile_source(source, defines, arch).startswith(b"\x7fELF")
+
+
+def test_what_cannot_take_it_says_so():
+    folded = converted(inputs_of(SIZES, 11, 32, 3)[0], torch.float32)
+    with pytest.raises(ValueError, match="folded batch on cpu"):
+        gcn_stack(folded)
+    for options in ({"strategy": "vertex"}, {"norm": "batch", "training": True}):
+        with pytest.raises(UserError, match="vertex does not take a folded batch"):
+            gcn_stack_cuda.forward(*folded._replace(**options))
+
+
+@pytest.mark.gpu
+def test_dropout_tells_atoms_apart():
+    folded = on_gpu(inputs_of(SIZES, 11, 32, 3, dropout=0.5)[0], torch.float32)
+    gcn_stack(folded)  # in evaluation there is none
+    with pytest.raises(ValueError, match=r"dropout=0\.5"):
+        gcn_stack(folded._replace(training=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tiles", [40, 600, 1000, 1200])
+def test_many_tiles(poison, tiles):
+    """In groups of every size; against the same molecules with all their atoms on the same kernels, whose roundings they share."""
+    folded, whole, rows = inputs_of([18] * 3 * tiles, 11, 32, 6, tiles, tile_nodes=64)
+    actual, expected = (run(gcn_stack, on_gpu(inputs, torch.float32), uniform_gradient(whole)) for inputs in (folded, whole))
+    assert worst({"pooled": actual.outputs["pooled"]}, {"pooled": expected.outputs["pooled"]}) < 1e-6
+    assert worst(actual.gradients, summed(expected.gradients, rows.cuda())) < 5e-5
+
+
+def uniform_gradient(inputs: StackInputs) -> Tensor:
+    """A gradient of what is pooled whose sums do not cancel."""
+    return torch.from_numpy(np.random.default_rng(0).uniform(0.5, 1.5, (inputs.num_graphs, inputs.hidden_channels))).cuda()
