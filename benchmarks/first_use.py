@@ -21,7 +21,7 @@ import sys, time
 import numpy as np, torch
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
-hidden, norm, precision, molecules, device = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]
+hidden, norm, precision, molecules, folded, device = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5], sys.argv[6]
 torch.set_float32_matmul_precision(precision)
 ring = np.arange(18)
 bonds = np.array([[*ring, *(ring + 1) % 18], [*(ring + 1) % 18, *ring]])
@@ -29,6 +29,7 @@ x = np.random.default_rng(0).normal(size=(18 * molecules, 11)).astype(np.float32
 packed = PackedMolecules.from_arrays(np.full(molecules, 18), np.full(molecules, 36), np.tile(bonds, molecules), x=x)
 batch = packed.batch(slice(None), device=device)
 batch.tile_ptr
+batch.folded = folded == "True"  # no two atoms are alike, but that is for the kernels to see
 model = GCN(11, hidden, 12, 1, backend="fused", norm=None if norm == "None" else norm).to(device)
 plain = torch.nn.Linear(11, 1).to(device)
 for _ in range(2):  # CUDA, cuBLAS, autograd's thread and PyTorch's own kernels are there
@@ -44,9 +45,9 @@ print(*times)
 """
 
 
-def step(cache: str, device: str, *work: object) -> tuple[float, float]:
+def step(cache: str, *work: object) -> tuple[float, float]:
     """Seconds of the first and the second step of a process."""
-    command = [sys.executable, "-c", STEP, *map(str, work), device]
+    command = [sys.executable, "-c", STEP, *map(str, work)]
     caches = {"XDG_CACHE_HOME": cache, "CUDA_CACHE_PATH": cache}  # ours, and the one that NVRTC has by itself
     done = subprocess.run(command, env={**os.environ, **caches}, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -58,9 +59,12 @@ def step(cache: str, device: str, *work: object) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/first_use.md"))
+    parser.add_argument("--folded", action="store_true", help="only the kernels for folded batches, which large ones are")
+    parser.add_argument("--output", type=Path, help="default benchmarks/results/first_use.md, or first_use_folded.md")
     parser.add_argument("--widths", type=int, nargs="+", default=sorted({work[0] for work in WORK}), help="of those that are measured")
     arguments = parser.parse_args()
+    output = arguments.output or Path(f"benchmarks/results/first_use{'_folded' if arguments.folded else ''}.md")
+    works = [work for work in WORK if work[0] in arguments.widths and (work[3] == 4096 or not arguments.folded)]
     facts = json.dumps(machine(torch.device(arguments.device)))
     lines = [
         f"Seconds of a process's first step (forward and backward, L = 12), CUDA's context and PyTorch's own kernels being there. {facts}",
@@ -68,13 +72,14 @@ def main() -> None:
         "| hidden | norm | float32 matmul precision | molecules | nothing compiled | from the cache, another process | its second step |",
         "|---|---|---|---|---|---|---|",
     ]
-    for work in (work for work in WORK if work[0] in arguments.widths):
+    for work in works:
+        given = (*work, arguments.folded, arguments.device)
         with tempfile.TemporaryDirectory() as cache:
-            first, (later, again) = step(cache, arguments.device, *work)[0], step(cache, arguments.device, *work)
+            first, (later, again) = step(cache, *given)[0], step(cache, *given)
         lines.append(f"| {' | '.join(map(str, work))} | {first:.2f} | {later:.3f} | {again:.4f} |")
         print(lines[-1], flush=True)
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text("\n".join(lines) + "\n")
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

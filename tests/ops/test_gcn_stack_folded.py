@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 from fold_cases import random_trees, rows_of_atoms
-from gpu_cases import on_gpu
-from stack_cases import converted, random_inputs, run, worst
+from gpu_cases import gradient_of, on_gpu
+from stack_cases import Result, converted, kept_activations, random_inputs, run, with_masks, worst
 from torch import Tensor
 
 from molgcn.data.fold import fold
@@ -31,12 +31,22 @@ DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @pytest.fixture(params=DEVICES)
 def operator(request):
-    """Runs the kernels in float32."""
-    if request.param == "cuda":
-        request.getfixturevalue("poison")
-        return lambda inputs: run(gcn_stack, on_gpu(inputs, torch.float32))
-    request.getfixturevalue("emulate")
-    return emulated.run_emulated
+    """Runs the kernels in float32, and says which activations forward kept where that is asked for: see `with_masks`."""
+    on_device = request.param == "cuda"
+    request.getfixturevalue("poison" if on_device else "emulate")
+
+    def operate(inputs: StackInputs, masks: bool = False) -> tuple[Result, Tensor | None]:
+        inputs = on_gpu(inputs, torch.float32) if on_device else converted(inputs, torch.float32)
+        inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, inputs.tile_nodes))
+        saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8)
+        result = run(gcn_stack, inputs, gradient_of(inputs)) if on_device else emulated.run_emulated(inputs, saved=saved)
+        if not masks:
+            return result, None
+        if on_device:
+            saved = torch.ops.molgcn.gcn_stack(*inputs)[3]
+        return result, kept_activations(inputs, saved, gcn_stack_plan.forward_plan(inputs, gcn_stack_cuda.gpu(inputs.x.device))).cpu()
+
+    return operate
 
 
 def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **options) -> tuple[StackInputs, StackInputs, Tensor]:
@@ -55,9 +65,13 @@ def summed(gradients: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
     return gradients | {"x": x.new_zeros(int(rows.max()) + 1, x.shape[1]).index_add(0, rows, x)}
 
 
-def check(operator, given, output_bound=1e-5, gradient_bound=5e-5) -> None:
+def check(operator, given, output_bound=1e-5, gradient_bound=5e-5, masks=False) -> None:
     folded, whole, rows = given
-    actual, expected = operator(folded), run(gcn_stack_reference, converted(whole, torch.float64))
+    actual, kept = operator(folded, masks)
+    exact = converted(whole, torch.float64)
+    expected = run(gcn_stack_reference, exact)
+    if kept is not None:
+        expected.gradients = run(with_masks(kept[:, rows]), exact).gradients
     gradients, right = {name: gradient.cpu() for name, gradient in actual.gradients.items()}, summed(expected.gradients, rows)
     if whole.pool == "max":  # where branches are alike rounding chooses whose atom is the oracle's largest
         of_molecules = torch.repeat_interleave(torch.arange(folded.num_graphs), folded.ptr.diff())
@@ -92,7 +106,7 @@ def test_widths(operator, channels, hidden):
     ids=str,
 )
 def test_lower_precision(operator, sizes, precision, bound, tile_nodes):
-    check(operator, inputs_of(sizes, 11, 32, 3, precision=precision, tile_nodes=tile_nodes), bound, 3 * bound)
+    check(operator, inputs_of(sizes, 11, 32, 3, precision=precision, tile_nodes=tile_nodes), bound, 3 * bound, masks=True)
 
 
 def test_28_layers(operator):

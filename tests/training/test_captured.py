@@ -79,7 +79,7 @@ def test_captured_and_plain_steps_are_bit_for_bit_the_same(variant, tmp_path, sm
 
 @pytest.mark.gpu
 def test_a_folded_run_learns_the_same_and_counts_all_atoms(tmp_path, small_config, monkeypatch):
-    changes: dict[str, Any] = {"trainer": {"log_every_n_steps": 1}}
+    changes: dict[str, Any] = {"trainer": {"log_every_n_steps": 1}, "dataset": {"features": "qm9"}}
     logs, sizes = [], []
     for multiprocessors in (1000, 1):  # so many that each has less than a tile; one, which has several
         monkeypatch.setattr(tile_choice, "gpu", lambda device, count=multiprocessors: Gpu(count, 227 * 1024))
@@ -90,7 +90,7 @@ def test_a_folded_run_learns_the_same_and_counts_all_atoms(tmp_path, small_confi
     losses = [[float(row["train/loss"]) for row in log] for log in logs]
     assert losses[0] == losses[1] and losses[2] == losses[3]  # captured or not
     whole, folded = losses[1::2]
-    assert folded != whole and folded[:8] == pytest.approx(whole[:8], rel=1e-5)
+    assert folded != whole and folded[:8] == pytest.approx(whole[:8], rel=1e-4)  # roundings, and what Adam makes of them
     for log in logs:
         rates = [(float(row["throughput/atoms_per_second"]), float(row["throughput/molecules_per_second"])) for row in log]
         sizes.append(sum(atoms / molecules for atoms, molecules in rates) / len(rates))
