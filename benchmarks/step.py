@@ -1,6 +1,7 @@
 """Forward, backward and step of the fused operator beside PyG's: `python benchmarks/step.py --device cpu --smiles qm9_smiles_133k.csv`."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import torch
 from molgcn.benchmark.candidates import CANDIDATES, CAPTURED
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.results import Table, write_json
-from molgcn.benchmark.steps import KEY, WORKS, Grid, measure
+from molgcn.benchmark.steps import BOUNDS, KEY, WORKS, Grid, measure
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
+
+PRECISION = "float32_matmul_precision"  # in the machine's facts
 
 
 def read(smiles: Path | None, largest: int) -> PackedMolecules:
@@ -37,25 +40,32 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 512, 4096])
     parser.add_argument("--hidden", type=int, default=32)
     parser.add_argument("--norm", choices=("batch", "layer"))
+    parser.add_argument("--precision", choices=tuple(BOUNDS), default="highest", help="float32 matmul precision of all candidates, on CUDA")
     parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=None, help="fused is always among them")
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--output", type=Path, help="rows that it has are not measured again (default: benchmarks/results/step_DEVICE.csv)")
     arguments = parser.parse_args()
-    device = arguments.device
-    output = arguments.output or Path(f"benchmarks/results/step_{device}.csv")
+    device, precision = arguments.device, arguments.precision
+    if device == "cpu" and precision != "highest":
+        parser.error(f"--precision {precision} is for --device cuda: on a CPU the fused operator computes in float32 whatever is allowed")
+    output = arguments.output or Path(f"benchmarks/results/step_{device}{'' if precision == 'highest' else f'_{precision}'}.csv")
+    json_path = output.with_suffix(".json")
+    before = json.loads(json_path.read_text())["machine"].get(PRECISION, "highest") if json_path.exists() else precision
+    if before != precision:
+        parser.error(f"{output} holds times of --precision {before}; give another --output for those of {precision}")
     every = [name for name in CANDIDATES if name not in CAPTURED or device == "cuda"]
     candidates = ("fused", *(name for name in arguments.candidates or every if name != "fused"))
     sizes = tuple(arguments.layers), tuple(arguments.batch_sizes), arguments.hidden, arguments.norm
-    grid = Grid(device, *sizes, candidates, tuple(arguments.works), arguments.repeats)
+    grid = Grid(device, *sizes, candidates, tuple(arguments.works), arguments.repeats, precision=precision)
     source = arguments.packed or arguments.smiles
     molecules = PackedMolecules.load(source) if arguments.packed else read(arguments.smiles, max(grid.batch_sizes))
-    facts = machine(torch.device(device)) | {"molecules": len(molecules)}
+    facts = machine(torch.device(device)) | {"molecules": len(molecules), PRECISION: precision}
     try:
         table = Table(output, KEY)
         dataset = source.stem if source else "builtin"
         for row in measure(molecules, dataset, grid, table, float(facts.get("fma_peak_gflops", 0))):
-            write_json(output.with_suffix(".json"), facts, {"rows": table.rows})
+            write_json(json_path, facts, {"rows": table.rows})
             times = ", ".join(f"{name} {row[f'{name}_ms']:.2f}" for name in candidates if f"{name}_ms" in row)
             peak = f", {row['peak']:.0%} of peak" if row["peak"] else ""
             print(

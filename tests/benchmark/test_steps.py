@@ -88,7 +88,7 @@ def test_wrong_inference_is_not_timed(molecules, monkeypatch):
 def test_a_wrong_candidate_stops_the_measurement(molecules, monkeypatch):
     from molgcn.benchmark import steps
 
-    monkeypatch.setattr(steps, "OUTPUT_BOUND", 0.0)
+    monkeypatch.setitem(steps.BOUNDS, "highest", (0.0, 0.0))
     table = Table(None, KEY)
     with pytest.raises(UserError, match="is wrong: relative error"):
         list(measure(molecules, "four", grid(2), table))
@@ -108,9 +108,19 @@ def test_rounding_of_pyg_is_its_own(molecules):
     assert next(measure(molecules, "four", grid, Table(None, KEY)))["pyg_ms"] > 0
 
 
+@needs_extension
+def test_less_precise_products_are_asked_for_while_they_are_measured(molecules):
+    before, seen = torch.get_float32_matmul_precision(), []
+    for _ in measure(molecules, "four", grid(2, works=("forward",), precision="medium"), Table(None, KEY)):
+        seen.append(torch.get_float32_matmul_precision())
+    assert seen == ["medium"] and torch.get_float32_matmul_precision() == before
+
+
 @pytest.mark.gpu
-def test_captured_steps_and_launches_on_a_gpu(molecules):
-    grid = Grid("cuda", (3,), (4,), 8, None, ("fused", "fused_captured", "fused_99kb", "pyg"), repeats=2)
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_captured_steps_and_launches_on_a_gpu(molecules, precision):
+    candidates = ("fused", "fused_captured", "fused_99kb", "pyg")
+    grid = Grid("cuda", (3,), (4,), 8, None, candidates, repeats=2, precision=precision)
     rows = {row["work"]: row for row in measure(molecules, "four", grid, Table(None, KEY))}
     assert rows["forward_backward"]["pyg_launches"] > rows["forward_backward"]["fused_captured_launches"] > 0
     assert rows["step"]["fused_captured_ms"] > 0 and rows["step"]["fused_99kb_ms"] > 0
