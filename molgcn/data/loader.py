@@ -1,4 +1,4 @@
-"""Iterables of batches: what training reads from. Both loaders give the same batches in the same order."""
+"""Iterables of batches: what training reads from. Of the same set both loaders give the same batches in the same order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which molecules each batch holds, and in which order: the same on every device, loader and backend."""
+"""Which molecules each batch holds: the same on every device, loader and backend. Their order in it fills the tiles that are planned for."""
 
 from __future__ import annotations
 
