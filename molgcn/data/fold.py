@@ -12,7 +12,7 @@ from molgcn.data.packing import MAX_CODES
 from molgcn.data.segments import pointers
 from molgcn.errors import UserError
 
-MAX_COPIES = 255  # atoms that a row stands for: kernels have a byte for it
+MAX_COPIES = 255  # atoms that a row stands for: a number that bf16 holds exactly
 _MOLECULES_AT_ONCE = 1 << 16
 _folded: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
 

@@ -1,4 +1,4 @@
-"""Which molecules each batch holds: the same on every device, loader and backend. Their order in it fills the tiles that are planned for."""
+"""Which molecules each batch holds: the same on every device, loader and backend. Their order in it is what fills the tiles best."""
 
 from __future__ import annotations
 
