@@ -22,9 +22,10 @@ OPTIONS = [
     {},
     {"residual": True, "pool": "sum", "tile_nodes": 96},
     {"norm": "layer", "residual": True, "last_activation": True, "pool": "max"},
-    {"norm": "batch", "add_self_loops": False},
-    {"tile_nodes": 96},
-    pytest.param({"tile_nodes": 48}, marks=pytest.mark.slow),
+    *(
+        pytest.param(options, marks=pytest.mark.slow)
+        for options in ({"norm": "batch", "add_self_loops": False}, {"tile_nodes": 96}, {"tile_nodes": 48})
+    ),
 ]
 DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -85,7 +86,7 @@ def test_every_option(operator, options):
     check(operator, inputs_of(SIZES, 11, 32, 3, **options))
 
 
-@pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
+@pytest.mark.parametrize("options", OPTIONS[::2][:2], ids=str)
 def test_large_molecules(operator, options):
     check(operator, inputs_of(LARGE, 11, 32, 3, **options))
 
