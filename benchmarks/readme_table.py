@@ -72,7 +72,7 @@ def results() -> list[Results]:
     """The committed folders, GPUs first."""
     found = []
     for folder in (RESULTS / "h100", RESULTS / "h200", RESULTS / "cpu"):
-        facts = read_facts(folder)
+        facts = read_facts(folder / "results.json")
         if facts:
             found.append(Results(folder, facts))
             for name, part in PARTS.items():

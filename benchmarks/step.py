@@ -1,7 +1,6 @@
 """Forward, backward and step of the fused operator beside PyG's: `python benchmarks/step.py --device cpu --smiles qm9_smiles_133k.csv`."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import torch
 
 from molgcn.benchmark.candidates import CANDIDATES, CAPTURED
 from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import Table, write_json
+from molgcn.benchmark.results import Table, read_facts, write_json
 from molgcn.benchmark.steps import BOUNDS, KEY, WORKS, Grid, measure
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
@@ -51,18 +50,18 @@ def main() -> None:
         parser.error(f"--precision {precision} is for --device cuda: on a CPU the fused operator computes in float32 whatever is allowed")
     output = arguments.output or Path(f"benchmarks/results/step_{device}{'' if precision == 'highest' else f'_{precision}'}.csv")
     json_path = output.with_suffix(".json")
-    before = json.loads(json_path.read_text())["machine"].get(PRECISION, "highest") if json_path.exists() else precision
-    if before != precision:
-        parser.error(f"{output} holds times of --precision {before}; give another --output for those of {precision}")
     every = [name for name in CANDIDATES if name not in CAPTURED or device == "cuda"]
     candidates = ("fused", *(name for name in arguments.candidates or every if name != "fused"))
     sizes = tuple(arguments.layers), tuple(arguments.batch_sizes), arguments.hidden, arguments.norm
     grid = Grid(device, *sizes, candidates, tuple(arguments.works), arguments.repeats, precision=precision)
     source = arguments.packed or arguments.smiles
-    molecules = PackedMolecules.load(source) if arguments.packed else read(arguments.smiles, max(grid.batch_sizes))
-    facts = machine(torch.device(device)) | {"molecules": len(molecules), PRECISION: precision}
     try:
+        before = read_facts(json_path).get(PRECISION, "highest") if json_path.exists() else precision
+        if before != precision:
+            raise UserError(f"{output} holds times of --precision {before}; give another --output for those of {precision}.")
         table = Table(output, KEY)
+        molecules = PackedMolecules.load(source) if arguments.packed else read(arguments.smiles, max(grid.batch_sizes))
+        facts = machine(torch.device(device)) | {"molecules": len(molecules), PRECISION: precision}
         dataset = source.stem if source else "builtin"
         for row in measure(molecules, dataset, grid, table, float(facts.get("fma_peak_gflops", 0))):
             write_json(json_path, facts, {"rows": table.rows})

@@ -29,8 +29,7 @@ __device__ __noinline__ void predict(const Parameters& p, const Tile& tile, int 
 template <bool large>
 __device__ __forceinline__ void pool(const Parameters& p, const Group& group, const Tile& tile, const unsigned char* buffer) {
     each_molecule(p, group, tile, [&](int graph, int begin, int end, int column) {
-        float total[4];
-        float atoms = FOLDED ? 0.0f : static_cast<float>(end - begin);
+        float total[4], atoms = 0.0f;
 #pragma unroll
         for (float& x : total) x = POOL == POOL_MAX && end > begin ? number(0xff800000u) : 0.0f;
 #pragma unroll 4
@@ -41,8 +40,11 @@ __device__ __forceinline__ void pool(const Parameters& p, const Group& group, co
             if (FOLDED) atoms += copies;
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                total[i] = POOL != POOL_MAX ? fmaf(copies, x[i], total[i]) : (x[i] > total[i] || x[i] != x[i] ? x[i] : total[i]);
+                total[i] = POOL == POOL_MAX ? (x[i] > total[i] || x[i] != x[i] ? x[i] : total[i])
+                           : FOLDED         ? fmaf(copies, x[i], total[i])
+                                            : total[i] + x[i];
         }
+        if (!FOLDED) atoms = static_cast<float>(end - begin);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (column + i < HIDDEN)

@@ -1,4 +1,4 @@
-// What lies behind a tile's rows in its buffer: where its atoms and their neighbours are among the rows, and for how many atoms each stands.
+// Where a tile's atoms and their neighbours are among its rows, and for how many atoms each row stands.
 #pragma once
 #include "tile.cuh"
 

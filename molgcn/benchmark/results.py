@@ -99,7 +99,7 @@ class Results:
         self.folder = folder
         self.facts = dict(facts)
         self.tables: dict[str, Table] = {}
-        before = read_facts(folder)
+        before = read_facts(folder / "results.json")
         for name in _SAME if before else ():
             if before.get(name) != self.facts.get(name):
                 raise UserError(
@@ -126,9 +126,8 @@ def write_json(path: Path, facts: Mapping[str, Any], tables: Mapping[str, Iterab
     temporary.replace(path)
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
-    """The machine that a folder's rows were measured on; nothing where there are none."""
-    path = folder / "results.json"
+def read_facts(path: Path) -> dict[str, Any]:
+    """The machine that the rows of a file of :func:`write_json` were measured on; nothing where there is none."""
     if not path.exists():
         return {}
     try:

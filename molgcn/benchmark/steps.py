@@ -71,7 +71,8 @@ def measure(molecules: PackedMolecules, dataset: str, grid: Grid, table: Table, 
 
     A row has, beside its key, `<candidate>_ms` (medians), on a GPU `<candidate>_launches`, `against_pyg` (how many times faster the fastest
     of ours is than PyG as written), `against_best` (than the fastest of PyG's variants), `gflops` (of ours, counting 2 N H^2 + 2 E H a
-    layer forward and three times that with backward) and `peak` (`gflops` as a fraction of the multiply-add peak of the same run).
+    layer forward and three times that with backward, of all atoms, folded or not) and `peak` (`gflops` as a fraction of the multiply-add
+    peak of the same run).
 
     Args:
         molecules: B of them are the batch, see :func:`~molgcn.benchmark.batches.training_batch`.

@@ -34,9 +34,10 @@ def rows_for(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, 
     strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else strategy
     if device.type != "cuda" or strategy != "stack" or model.dropout > 0 or molecules.table is None:
         return molecules
-    typical = molecules[batch]
-    several_tiles = typical.num_nodes > gpu(device).num_multiprocessors * molecules.tile_nodes
-    return fold(molecules) if several_tiles and fold(typical).num_nodes <= _MOST_ROWS * typical.num_nodes else molecules
+    num_nodes = molecules.num_nodes_per_graph[batch].sum()
+    if num_nodes <= gpu(device).num_multiprocessors * molecules.tile_nodes or fold(molecules[batch]).num_nodes > _MOST_ROWS * num_nodes:
+        return molecules
+    return fold(molecules)
 
 
 def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, device: torch.device) -> int:

@@ -184,7 +184,7 @@ def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: _L
     warps, row_tiles, max_threads = layout
     places = 16 * warps * row_tiles
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
-    table = (11 + 2 * inputs.folded) * places  # of `cuda/neighbours.cuh`, behind each tile's rows
+    table = (11 + 2 * inputs.folded) * places  # of `cuda/table.cuh`, behind each tile's rows
     buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(_room(inputs), gpu.num_multiprocessors))
