@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -129,15 +130,28 @@ def _prepare(arguments: list[str]) -> list[str]:
 def _train_job(config: DictConfig) -> float | None:
     from lightning.pytorch.utilities import rank_zero_only
 
-    from molgcn.config import Config, parse
-    from molgcn.training.resume import saved_config
-    from molgcn.training.train import train
+    from molgcn.training.result import save_failure
 
     context = HydraConfig.get()
     overrides, folder = list(context.overrides.task), Path(context.runtime.output_dir)
     if config.get("sweep") is not None:
         presets = [Path(source.path) for source in context.runtime.config_sources if source.provider == "command-line"]
         return _search(config, overrides, presets, folder)
+    try:
+        return _train(config, overrides, folder)
+    except Exception as error:
+        if context.mode == RunMode.MULTIRUN:
+            rank_zero_only(save_failure)(folder, overrides, _as_mistake(error) or error)
+        raise
+
+
+def _train(config: DictConfig, overrides: list[str], folder: Path) -> float | None:
+    from lightning.pytorch.utilities import rank_zero_only
+
+    from molgcn.config import Config, parse
+    from molgcn.training.resume import saved_config
+    from molgcn.training.train import train
+
     values = run_values(config)
     if config.resume is not None:
         values = saved_config(Path(config.resume), overrides)

@@ -69,7 +69,8 @@ def test_multirun_keeps_going_and_tabulates(tmp_path, run_cli):
     (sweep,) = (tmp_path / "multirun").iterdir()
     with open(sweep / "results.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {row["job"] for row in rows} == {"0", "2"}
+    assert {row["job"]: row["state"] for row in rows} == {"0": "complete", "1": "failed", "2": "complete"}
+    assert "model.num_layers=0: expected at least 1" in rows[-1]["overrides"]
     assert "molecules packed" not in done.stdout.split("#1", 1)[1]  # loaded once in the process
 
 

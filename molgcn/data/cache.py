@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from molgcn.data.locks import exclusive
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 
@@ -51,7 +52,7 @@ def load_or_pack(
     """The packed set of `identity` by memory map, packed and saved first if it is not there.
 
     A cache that cannot be read is rebuilt and one that cannot be written is done without, each with one line of warning:
-    neither stops a training run.
+    neither stops a training run. Of several processes that need the same set one packs it, the others wait for it.
 
     Args:
         name: start of the folder's name.
@@ -60,20 +61,21 @@ def load_or_pack(
         cache_dir: see :func:`cache_folder`.
     """
     folder = cache_folder(cache_dir) / "packed" / f"{name}-{identity_hash(identity)[:20]}"
-    if folder.exists():
+    with exclusive(folder):
+        if folder.exists():
+            try:
+                return PackedMolecules.load(folder)
+            except UserError as error:
+                log.warning("The cached molecules are rebuilt: %s", error)
+        molecules = pack()
         try:
-            return PackedMolecules.load(folder)
-        except UserError as error:
-            log.warning("The cached molecules are rebuilt: %s", error)
-    molecules = pack()
-    try:
-        molecules.save(folder)
-    except OSError as error:
-        log.warning(
-            "The packed molecules are not cached in %s (%s); training goes on, and the next run packs them again. Free "
-            "the disk or set dataset.cache_dir=<folder>.",
-            folder.parent,
-            error.strerror or error,
-        )
-        return molecules
-    return PackedMolecules.load(folder)
+            molecules.save(folder)
+        except OSError as error:
+            log.warning(
+                "The packed molecules are not cached in %s (%s); training goes on, and the next run packs them again. Free "
+                "the disk or set dataset.cache_dir=<folder>.",
+                folder.parent,
+                error.strerror or error,
+            )
+            return molecules
+        return PackedMolecules.load(folder)

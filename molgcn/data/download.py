@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.data.archive import WrongContentError, unpack
+from molgcn.data.locks import exclusive
 from molgcn.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -52,15 +53,16 @@ def download(remote: RemoteFile, folder: Path) -> Path:
             be written.
     """
     path = folder / remote.name
-    if path.exists():
-        recorded_hash(path)
-        return path
 
     def accept(partial: Path) -> None:
         _record(partial, path)
         partial.replace(path)
 
-    _from_mirrors(remote, folder, accept)
+    with exclusive(path):
+        if path.exists():
+            recorded_hash(path)
+        else:
+            _from_mirrors(remote, folder, accept)
     return path
 
 
@@ -76,10 +78,6 @@ def download_archive(remote: RemoteFile, members: dict[str, Callable[[Path], Non
         UserError: as :func:`download`.
     """
     paths = [folder / name for name in members]
-    if all(path.exists() for path in paths):
-        for path in paths:
-            recorded_hash(path)
-        return paths
 
     def accept(partial: Path) -> None:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as scratch:
@@ -91,7 +89,12 @@ def download_archive(remote: RemoteFile, members: dict[str, Callable[[Path], Non
                 content.replace(path)
         partial.unlink()
 
-    _from_mirrors(remote, folder, accept)
+    with exclusive(folder / remote.name):
+        if all(path.exists() for path in paths):
+            for path in paths:
+                recorded_hash(path)
+        else:
+            _from_mirrors(remote, folder, accept)
     return paths
 
 

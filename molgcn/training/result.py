@@ -46,6 +46,7 @@ class RunResult:
         """Writes `result.json` into the run's folder, with what the command line changed."""
         values = {**asdict(self), "folder": str(self.folder), "metrics": without_nan(self.metrics), "overrides": overrides}
         (self.folder / "result.json").write_text(json.dumps(values, indent=2) + "\n")
+        (self.folder / "failure.json").unlink(missing_ok=True)
 
     def print(self, console: Console | None = None) -> None:
         """Prints the results table."""
@@ -54,6 +55,12 @@ class RunResult:
         title = f"{best}, {self.molecules_per_second:,.0f} molecules/s in training"
         console.print(results_table(title, self.metrics, self.names, self.units, ("train", "val", "test")))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
+
+
+def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
+    """Writes `failure.json` in the place of a sweep's job that came to no result: the job may have run in another process or machine."""
+    values = {"folder": str(folder), "overrides": overrides, "error": str(error)}
+    (folder / "failure.json").write_text(json.dumps(values, indent=2) + "\n")
 
 
 def results_table(title: str, metrics: Mapping[str, float], names: Sequence[str], units: Sequence[str], parts: Sequence[str]) -> Table:

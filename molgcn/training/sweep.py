@@ -44,10 +44,13 @@ class SweepTable(Callback):
     """Shows the jobs of a `--multirun` when it ends, best validation loss first."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Gathers the `result.json` of every job."""
+        """Gathers the `result.json` or `failure.json` of every job.
+
+        Raises:
+            SystemExit: with code 2 where a job failed; a launcher's other processes could not say so.
+        """
         folder = Path(config.hydra.sweep.dir)
-        results = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
-        runs = [SweepRun(Path(result["folder"]).name, result["overrides"], result["best_loss"], result=result) for result in results]
+        runs = _gather(folder)
         if not runs:
             return
         rows = table_rows(runs, "val/loss")
@@ -55,6 +58,17 @@ class SweepTable(Callback):
         print_rows(f"{len(runs)} runs in {folder}", rows)
         in_order = sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
         plot_sweep([point(run) for run in in_order], folder / "sweep.png", "val/loss")
+        if any(run.state == "failed" for run in runs):
+            raise SystemExit(2)
+
+
+def _gather(folder: Path) -> list[SweepRun]:
+    failures = [json.loads(path.read_text()) for path in sorted(folder.glob("*/failure.json"))]
+    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json")) if not (path.parent / "failure.json").exists()]
+    return [
+        *(SweepRun(Path(failed["folder"]).name, failed["overrides"], None, "failed", note=failed["error"]) for failed in failures),
+        *(SweepRun(Path(result["folder"]).name, result["overrides"], result["best_loss"], result=result) for result in results),
+    ]
 
 
 def table_rows(runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> list[list[str]]:

@@ -78,7 +78,7 @@ def remote(server, *paths, **options):
 
 
 def leftovers(folder):
-    return sorted(name for name in os.listdir(folder) if name not in ("data.csv", "data.csv.sha256.json"))
+    return sorted(name for name in os.listdir(folder) if name not in ("data.csv", "data.csv.sha256.json", ".data.csv.lock"))
 
 
 def test_download_once_and_record(server, tmp_path):
@@ -193,7 +193,7 @@ def test_archives_are_unpacked_checked_and_dropped(server, tmp_path, make):
     file = RemoteFile("data.zip", (server.url("good/old"), server.url("good/new")))
     paths = download_archive(file, {"a.csv": check, "b.csv": check}, tmp_path / "cache")
     assert [path.read_bytes() for path in paths] == [b"1", b"2"]
-    names = ["a.csv", "a.csv.sha256.json", "b.csv", "b.csv.sha256.json"]
+    names = [".data.zip.lock", "a.csv", "a.csv.sha256.json", "b.csv", "b.csv.sha256.json"]
     assert sorted(os.listdir(tmp_path / "cache")) == names
     assert download_archive(file, {"a.csv": check, "b.csv": check}, tmp_path / "cache") == paths
     assert len(server.asked["good/new"]) == 1

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from molgcn.errors import UserError
+from molgcn.training.result import RunResult, save_failure
 from molgcn.training.sweep import SweepRun, SweepTable, point, table_rows
 from molgcn.training.sweep_plot import Point, plot_sweep
 
@@ -52,6 +54,23 @@ def test_a_multirun_is_gathered(tmp_path, capsys):
     with open(tmp_path / "results.csv", newline="") as file:
         assert [row["job"] for row in csv.DictReader(file)] == ["1", "0"]
     assert (tmp_path / "sweep.png").exists()
+
+
+def test_a_job_without_a_result_is_shown_and_makes_the_exit_code(tmp_path, capsys):
+    """Whichever process or machine it ran in."""
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    for job in range(2):
+        (tmp_path / str(job)).mkdir()
+        save_failure(tmp_path / str(job), [f"seed={job}"], UserError("nothing at x.csv"))
+    done = RunResult(tmp_path / "1", 0.5, 0, 1, {"test/mae/gap": 1.0}, ("gap",), ("eV",), 10.0)
+    done.save(["seed=1"])  # the second attempt, in the same folder
+    with pytest.raises(SystemExit) as exit:
+        SweepTable().on_multirun_end(config)
+    assert exit.value.code == 2
+    with open(tmp_path / "results.csv", newline="") as file:
+        rows = [(row["job"], row["state"], row["overrides"]) for row in csv.DictReader(file)]
+    assert rows == [("1", "complete", "seed=1"), ("0", "failed", "seed=0 (nothing at x.csv)")]
+    assert "failed" in capsys.readouterr().out
 
 
 def test_numbers_among_overrides_are_numbers():
