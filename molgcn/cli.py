@@ -17,6 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from molgcn import new_folder  # noqa: F401, for conf/hydra/default.yaml
 from molgcn.errors import UserError
 from molgcn.overrides import check_overrides, compose_config, misfit, own_presets, quote_paths, values_of
 from molgcn.resources import resource

@@ -1,0 +1,33 @@
+"""A folder for each run and sweep, also where several start in the same second, as one a GPU does from a shell's loop."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+
+def new_folder(name: str) -> str:
+    """Makes the folder `name`, or the first of `<name>_2`, `<name>_3`, ... that is not there.
+
+    Hydra's configuration asks for it as `${new_folder:<name>}`, and gets the same answer for the whole run.
+
+    Returns:
+        what it made; `name` where nothing can be made, for whoever writes there to say why
+    """
+    folder = Path(name)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for number in count(2):
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                folder = Path(f"{name}_{number}")
+    except OSError:
+        return name
+    return str(folder)
+
+
+OmegaConf.register_new_resolver("new_folder", new_folder, use_cache=True, replace=True)
