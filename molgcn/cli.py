@@ -131,6 +131,7 @@ def _prepare(arguments: list[str]) -> list[str]:
 def _train_job(config: DictConfig) -> float | None:
     from lightning.pytorch.utilities import rank_zero_only
 
+    from molgcn.training.gpus_of_job import take_gpus
     from molgcn.training.result import save_failure
 
     context = HydraConfig.get()
@@ -138,6 +139,8 @@ def _train_job(config: DictConfig) -> float | None:
     if config.get("sweep") is not None:
         presets = [Path(source.path) for source in context.runtime.config_sources if source.provider == "command-line"]
         return _search(config, overrides, presets, folder)
+    if context.mode == RunMode.MULTIRUN and context.runtime.choices["hydra/launcher"] == "joblib":
+        take_gpus(context.job.num, config.trainer.devices)
     try:
         return _train(config, overrides, folder)
     except Exception as error:
