@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +25,7 @@ from molgcn.overrides import check_overrides, compose_config, misfit, own_preset
 from molgcn.resources import resource
 
 MISTAKE = 2
+_MEMORY_FULL = re.compile("out of memory|can't allocate memory")
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
 
@@ -33,6 +36,8 @@ def main() -> None:
 
 def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list[str]], list[str]] | None = None) -> None:
     """Runs a Hydra application whose UserErrors end the job with a paragraph and the process with exit code 2.
+
+    In a multirun the other jobs go on, also after an error of ours.
 
     Args:
         config_name: file under conf/, without its ending.
@@ -50,10 +55,13 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
             return None
         except Exception as error:
             mistake = _as_mistake(error)
-            if mistake is None:
+            if mistake is not None:
+                _print_mistake(mistake)
+            elif HydraConfig.get().mode == RunMode.MULTIRUN:
+                traceback.print_exc()
+            else:
                 raise
-            _print_mistake(mistake)
-            failures.append(str(mistake))
+            failures.append(str(mistake or error))
             return None
 
     conf = resource("conf")
@@ -103,6 +111,12 @@ def _as_mistake(error: Exception) -> UserError | None:
         return misfit(error)
     if isinstance(error, OmegaConfBaseException):
         return UserError(f"The configuration cannot be read: {' '.join(str(error).split())}")
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY_FULL.search(str(error))):
+        said = ". ".join(" ".join(str(error).split()).split(". ")[:3]).rstrip(".")
+        return UserError(
+            f"Memory is full: {said}. Lower the batch size (dataset.batch_size= in training, batch_size= "
+            "elsewhere), model.hidden_channels= or model.num_layers=, or free memory that other processes hold."
+        )
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
         place = f" at {error.filename}" if error.filename else ""
         return UserError(

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from hydra.core.global_hydra import GlobalHydra
 
 from molgcn.cli import main
 from molgcn.errors import UserError
 from molgcn.overrides import check_overrides, compose_config, own_presets, quote_paths
 from molgcn.resources import resource
+from molgcn.training.result import RunResult
 
 TRAIN = Path(__file__).parents[1] / "train.py"
 FAST = [
@@ -74,6 +76,24 @@ def test_multirun_keeps_going_and_tabulates(tmp_path, run_cli):
     assert "molecules packed" not in done.stdout.split("#1", 1)[1]  # loaded once in the process
 
 
+def test_an_error_of_ours_or_a_full_gpu_ends_only_its_job(tmp_path, cli, monkeypatch):
+    errors = iter([ValueError("a bug"), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")])
+
+    def train(config, folder):
+        if config.seed < 2:
+            raise next(errors)
+        return RunResult(folder, 0.5, 0, 1, {}, (), (), 10.0)
+
+    monkeypatch.setattr("molgcn.training.train.train", train)
+    code, _, err = cli("--multirun", "seed=0,1,2")
+    assert code == 2
+    assert "ValueError: a bug" in err
+    assert "Error: Memory is full: CUDA out of memory. Tried to allocate 2.00 GiB. Lower the batch size" in err
+    (table,) = tmp_path.glob("multirun/*/results.csv")
+    with open(table, newline="") as file:
+        assert {row["job"]: row["state"] for row in csv.DictReader(file)} == {"0": "failed", "1": "failed", "2": "complete"}
+
+
 MISTAKES = {
     "no such file": (["dataset=csv", "dataset.path=nowhere.csv", "dataset.targets=[y]"], "nowhere.csv"),
     "empty file": (["dataset=csv", "dataset.path=empty.csv", "dataset.targets=[y]"], "empty.csv"),
@@ -92,6 +112,7 @@ MISTAKES = {
     "nothing to resume": (["resume=last"], "finds no run"),
     "no checkpoint": (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt"),
     "not key=value": (["dataset"], "key=value"),
+    "too large for any memory": (["model.hidden_channels=20000000"], "Memory is full"),
     "no SLURM": (["--multirun", "launcher=submitit", "seed=0,1"], "hydra/launcher=submitit_local"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import statistics
@@ -53,6 +54,7 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
     Raises:
         UserError: for every mistake in the configuration or its data.
     """
+    gc.collect()  # an earlier run of this process is in cycles, with its memory on the device
     quieten()
     seed_everything(config.seed, workers=True, verbose=False)
     backend = resolve_backend(config.backend.name, config.model.hidden_channels).name
