@@ -70,12 +70,12 @@ def load_or_pack(
         molecules = pack()
         try:
             molecules.save(folder)
-        except OSError as error:
+            return PackedMolecules.load(folder)
+        except (OSError, UserError) as error:
             log.warning(
                 "The packed molecules are not cached in %s (%s); training goes on, and the next run packs them again. Free "
                 "the disk or set dataset.cache_dir=<folder>.",
                 folder.parent,
-                error.strerror or error,
+                getattr(error, "strerror", None) or error,
             )
-            return molecules
-        return PackedMolecules.load(folder)
+        return molecules

@@ -1,4 +1,5 @@
 import os
+import shutil
 import time
 
 import numpy as np
@@ -59,6 +60,19 @@ def test_a_full_disk_does_not_stop_training(tmp_path, caplog, monkeypatch):
     assert "No space left on device" in caplog.text
     assert "dataset.cache_dir" in caplog.text
     assert [path for path in (tmp_path / "packed").iterdir() if path.suffix != ".lock"] == []
+
+
+def test_another_process_that_removes_the_set_does_not_stop_training(tmp_path, caplog, monkeypatch):
+    """As on a file system without locks."""
+    save = PackedMolecules.save
+
+    def save_and_lose(molecules, folder):
+        save(molecules, folder)
+        shutil.rmtree(folder)
+
+    monkeypatch.setattr(PackedMolecules, "save", save_and_lose)
+    assert len(cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)) == 3
+    assert "not cached" in caplog.text
 
 
 def test_a_folder_that_cannot_be_made_does_not_stop_training(tmp_path, caplog):
