@@ -125,6 +125,7 @@ def test_a_column_of_that_name_is_kept(trained_run, tmp_path):
         (b"smiles\nC\n", {"smiles": "smile"}, "no column 'smile'.*Did you mean 'smiles'"),
         (b"smiles,smiles\nC,C\n", {}, "2 columns named 'smiles'"),
         (b"CCO\n", {}, "no column 'smiles'.*format=smi"),
+        (b"smiles;y\nC;1\n", {}, "no column 'smiles'.*holds semicolons"),
         (b"", {}, "new.csv is empty"),
         (b"", {"format": "smi"}, "new.csv is empty"),
         (b"", {"format": "sdf"}, "new.csv has no rows"),

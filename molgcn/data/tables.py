@@ -76,7 +76,7 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> di
     with _reader(path) as (header, rows):
         for column in columns:
             if column not in header:
-                raise UserError(f"{path} has no column '{column}' (dataset.{key}).{nearest(column, header)}")
+                raise UserError(f"{path} has no column '{column}' (dataset.{key}).{separated_otherwise(header) or nearest(column, header)}")
             if header.count(column) > 1:
                 raise UserError(f"{path} has {header.count(column)} columns named '{column}' (dataset.{key}). Rename all but one.")
         places = [header.index(column) for column in columns]
@@ -84,6 +84,12 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> di
     if not picked:
         raise UserError(f"{path} has a header but no rows. Expected one row a molecule.")
     return {column: [row[i] for row in picked] for i, column in enumerate(columns)}
+
+
+def separated_otherwise(header: Sequence[str]) -> str:
+    """A sentence where a header's only cell holds what other programs separate cells by; else nothing."""
+    found = [name for name, sign in (("semicolons", ";"), ("tabs", "\t"), ("commas", ",")) if len(header) == 1 and sign in header[0]]
+    return f" Its header holds {found[0]}: separate cells by commas, or by tabs in a file named .tsv." if found else ""
 
 
 def numbers(values: Sequence[str], path: Path, column: str) -> np.ndarray:
@@ -104,8 +110,8 @@ def numbers(values: Sequence[str], path: Path, column: str) -> np.ndarray:
                 f"{path}, column '{column}', row {row} (counted from 0, without the header): '{text}' is not a number. "
                 "Correct it, or leave the cell empty if the value is missing."
             ) from error
-        if np.isinf(result[row]):
-            raise UserError(f"{path}, column '{column}', row {row}: '{text}' is infinite. Leave it empty if missing.")
+        if abs(result[row]) > np.finfo(np.float32).max:
+            raise UserError(f"{path}, column '{column}', row {row}: '{text}' is infinite (float32). Leave it empty if missing.")
     if np.isnan(result).all():
         raise UserError(f"{path}: all {len(result)} values of column '{column}' are missing. Name another target.")
     return result

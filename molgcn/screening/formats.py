@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from molgcn.data.config import nearest
+from molgcn.data.tables import separated_otherwise
 from molgcn.errors import UserError
 from molgcn.screening.prepare import Kind
 from molgcn.screening.text import Text, as_mistake, open_text, rereadable, source_name
@@ -94,7 +95,8 @@ def _table(text: Text, smiles: str, delimiter: str) -> Molecules:
         raise UserError(f"{text.name} is empty. Expected a header line and one row a molecule.")
     if smiles not in header:
         lists = " A list of SMILES without a header needs format=smi." if len(header) == 1 else ""
-        raise UserError(f"{text.name} has no column '{smiles}' (smiles={smiles}).{nearest(smiles, header)}{lists}")
+        hint = separated_otherwise(header) or f"{nearest(smiles, header)}{lists}"
+        raise UserError(f"{text.name} has no column '{smiles}' (smiles={smiles}).{hint}")
     if header.count(smiles) > 1:
         raise UserError(f"{text.name} has {header.count(smiles)} columns named '{smiles}'. Rename all but one.")
     place = header.index(smiles)

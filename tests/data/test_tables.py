@@ -36,6 +36,15 @@ def test_wrong_column_names_the_nearest(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [("x.csv", "smiles;y\nC;1\n", "semicolons"), ("x.csv", "smiles\ty\nC\t1\n", "tabs"), ("x.tsv", "smiles,y\nC,1\n", "commas")],
+)
+def test_another_separator_is_named(tmp_path, name, text, found):
+    with pytest.raises(UserError, match=f"no column 'smiles'.*holds {found}: separate cells by commas, or by tabs in a file named .tsv"):
+        read_columns(write(tmp_path / name, text), ["smiles"])
+
+
+@pytest.mark.parametrize(
     ("text", "what"), [("", "is empty"), ("smiles,y\n", "no rows"), ("smiles,y\nC,1\nCC,1,2,3\n", "line 3: 4 cells where the header has 2")]
 )
 def test_broken_files_are_named(tmp_path, text, what):
@@ -67,7 +76,13 @@ def test_numbers_and_missing_cells(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cells", "what"), [(["1", "high"], "row 1 .*'high' is not a number"), (["1", "inf"], "infinite"), (["", "NA"], "all 2 values")]
+    ("cells", "what"),
+    [
+        (["1", "high"], "row 1 .*'high' is not a number"),
+        (["1", "inf"], "infinite"),
+        (["1", "-4e38"], "row 1: '-4e38' is infinite"),
+        (["", "NA"], "all 2 values"),
+    ],
 )
 def test_bad_numbers_are_named(tmp_path, cells, what):
     with pytest.raises(UserError, match=what) as error:
@@ -76,6 +91,9 @@ def test_bad_numbers_are_named(tmp_path, cells, what):
     assert "'y'" in str(error.value)
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@given(st.lists(st.floats(-LARGEST, LARGEST), min_size=1))
 def test_numbers_reads_what_python_writes(values):
     assert numbers([repr(value) for value in values], None, "y").tolist() == values
