@@ -77,6 +77,7 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
         trainer = build_trainer(_trainer_options(config), callbacks, loggers, folder)
         if resumed is not None:
             _check_same_network(module, resumed, checkpoint.last_path)
+            _check_epochs(trainer, resumed, folder)
             metrics_csv = loggers[0]
             assert isinstance(metrics_csv, MetricsCSV)
             metrics_csv.truncate(resumed["metrics_csv_size"])
@@ -145,6 +146,15 @@ def _check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], p
         raise UserError(
             f"The checkpoint {path} is of another architecture: {key[6:]} has shape {saved.get(key, 'none')} there and "
             f"{mine.get(key, 'none')} here. " + (f"Give {hint}." if hint else "Use the features and targets that it was trained with.")
+        )
+
+
+def _check_epochs(trainer: Trainer, checkpoint: dict[str, Any], folder: Path) -> None:
+    done = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+    if trainer.max_epochs is not None and 0 <= trainer.max_epochs < done:
+        raise UserError(
+            f"trainer.max_epochs={trainer.max_epochs} is fewer than the {done} epochs that the run in {folder} has behind it. Give more "
+            "to continue, or take its best weights as they are: checkpoints/best.ckpt."
         )
 
 

@@ -130,6 +130,15 @@ def test_changed_data_is_refused(tmp_path, small_config):
         train(small_config(dataset={"subset": 301}, resume=str(tmp_path / "run")), tmp_path / "run")
 
 
+def test_fewer_epochs_than_are_done(tmp_path, small_config):
+    train(small_config(trainer={"max_epochs": 2}), tmp_path / "run")
+    again = {"resume": str(tmp_path / "run")}
+    with pytest.raises(UserError, match=r"max_epochs=1 is fewer than the 2 epochs .*best\.ckpt"):
+        train(small_config(trainer={"max_epochs": 1}, **again), tmp_path / "run")
+    assert train(small_config(trainer={"max_epochs": 2}, **again), tmp_path / "run").epochs == 2
+    assert train(small_config(trainer={"max_epochs": 3}, **again), tmp_path / "run").epochs == 3
+
+
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path, small_config):
     config = small_config(trainer={"max_epochs": 1})
     train(config, tmp_path / "run")
