@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -83,6 +84,11 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         exit_interrupted()
+    except SystemExit as end:
+        if type(end).__name__ != "SIGTERMException":
+            raise
+        print("\nTerminated.", file=sys.stderr)
+        sys.exit(128 + signal.SIGTERM)
     except Exception as error:
         mistake = _as_mistake(error)
         if mistake is None:

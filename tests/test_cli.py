@@ -223,3 +223,17 @@ def test_an_interrupt_ends_with_130(tmp_path, body):
     ended = subprocess.run([sys.executable, "-m", "job"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 130
     assert ended.stderr.endswith("Interrupted.\n")
+
+
+def test_a_terminated_run_ends_with_143(tmp_path):
+    """So that what comes after it in a script does not take it for a finished one."""
+    command = [sys.executable, str(TRAIN), *FAST[:4], "trainer.max_epochs=100000", "logger=csv", "training.report=false"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stderr
+        for line in process.stdout:
+            if line.startswith("epoch 0 "):
+                process.terminate()
+                break
+        process.stdout.read()
+        assert process.wait(60) == 143
+        assert process.stderr.read().endswith("Terminated.\n")
