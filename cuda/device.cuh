@@ -111,6 +111,14 @@ __device__ __forceinline__ void copy16(void* to, const void* from, bool there) {
                  "r"(there ? 16 : 0)
                  : "memory");
 }
+// What nobody reads again: the first to leave the cache
+__device__ __forceinline__ void copy16_last(void* to, const void* from, bool there) {
+    uint64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(there ? 16 : 0), "l"(policy)
+                 : "memory");
+}
 __device__ __forceinline__ void copy4(void* to, const void* from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 4 : 0)
                  : "memory");

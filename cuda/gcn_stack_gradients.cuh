@@ -185,7 +185,7 @@ __device__ __forceinline__ void stage_ins(unsigned char* staged, const Parameter
     unsigned char* to = staged + first * stride;
 #pragma unroll
     for (int row = 0; row < places; row += rows_at_once)  // nothing is read from where no row is
-        copy16(to + row * stride + 16 * swizzled(first + row % 8, piece), from + row * bytes, row < rows_there);
+        copy16_last(to + row * stride + 16 * swizzled(first + row % 8, piece), from + row * bytes, row < rows_there);
 }
 
 // Adds a tile's column sums to the block's.

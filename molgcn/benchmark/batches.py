@@ -9,6 +9,7 @@ from molgcn.config import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.data.tile_choice import rows_for, tile_nodes_for
 from molgcn.data.tiles import fill_tiles
+from molgcn.ops.precision import allowed_precision
 
 
 def random_batch(
@@ -48,6 +49,6 @@ def _drawn(molecules: PackedMolecules, batch_size: int) -> np.ndarray:
 
 def _in_tiles(molecules: PackedMolecules, indices: np.ndarray, device: torch.device, model: ModelConfig | None) -> GraphBatch:
     sizes = molecules.num_nodes_per_graph
-    tile_nodes = molecules.tile_nodes if model is None else tile_nodes_for(sizes, indices, model, device)
+    tile_nodes = molecules.tile_nodes if model is None else tile_nodes_for(sizes, indices, model, device, allowed_precision(device))
     order, tile_ptr = fill_tiles(sizes[indices], tile_nodes)
     return GraphBatch.from_packed(molecules, indices[order], tile_ptr, tile_nodes).to(device)

@@ -18,6 +18,7 @@ from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.tile_choice import rows_for, tile_nodes_for
 from molgcn.data.timing import TimedLoader
+from molgcn.ops.precision import allowed_precision
 
 _LOADED: dict[str, LoadedDataset] = {}
 
@@ -87,7 +88,8 @@ class MoleculeDataModule(LightningDataModule):
             )
             if self.may_fold and not (self.trainer and self.trainer.precision == "64-true"):
                 molecules = rows_for(molecules, typical, self.model, self.strategy, device)
-            tile_nodes = tile_nodes_for(molecules.num_nodes_per_graph, typical, self.model, device)
+            precision = "bf16" if self.trainer and self.trainer.precision == "bf16-mixed" else allowed_precision(device)
+            tile_nodes = tile_nodes_for(molecules.num_nodes_per_graph, typical, self.model, device, precision)
         loader = self.make_loader(
             molecules,
             self.config.batch_size,

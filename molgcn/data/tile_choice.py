@@ -40,7 +40,7 @@ def rows_for(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, 
     return fold(molecules)
 
 
-def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, device: torch.device) -> int:
+def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, device: torch.device, precision: str = "float32") -> int:
     """Node places of a tile, T, for the batches of a set.
 
     64, or 128 where a molecule needs it. Where a network of at most 32 features without norm and residual runs on a GPU, 48 or 96 if they
@@ -52,6 +52,7 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
         batch: int [B], the molecules of a typical batch.
         model: whose operator takes the batches.
         device: where it runs.
+        precision: of its products, "float32", "tf32" or "bf16".
     """
     largest = int(sizes.max(initial=1))
     plain = model.hidden_channels <= 32 and model.norm is None and not model.residual
@@ -64,4 +65,4 @@ def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, dev
         return fitting[0] if fitting[0] <= TILE_SIZES[0] else TILE_SIZES[1]
     if tiles.get(TILE_SIZES[0], math.inf) <= FEW_TILES * device_gpu.num_multiprocessors:  # each gets several warps, which suits these
         return TILE_SIZES[0]
-    return min(tiles, key=lambda size: time_of_tiles(tiles[size], size, device_gpu))
+    return min(tiles, key=lambda size: time_of_tiles(tiles[size], size, device_gpu, precision))

@@ -11,6 +11,7 @@ from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn.backend import NO_EXTENSION
 from molgcn.ops import HAS_CPU_EXTENSION, StackInputs, gcn_predict, gcn_stack
+from molgcn.ops.precision import allowed_precision
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
@@ -115,7 +116,7 @@ def stack_inputs(model: GCN, batch: GraphBatch) -> StackInputs:
         eps=norms[0].eps if norms else 1e-5,
         momentum=norms[0].momentum if statistics else 0.1,
         training=training,
-        precision=_precision(x.device),
+        precision=allowed_precision(x.device),
         strategy=model.strategy,
         save_for_backward=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for some in parameters for p in some)),
         tile_nodes=batch.tile_nodes,
@@ -138,20 +139,3 @@ def dropout_seed(device: torch.device, dropout: float) -> Tensor:
     if dropout == 0.0:
         return torch.empty(1, dtype=torch.int64, device=device)  # never read
     return torch.randint(-(2**63), 2**63 - 1, (1,), device=device)
-
-
-def _precision(device: torch.device) -> str:
-    """What PyTorch's own switches allow: autocast's dtype, else the float32 matmul precision."""
-    if torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.bfloat16:
-        return "bf16"
-    return _matmul_precision()
-
-
-@torch.compiler.assume_constant_result  # torch.compile compiles anew when the switch is turned
-def _matmul_precision() -> str:
-    if torch.backends.cuda.matmul.fp32_precision != "tf32":
-        return "float32"
-    try:
-        return "bf16" if torch.get_float32_matmul_precision() == "medium" else "tf32"
-    except RuntimeError:  # turned on by `torch.backends`, which torch.get_float32_matmul_precision does not know of
-        return "tf32"

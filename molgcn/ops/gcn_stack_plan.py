@@ -17,6 +17,7 @@ from molgcn.ops.launch import Gpu
 MAX_HIDDEN = 256
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
 _TIMES = (0.0, 1.0, 1.3, 1.65, 2.0)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_tried.md)
+_LOWER_TIMES = (0.0, 1.0, 1.3, 1.53, 1.8)  # with TF32 and bf16
 SMALL_TILE = 48  # places: quicker than 64, but holds less
 MIDDLE_TILE = 96  # places, for up to 32 features: six such tiles keep twelve warps equally busy
 _MIDDLE_LAYOUT = (2, 3)  # its warps and row tiles
@@ -201,11 +202,11 @@ def _groups(tiles: int, most: int, warps: int) -> int:
 
 
 @cache
-def _time(tiles: int, groups: int, warps: int) -> float:
+def _time(tiles: int, groups: int, warps: int, times: tuple[float, ...] = _TIMES) -> float:
     """Of a block's busiest scheduler, in times of a tile whose warp has it to itself."""
     rounds = [tiles // groups + (group < tiles % groups) for group in range(groups) for _ in range(warps)]  # of each warp
     schedulers = [rounds[first::4] for first in range(4)]
-    return max(sum(_TIMES[sum(left > done for left in each)] for done in range(max(rounds))) for each in schedulers)
+    return max(sum(times[sum(left > done for left in each)] for done in range(max(rounds))) for each in schedulers)
 
 
 def _time_of(inputs: StackInputs, plan: Plan) -> float:
@@ -213,10 +214,11 @@ def _time_of(inputs: StackInputs, plan: Plan) -> float:
     return _time(-(-_num_tiles(inputs) // plan.grid), plan.groups, plan.warps)
 
 
-def time_of_tiles(num_tiles: int, tile_nodes: int, gpu: Gpu) -> float:
+def time_of_tiles(num_tiles: int, tile_nodes: int, gpu: Gpu, precision: str = "float32") -> float:
     """Of a batch in so many tiles of 48, 64 or 96 places, H = 32 without norm and residual, as :func:`_time` counts."""
     tiles, warps = -(-num_tiles // gpu.num_multiprocessors), 2 if tile_nodes == MIDDLE_TILE else 1
-    return _TIMES_OF_TILES[tile_nodes] * _time(tiles, _groups(tiles, 12 // warps, warps), warps)
+    times = _TIMES if precision == "float32" else _LOWER_TIMES
+    return _TIMES_OF_TILES[tile_nodes] * _time(tiles, _groups(tiles, 12 // warps, warps), warps, times)
 
 
 def _room(inputs: StackInputs) -> int:

@@ -239,6 +239,7 @@ void copy(void* to, const void* from, bool there) {
         std::memset(to, 0, bytes);
 }
 inline void copy16(void* to, const void* from, bool there) { copy<16>(to, from, there); }
+inline void copy16_last(void* to, const void* from, bool there) { copy<16>(to, from, there); }
 inline void copy4(void* to, const void* from, bool there) { copy<4>(to, from, there); }
 inline void wait_for_copies() {}
 

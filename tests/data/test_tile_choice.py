@@ -80,6 +80,13 @@ def test_a_large_molecule_of_any_batch_decides(largest, count, model, device, pl
     assert tile_nodes_for(np.append(SIZES, largest), ALL[:count], model, device) == places
 
 
+def test_three_warps_a_scheduler_cost_less_in_lower_precisions():
+    """Tiles of 64 places, two a scheduler, of 48, up to three, or of 96, three warps."""
+    sizes = np.random.default_rng(0).integers(12, 17, 4096)
+    assert tile_nodes_for(sizes, ALL, PLAIN, CUDA) == tile_nodes_for(sizes, ALL, PLAIN, CUDA, "float32") == 64
+    assert tile_nodes_for(sizes, ALL, PLAIN, CUDA, "tf32") == tile_nodes_for(sizes, ALL, PLAIN, CUDA, "bf16") == 48
+
+
 ALIKE = random_trees([18] * 4096, 3)  # half of their leaves have a twin
 
 
@@ -126,7 +133,7 @@ def test_the_loader_of_the_fused_backend_folds(monkeypatch):
 @pytest.mark.parametrize("loader", ["packed", "pyg"])
 @pytest.mark.parametrize("backend", ["fused", "pyg"])
 def test_every_loader_and_backend_gets_the_same_tiles(monkeypatch, backend, loader):
-    monkeypatch.setattr(datamodule, "tile_nodes_for", lambda sizes, batch, model, device: 48 if model is PLAIN else 64)
+    monkeypatch.setattr(datamodule, "tile_nodes_for", lambda sizes, batch, model, *others: 48 if model is PLAIN else 64)
     data = MoleculeDataModule(DatasetConfig(name="builtin", batch_size=64), LoaderConfig(name=loader), backend, 0, PLAIN)
     for batch in (next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))):
         assert batch.tile_nodes == 48

@@ -1,0 +1,22 @@
+"""How precisely products are to be computed, by PyTorch's own switches."""
+
+from __future__ import annotations
+
+import torch
+
+
+def allowed_precision(device: torch.device) -> str:
+    """What PyTorch's own switches allow: autocast's dtype, else the float32 matmul precision."""
+    if torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.bfloat16:
+        return "bf16"
+    return _matmul_precision()
+
+
+@torch.compiler.assume_constant_result  # torch.compile compiles anew when the switch is turned
+def _matmul_precision() -> str:
+    if torch.backends.cuda.matmul.fp32_precision != "tf32":
+        return "float32"
+    try:
+        return "bf16" if torch.get_float32_matmul_precision() == "medium" else "tf32"
+    except RuntimeError:  # turned on by `torch.backends`, which torch.get_float32_matmul_precision does not know of
+        return "tf32"
