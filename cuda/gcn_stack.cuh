@@ -3,7 +3,8 @@
 // Macros: HIDDEN (H), MAX_LAYERS, PRECISION, NORM, RESIDUAL, DROPOUT, SELF_LOOPS, LAST_ACTIVATION, POOL, ALIGNED (all weights may be read 16
 // bytes at a time), SAVE (keep what backward needs), WARPS and ROW_TILES (of a tile), MAX_THREADS (of a block), WIDE_INPUT (more columns go
 // in than `width`), SHARED_WEIGHTS (all weights lie in a block's shared memory), SHARED_GRADIENTS (a block's sums of gradients do), INPUT_GRADIENT (wanted),
-// LARGE_MOLECULES (there may be some that are larger than a tile), FOLDED (a row may stand for several atoms, see `copies_of`).
+// LARGE_MOLECULES (there may be some that are larger than a tile), FOLDED (a row may stand for several atoms, see `copies_of`),
+// LOSS (what is pooled goes through a linear map into a loss).
 #pragma once
 #include "philox.cuh"
 #include "neighbours.cuh"
@@ -28,6 +29,12 @@ struct Parameters {
     float* pooled;               // [B, H]
     const float *head_weight, *head_bias;  // [T, H], [T]
     float* predictions;          // [B, T]: the head's, for inference
+    const float *target, *target_mean, *target_std;  // [B, T], [T], with LOSS
+    float* slopes;               // [B, T]: derivative of each term of the loss, 0 where the target is missing
+    double* terms;               // [tiles, WARPS, 2]: sum and number of the terms
+    const double* loss_sums;     // [2]: of all terms
+    const float *grad_loss, *head_sums;        // [], [T, H] and [T]: sums of slopes times pooled features and of slopes
+    float *grad_head_weight, *grad_head_bias;  // [T, H], [T]
     unsigned char* pulled;       // saved [L, N, width]: (A + I) D^-1/2 times each layer's input
     unsigned char* wide_pulled;  // saved [N, wide_width]: of the first layer instead, if more columns are in than `width`
     unsigned char* transposed;   // saved [L - 1, spans, column_tiles, 32]: weights as backward's products take them, `Rounded`
@@ -45,7 +52,8 @@ struct Parameters {
     int num_graphs, num_nodes, num_features, num_layers, num_tiles;  // with the room of padded batches
     int num_targets;             // T, or 0 where only `pooled` is wanted
     uint32 dropout_threshold;
-    float dropout_scale, eps;
+    float dropout_scale, eps, delta;
+    int kind;  // of loss
     Layer layers[MAX_LAYERS];
 };
 

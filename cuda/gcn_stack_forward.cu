@@ -289,12 +289,16 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     pool_none(p, end);
     const int first = blockIdx.x + gridDim.x * group.index;
     if (!is_filled(p, first, end)) wait_for_weights();  // which the others do while their first atoms are under way
-    for (int index = first; is_filled(p, index, end); index += gridDim.x * group.count) {
+    int index = first;
+    for (; is_filled(p, index, end); index += gridDim.x * group.count) {
         Tile tile = find_tile(p, index);
+        const Tile all = tile;
         if (breaks_promise(tile)) pool_nan(p, group, tile), tile = without_molecules(tile);
         if (LARGE_MOLECULES && tile.num_nodes > places)
             forward_large(p, tile, weights);
         else
             forward<false>(p, group, tile, buffer, weights);
+        if (LOSS) score(p, all, group);
     }
+    for (; LOSS && index < p.num_tiles; index += gridDim.x * group.count) score(p, {index, 0, 0, 0, 0}, group);
 }

@@ -1,6 +1,7 @@
-// Pooling of a tile's molecules, the head's linear map of it, and pooling's gradient.
+// Pooling of a tile's molecules, the head's linear map of it, its loss, and their gradient.
 #pragma once
 #include "gcn_stack.cuh"
+#include "masked_loss.cuh"
 
 // Runs body(graph, first atom, end, column) for each molecule of a tile, atoms counted from the tile's first: a thread has four adjacent
 // columns, those of a molecule lie side by side and as many molecules as the group has threads for are under way at once.
@@ -12,17 +13,49 @@ __device__ __forceinline__ void each_molecule(const Parameters& p, const Group& 
         body(graph, __ldg(p.ptr + graph) - tile.first_node, __ldg(p.ptr + graph + 1) - tile.first_node, column);
 }
 
-// Predictions of molecules that the group has pooled
+// Prediction of number `target` of a molecule that the group has pooled
+__device__ __forceinline__ float prediction(const Parameters& p, int graph, int target) {
+    const float *x = p.pooled + size_t(graph) * HIDDEN, *weight = p.head_weight + size_t(target) * HIDDEN;
+    float sum = __ldg(p.head_bias + target);
+#pragma unroll 8
+    for (int h = 0; h < HIDDEN; h++) sum += x[h] * __ldg(weight + h);
+    return sum;
+}
 __device__ __noinline__ void predict(const Parameters& p, const Tile& tile, int thread) {
     const int begin = tile.first_graph * p.num_targets, end = tile.end_graph * p.num_targets;
-    for (int i = begin + thread; i < end; i += 32 * WARPS) {
-        const int graph = i / p.num_targets, target = i % p.num_targets;
-        const float *x = p.pooled + size_t(graph) * HIDDEN, *weight = p.head_weight + size_t(target) * HIDDEN;
-        float sum = __ldg(p.head_bias + target);
-#pragma unroll 8
-        for (int h = 0; h < HIDDEN; h++) sum += x[h] * __ldg(weight + h);
-        p.predictions[i] = sum;
+    for (int i = begin + thread; i < end; i += 32 * WARPS) p.predictions[i] = prediction(p, i / p.num_targets, i % p.num_targets);
+}
+
+// Slopes and terms of a tile's molecules
+__device__ __noinline__ void score(const Parameters& p, const Tile& tile, const Group& group) {
+    const int begin = tile.first_graph * p.num_targets, end = tile.end_graph * p.num_targets;
+    float total = 0.0f, known = 0.0f;
+    for (int i = begin + 32 * group.warp + group.lane; i < end; i += 32 * WARPS) {
+        const int t = i % p.num_targets;
+        const float target = __ldg(p.target + i);
+        const float d = prediction(p, i / p.num_targets, t) - (target - __ldg(p.target_mean + t)) / __ldg(p.target_std + t);
+        const bool there = target == target;
+        p.slopes[i] = there ? slope(p.kind, d, p.delta) : 0.0f;
+        if (there) total += term(p.kind, d, p.delta), known += 1.0f;
     }
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask), known += shuffle_xor(known, mask);
+    if (group.lane > 0) return;
+    double* terms = p.terms + 2 * (size_t(tile.index) * WARPS + group.warp);
+    terms[0] = total, terms[1] = known;
+}
+
+// Of every slope: what its term counts in the loss times the loss's own gradient
+__device__ __forceinline__ float loss_scale(const Parameters& p) {
+    const double known = p.loss_sums[1];
+    return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
+}
+// The head's gradients, in one block
+__device__ __forceinline__ void write_head_gradients(const Parameters& p) {
+    const int weights = p.num_targets * HIDDEN;
+    const float factor = loss_scale(p);
+    for (int i = threadIdx.x; i < weights + p.num_targets; i += blockDim.x)
+        (i < weights ? p.grad_head_weight[i] : p.grad_head_bias[i - weights]) = factor * p.head_sums[i];
 }
 
 // Mean, sum or max over each molecule's rows, and what the head makes of it
@@ -67,6 +100,22 @@ __device__ __forceinline__ void pool_none(const Parameters& p, int end) {
     const int first = end * p.num_targets + blockIdx.x * blockDim.x + threadIdx.x;
     for (int i = first; !SAVE && i < p.num_graphs * p.num_targets; i += gridDim.x * blockDim.x)
         p.predictions[i] = __ldg(p.head_bias + i % p.num_targets);
+    if (LOSS) clear(p.slopes, size_t(end) * p.num_targets, size_t(p.num_graphs) * p.num_targets);
+}
+
+// Four columns of the gradient of a pooled molecule
+__device__ __forceinline__ void read_gradient(float (&gradient)[4], const Parameters& p, int graph, int column) {
+    if (!LOSS) return read4(gradient, p.grad_pooled + size_t(graph) * HIDDEN, column, HIDDEN, false);
+#pragma unroll
+    for (float& x : gradient) x = 0.0f;
+    const float factor = loss_scale(p);
+    for (int t = 0; t < p.num_targets; t++) {
+        float weight[4];
+        read4(weight, p.head_weight + size_t(t) * HIDDEN, column, HIDDEN, false);
+        const float slope = factor * __ldg(p.slopes + size_t(graph) * p.num_targets + t);
+#pragma unroll
+        for (int i = 0; i < 4; i++) gradient[i] += slope * weight[i];
+    }
 }
 
 // The gradient of the pooled molecules to their atoms' rows of `shares`: with max each of equal largest atoms takes an equal share.
@@ -75,7 +124,7 @@ __device__ __forceinline__ void share(const Parameters& p, const Group& group, c
     const float* last = p.last + size_t(tile.first_node) * width;
     each_molecule(p, group, tile, [&](int graph, int begin, int end, int column) {
         float gradient[4], largest[4], x[4];
-        read4(gradient, p.grad_pooled + size_t(graph) * HIDDEN, column, HIDDEN, false);
+        read_gradient(gradient, p, graph, column);
         float atoms = FOLDED ? 0.0f : static_cast<float>(end - begin);
 #pragma unroll 4
         for (int atom = begin; FOLDED && atom < end; atom++) atoms += copies_at<large>(shares, p.bonds, tile, row_of<large>(shares, atom));

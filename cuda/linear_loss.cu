@@ -64,14 +64,17 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __gr
         p.partial[2 * blockIdx.x] = total, p.partial[2 * blockIdx.x + 1] = known;
 }
 
-// One block: the sums of all blocks.
+// In one block: the sums of all blocks.
+__device__ __forceinline__ void sum_up(const Parameters& p, double* shared) {
+    double total = 0.0, known = 0.0;
+    for (int i = threadIdx.x; i < p.num_partial; i += blockDim.x) total += p.partial[2 * i], known += p.partial[2 * i + 1];
+    sum_over_block(shared, total, known);
+    if (threadIdx.x == 0) write_loss(total, known, p.sums, p.loss);
+}
 extern "C" __global__ void __launch_bounds__(512) linear_loss_sums(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     wait_for_previous();
-    double total = 0.0, known = 0.0;
-    for (int i = threadIdx.x; i < p.num_partial; i += blockDim.x) total += p.partial[2 * i], known += p.partial[2 * i + 1];
-    sum_over_block(reinterpret_cast<double*>(shared), total, known);
-    if (threadIdx.x == 0) write_loss(total, known, p.sums, p.loss);
+    sum_up(p, reinterpret_cast<double*>(shared));
 }
 
 // Of every slope: what its term counts in the loss times the loss's own gradient.
@@ -80,8 +83,9 @@ __device__ __forceinline__ float scale(const Parameters& p) {
     return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
 }
 
-// The sum over all molecules of `slopes` [., TARGETS from `first`] times COLUMNS columns of x, of which the last is one: the bias's.
-__device__ __forceinline__ void grad_columns(const Parameters& p, float* shared, int first_column, int first_target) {
+// `factor` times the sum over all molecules of `slopes` [., TARGETS from `first`] times COLUMNS columns of x, of which the last is one: the bias's.
+__device__ __forceinline__ void grad_columns(const Parameters& p, float* shared, int block, float factor) {
+    const int chunks = p.width / COLUMNS + 1, first_column = block % chunks * COLUMNS, first_target = block / chunks * TARGETS;
     const int column = first_column + threadIdx.x % COLUMNS, lane = threadIdx.x / COLUMNS, lanes = blockDim.x / COLUMNS;
     const int targets = min(TARGETS, p.num_targets - first_target);
     float total[TARGETS] = {};
@@ -114,7 +118,7 @@ __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared,
         if (lane != 0 || column > p.width) continue;
         const int target = first_target + t;
         float* out = column < p.width ? p.grad_weight + target * p.width + column : p.grad_bias + target;
-        *out = scale(p) * shared[threadIdx.x];
+        *out = factor * shared[threadIdx.x];
     }
 }
 
@@ -124,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __g
     wait_for_previous();
     const int chunks = p.width / COLUMNS + 1, summing = chunks * ((p.num_targets + TARGETS - 1) / TARGETS);
     if (blockIdx.x < summing) {
-        grad_columns(p, reinterpret_cast<float*>(shared), blockIdx.x % chunks * COLUMNS, blockIdx.x / chunks * TARGETS);
+        grad_columns(p, reinterpret_cast<float*>(shared), blockIdx.x, scale(p));
         return;
     }
     const long long count = static_cast<long long>(p.num_graphs) * p.width;
@@ -136,4 +140,15 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __g
         for (int t = 0; t < p.num_targets; ++t) sum += slopes[t] * p.weight[t * p.width + i % p.width];
         p.grad_x[i] = factor * sum;
     }
+}
+
+// What is left of forward where another kernel found slopes and partial sums: the last block sums these up, the others sum weight and bias,
+// without the loss's own gradient and the number of terms.
+extern "C" __global__ void __launch_bounds__(512) linear_loss_ends(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(shared);
+    wait_for_previous();
+    if (blockIdx.x == gridDim.x - 1)
+        sum_up(p, reinterpret_cast<double*>(shared));
+    else
+        grad_columns(p, reinterpret_cast<float*>(shared), blockIdx.x, 1.0f);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from molgcn.ops.gcn_stack import StackInputs
 
-_FIRST_LIST, _NUM_TENSORS = (StackInputs._fields.index(name) for name in ("weights", "pool"))
+_FIRST_LIST, NUM_TENSORS = (StackInputs._fields.index(name) for name in ("weights", "pool"))
 
 
 class _Stack(torch.autograd.Function):
@@ -25,9 +26,9 @@ class _Stack(torch.autograd.Function):
         ctx.num_inputs = len(tensors)
         if inputs.batch_statistics:  # backward does without the running ones, which the caller may overwrite
             inputs = inputs._replace(running_means=[], running_vars=[])
-        ctx.lengths = [len(parameters) for parameters in _lists(inputs)]
-        ctx.options = inputs[_NUM_TENSORS:]
-        ctx.save_for_backward(saved, *_flat(inputs))
+        ctx.lengths = [len(parameters) for parameters in lists_of(inputs)]
+        ctx.options = inputs[NUM_TENSORS:]
+        ctx.save_for_backward(saved, *flat(inputs))
         return outputs
 
     @staticmethod
@@ -35,7 +36,7 @@ class _Stack(torch.autograd.Function):
         if grad_pooled is None:
             return (None,) * (1 + ctx.num_inputs)
         saved, *tensors = ctx.saved_tensors
-        inputs = _nested(tensors, ctx.lengths, ctx.options)
+        inputs = nested(tensors, ctx.lengths, ctx.options)
         if not inputs.save_for_backward:
             raise RuntimeError("gcn_stack ran with save_for_backward=False; run it with True to take gradients")
         needs_grad_x = ctx.needs_input_grad[1]
@@ -45,28 +46,32 @@ class _Stack(torch.autograd.Function):
         else:
             with torch._C._AutoDispatchBelowAutograd():
                 grad_x, *parameters = torch.ops.molgcn.gcn_stack_backward.default(*arguments)
-        gradients = [None, grad_x if needs_grad_x else None, *(None,) * (_FIRST_LIST - 1)]
-        for tensors in parameters:
-            gradients += tensors
-        return *gradients, *(None,) * (1 + ctx.num_inputs - len(gradients))
+        return None, *in_order(grad_x if needs_grad_x else None, parameters, ctx.num_inputs)
 
 
-def _lists(inputs: StackInputs) -> tuple[list[Tensor], ...]:
+def in_order(grad_x: Tensor | None, parameters: Sequence[list[Tensor]], count: int) -> tuple[Tensor | None, ...]:
+    """Gradients of the `count` tensors that :func:`flat` lists."""
+    gradients = [grad_x, *(None,) * (_FIRST_LIST - 1), *(tensor for tensors in parameters for tensor in tensors)]
+    return *gradients, *(None,) * (count - len(gradients))
+
+
+def lists_of(inputs: StackInputs) -> tuple[list[Tensor], ...]:
+    """The parameters and statistics."""
     i = inputs
     return i.weights, i.biases, i.norm_weights, i.norm_biases, i.running_means, i.running_vars
 
 
-def _flat(inputs: StackInputs) -> list[Tensor | None]:
+def flat(inputs: StackInputs) -> list[Tensor | None]:
     """All tensors one after the other."""
     tensors: list[Tensor | None] = [inputs.x, inputs.ptr, inputs.rowptr, inputs.col, inputs.tile_ptr]
-    for parameters in _lists(inputs):
+    for parameters in lists_of(inputs):
         tensors += parameters
     tensors += (inputs.seed, inputs.counts)
     return tensors
 
 
-def _nested(tensors: list[Tensor | None], lengths: list[int], options: tuple) -> StackInputs:
-    """The inverse of :func:`_flat`."""
+def nested(tensors: list[Tensor | None], lengths: list[int], options: tuple) -> StackInputs:
+    """The inverse of :func:`flat`."""
     lists, start = [], _FIRST_LIST
     for length in lengths:
         lists.append(tensors[start : start + length])
@@ -77,7 +82,7 @@ def _nested(tensors: list[Tensor | None], lengths: list[int], options: tuple) ->
 def run(inputs: StackInputs) -> tuple[Tensor, ...]:
     """The operator, with its derivative where one is wanted."""
     if torch.is_grad_enabled():
-        tensors = _flat(inputs)
+        tensors = flat(inputs)
         if any(tensor is not None and tensor.requires_grad for tensor in tensors):
             return _Stack.apply(inputs, *tensors)
     with torch._C._AutoDispatchBelowAutograd():

@@ -63,13 +63,13 @@ def saved_bytes(inputs: StackInputs) -> int:
 
 def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Schema in :mod:`molgcn.ops.gcn_stack`."""
-    inputs = _supported(StackInputs(*args))
+    inputs = supported(StackInputs(*args))
     outputs = empty_outputs(inputs)
     if strategy_of(inputs) != "stack":
         _by_layers(inputs).forward(inputs, outputs)
     elif inputs.num_graphs > 0:
         pooled, _, _, saved = outputs
-        _launch_forward(inputs, pooled, saved)
+        launch_forward(with_tiles(inputs), pooled, saved, {})
     return outputs
 
 
@@ -78,30 +78,38 @@ def predict(head_weight: Tensor, head_bias: Tensor, *args: Any) -> Tensor:
     inputs = StackInputs(*args)
     if strategy_of(inputs) != "stack" or inputs.num_graphs == 0:
         return F.linear(forward(*args)[0], head_weight, head_bias)
-    inputs = _supported(inputs)
+    inputs = supported(inputs)
     pooled, _, _, saved = empty_outputs(inputs)
     predictions = inputs.x.new_empty(inputs.num_graphs, head_weight.shape[0])
-    _launch_forward(inputs, pooled, saved, (head_weight.contiguous(), head_bias.contiguous(), predictions))
+    head = {"head_weight": head_weight.contiguous(), "head_bias": head_bias.contiguous(), "predictions": predictions}
+    launch_forward(with_tiles(inputs), pooled, saved, head, num_targets=head_weight.shape[0])
     return predictions
 
 
-def _launch_forward(inputs: StackInputs, pooled: Tensor, saved: Tensor, head: tuple[Tensor, Tensor, Tensor] | None = None) -> None:
-    """One launch; `head` is the weight and bias of a linear map, and where its predictions go."""
-    inputs = _with_tiles(inputs)
+def launch_forward(
+    inputs: StackInputs, pooled: Tensor, saved: Tensor, tensors: dict[str, Tensor], loss: bool = False, **numbers: float
+) -> None:
+    """One launch.
+
+    Args:
+        inputs: with tiles.
+        pooled: [B, H], written.
+        saved: see :class:`Saved`, written.
+        tensors: of the head and its loss, by their names in `struct Parameters` of cuda/gcn_stack.cuh; likewise
+        numbers.
+        loss: whether there is one.
+    """
     plan = forward_plan(inputs, gpu(inputs.x.device))
-    function = _kernel("gcn_stack_forward", inputs, plan, soon=partial(_backward_soon, inputs))
+    function = _kernel("gcn_stack_forward", inputs, plan, soon=partial(_backward_soon, inputs, loss), loss=loss)
     scratch = inputs.x.new_empty(scratch_bytes(inputs, plan) // 4)
     parameters = _parameters(inputs, saved, scratch)
-    parameters.pooled = pooled.data_ptr()
-    if head is not None:
-        parameters.head_weight, parameters.head_bias, parameters.predictions = (tensor.data_ptr() for tensor in head)
-        parameters.num_targets = head[2].shape[1]
+    _fill(parameters, {"pooled": pooled, **tensors}, numbers)
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters)
 
 
 def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any) -> tuple[Tensor, list, list, list, list]:
     """Schema in :mod:`molgcn.ops.gcn_stack`."""
-    inputs = _supported(StackInputs(*args))
+    inputs = supported(StackInputs(*args))
     grad_pooled = grad_pooled.contiguous()
     gradients = empty_gradients(grad_pooled, saved, needs_grad_x, *args)
     if inputs.num_graphs == 0:
@@ -111,21 +119,43 @@ def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any)
     if strategy_of(inputs) != "stack":
         _by_layers(inputs).backward(inputs, grad_pooled, saved, gradients)
         return gradients
-    inputs = _with_tiles(inputs)
-    plan = backward_plan(inputs, gpu(inputs.x.device))
-    function = _kernel("gcn_stack_backward", inputs, plan, needs_grad_x)
-    large = scratch_bytes(inputs, plan) // 4
-    scratch = inputs.x.new_empty(large + plan.grid * (plan.gradient_size + plan.reduced_size))
-    parameters = _parameters(inputs, saved, scratch, gradients[1:])
-    parameters.grad_pooled = grad_pooled.data_ptr()
-    parameters.grad_x = gradients[0].data_ptr() if needs_grad_x else 0
-    parameters.totals = scratch[large:].data_ptr()
-    parameters.partial = scratch[large + plan.grid * plan.gradient_size :].data_ptr()
-    function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True, overlap=True)
+    launch_backward(with_tiles(inputs), saved, needs_grad_x, gradients, {"grad_pooled": grad_pooled})
     return gradients
 
 
-def _supported(inputs: StackInputs) -> StackInputs:
+def launch_backward(
+    inputs: StackInputs,
+    saved: Tensor,
+    needs_grad_x: bool,
+    gradients: tuple[Tensor, list, list, list, list],
+    tensors: dict[str, Tensor],
+    loss: bool = False,
+    **numbers: float,
+) -> None:
+    """One launch; `gradients` as :func:`empty_gradients` makes them, the rest as :func:`launch_forward`."""
+    plan = backward_plan(inputs, gpu(inputs.x.device))
+    function = _kernel("gcn_stack_backward", inputs, plan, needs_grad_x, loss=loss)
+    large = scratch_bytes(inputs, plan) // 4
+    scratch = inputs.x.new_empty(large + plan.grid * (plan.gradient_size + plan.reduced_size))
+    parameters = _parameters(inputs, saved, scratch, gradients[1:])
+    places = {"totals": scratch[large:], "partial": scratch[large + plan.grid * plan.gradient_size :]}
+    _fill(parameters, tensors | places | ({"grad_x": gradients[0]} if needs_grad_x else {}), numbers)
+    function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True, overlap=True)
+
+
+def _fill(parameters: Any, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
+    for name, tensor in tensors.items():
+        setattr(parameters, name, tensor.data_ptr())
+    for name, number in numbers.items():
+        setattr(parameters, name, number)
+
+
+def supported(inputs: StackInputs) -> StackInputs:
+    """The inputs with their tensors as kernels read them.
+
+    Raises:
+        UserError: for what the strategy cannot do.
+    """
     if inputs.x.dtype not in (torch.float32, torch.float64):
         raise UserError(
             f"backend=fused on CUDA computes in float32 or float64, not {inputs.x.dtype}. Convert model and batch, or use backend=pyg."
@@ -158,22 +188,23 @@ def _contiguous(value: Any) -> Any:
     return value if value.data_ptr() % 16 == 0 or value.dtype != torch.float32 else value.clone()
 
 
-def _with_tiles(inputs: StackInputs) -> StackInputs:
+def with_tiles(inputs: StackInputs) -> StackInputs:
+    """The inputs with tiles of their own where they come without."""
     return inputs if inputs.tile_ptr is not None else inputs._replace(tile_ptr=next_fit(inputs.ptr, inputs.tile_nodes))
 
 
-def _kernel(name: str, inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, soon: Soon | None = None) -> Kernel:
-    return kernel(f"{name}.cu", name, _defines(inputs, plan, needs_grad_x), inputs.x.device, soon)
+def _kernel(name: str, inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, soon: Soon | None = None, loss: bool = False) -> Kernel:
+    return kernel(f"{name}.cu", name, _defines(inputs, plan, needs_grad_x, loss), inputs.x.device, soon)
 
 
-def _backward_soon(inputs: StackInputs) -> list[tuple[str, dict[str, int]]]:
+def _backward_soon(inputs: StackInputs, loss: bool) -> list[tuple[str, dict[str, int]]]:
     """What follows a forward that keeps something: compiled beside it."""
     if not inputs.save_for_backward:
         return []
-    return [("gcn_stack_backward.cu", _defines(inputs, backward_plan(inputs, gpu(inputs.x.device)), inputs.x.requires_grad))]
+    return [("gcn_stack_backward.cu", _defines(inputs, backward_plan(inputs, gpu(inputs.x.device)), inputs.x.requires_grad, loss))]
 
 
-def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False) -> dict[str, int]:
+def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, loss: bool = False) -> dict[str, int]:
     weights = (*inputs.weights[1:], *inputs.biases, *inputs.norm_weights, *inputs.norm_biases)
     return {
         "HIDDEN": inputs.hidden_channels,
@@ -191,6 +222,7 @@ def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False) -> dic
         "SAVE": int(inputs.save_for_backward),
         "LARGE_MOLECULES": int(may_be_large(inputs, plan)),
         "FOLDED": int(inputs.folded),
+        "LOSS": int(loss),
         **plan.defines,
     }
 
@@ -207,6 +239,8 @@ class _Parameters(ctypes.Structure):
             (name, ctypes.c_uint64)
             for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed", "pooled", "head_weight", "head_bias", "predictions")
         ),
+        *((name, ctypes.c_uint64) for name in ("target", "target_mean", "target_std", "slopes", "terms", "loss_sums")),
+        *((name, ctypes.c_uint64) for name in ("grad_loss", "head_sums", "grad_head_weight", "grad_head_bias")),
         *(
             (name, ctypes.c_uint64)
             for name in ("pulled", "wide_pulled", "transposed", "normalised", "deviations", "neighbours", "masks", "last", "arrivals")
@@ -216,6 +250,8 @@ class _Parameters(ctypes.Structure):
         ("dropout_threshold", ctypes.c_uint32),
         ("dropout_scale", ctypes.c_float),
         ("eps", ctypes.c_float),
+        ("delta", ctypes.c_float),
+        ("kind", ctypes.c_int32),
     )
 
 

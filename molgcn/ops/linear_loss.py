@@ -83,7 +83,12 @@ def _kernel(name: str, weight: Tensor) -> Kernel:
     return kernel("linear_loss.cu", name, {"TARGETS": 1 if weight.shape[0] == 1 else _TARGETS}, weight.device)
 
 
-def _check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
+def check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
+    """A look at shapes, dtypes and devices.
+
+    Raises:
+        ValueError: naming what does not fit.
+    """
     for name, tensor in {"x": x, "weight": weight, **others}.items():
         if tensor.dtype != torch.float32 or tensor.device != x.device:
             raise ValueError(f"linear_loss: expected {name} in float32 on {x.device}, got {tensor.dtype} on {tensor.device}")
@@ -96,8 +101,8 @@ def _check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor, target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    _check(x, weight, bias=bias, target=target, mean=mean, std=std)
-    value, sums, slopes = _empty(x, weight)
+    check(x, weight, bias=bias, target=target, mean=mean, std=std)
+    value, sums, slopes = empty_outputs(x, weight)
     count = x.shape[0]
     blocks = 1 if count <= _ONE_BLOCK else min(-(-count // 32), _MAX_BLOCKS)
     threads = _THREADS if blocks == 1 else 256
@@ -114,22 +119,43 @@ def _forward(
 
 @torch.library.register_fake("molgcn::linear_loss")
 def _fake(x: Tensor, weight: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty(x, weight)
+    return empty_outputs(x, weight)
 
 
-def _empty(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def empty_outputs(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Uninitialised loss, sums and slopes."""
     return x.new_empty(()), x.new_empty(2, dtype=torch.double), x.new_empty(x.shape[0], weight.shape[0])
 
 
 def _backward(grad_loss: Tensor, sums: Tensor, slopes: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     x, weight = x.contiguous(), weight.contiguous()
     gradients = _empty_gradients(grad_loss, sums, slopes, x, weight)
-    (num_targets, width), count = weight.shape, x.shape[0]
-    blocks = (width // _COLUMNS + 1) * -(-num_targets // _TARGETS) + min(-(-count * width // _THREADS), _MAX_BLOCKS)
+    width, count = weight.shape[1], x.shape[0]
+    blocks = _summing_blocks(weight) + min(-(-count * width // _THREADS), _MAX_BLOCKS)
     outputs = dict(zip(("grad_x", "grad_weight", "grad_bias"), gradients, strict=True))
     inputs = {"x": x, "weight": weight, "slopes": slopes, "sums": sums, "grad_loss": grad_loss}
     _kernel("linear_loss_backward", weight).launch(blocks, _THREADS, 4 * _THREADS, _parameters(inputs | outputs), overlap=True)
     return gradients
+
+
+def _summing_blocks(weight: Tensor) -> int:
+    """Blocks that sum the gradients of weight and bias."""
+    num_targets, width = weight.shape
+    return (width // _COLUMNS + 1) * -(-num_targets // _TARGETS)
+
+
+def launch_ends(x: Tensor, weight: Tensor, slopes: Tensor, terms: Tensor, sums: Tensor, value: Tensor) -> Tensor:
+    """One launch: sums and loss from parts of them, float64 [parts, 2].
+
+    Returns:
+        float32 [T H + T], sums over all molecules of slopes times `x` and of slopes
+    """
+    head_sums = weight.new_empty(weight.numel() + weight.shape[0])
+    tensors = {"x": x, "weight": weight, "slopes": slopes, "partial": terms, "sums": sums, "loss": value}
+    tensors |= {"grad_weight": head_sums, "grad_bias": head_sums[weight.numel() :]}
+    blocks = _summing_blocks(weight) + 1
+    _kernel("linear_loss_ends", weight).launch(blocks, _THREADS, 16 * _THREADS, _parameters(tensors, num_partial=len(terms)), overlap=True)
+    return head_sums
 
 
 @torch.library.register_fake("molgcn::linear_loss_backward")

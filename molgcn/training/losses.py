@@ -9,7 +9,11 @@ import torch
 from torch import Tensor
 
 from molgcn.config import TrainingConfig
-from molgcn.nn import GCN
+from molgcn.data.batch import GraphBatch
+from molgcn.nn import GCN, fused
+from molgcn.ops.gcn_loss import gcn_loss
+from molgcn.ops.gcn_stack_cuda import MAX_LAYERS, automatic
+from molgcn.ops.gcn_stack_plan import MAX_HIDDEN
 from molgcn.ops.linear_loss import linear_loss
 from molgcn.ops.masked_loss import masked_loss, masked_loss_reference
 
@@ -39,6 +43,10 @@ class MaskedLoss:
             return self(model(batch), target, mean, std)
         if not batch.x.is_cuda:
             return self._on_cpu(model, batch, target, mean, std)
+        linears = model.linears
+        if linears is not None and len(linears) == 1 and whole_step(model, batch):
+            head = (linears[0].weight, linears[0].bias)
+            return gcn_loss(fused.stack_inputs(model, batch), *head, target, mean, std, *self.options)
         x, linear = model.readout(batch)
         if x.dtype != torch.float32 or torch.is_autocast_enabled("cuda"):
             return self(linear(x), target, mean, std)
@@ -52,6 +60,18 @@ class MaskedLoss:
 
         weights, biases = zip(*((linear.weight, linear.bias) for linear in linears), strict=True)
         return head_loss(pooled, weights, biases, target, mean, std, *self.options)
+
+
+def whole_step(model: GCN, batch: Any) -> bool:
+    """Whether a model on CUDA computes its loss in the same launches as its layers: with strategy `stack`, in float32 and to train."""
+    if model.backend is not fused or not isinstance(batch, GraphBatch) or torch.compiler.is_compiling():
+        return False
+    norm = model.norm if model.training or model.norm == "layer" else None
+    stack = model.strategy == "stack" and model.hidden_channels <= MAX_HIDDEN and model.num_layers <= MAX_LAYERS and norm != "batch"
+    stack = stack or (model.strategy == "auto" and automatic(norm, model.hidden_channels, model.num_layers) == "stack")
+    wanted = torch.is_grad_enabled() and all(p.requires_grad and p.dtype == torch.float32 for p in model.parameters())
+    plain = batch.x.dtype == torch.float32 and batch.num_graphs > 0 and not torch.is_autocast_enabled("cuda")
+    return stack and wanted and plain
 
 
 class LossSum:
