@@ -3,7 +3,9 @@ import torch
 import torch.nn.functional as F
 
 from molgcn.config import TrainingConfig
-from molgcn.training.losses import MaskedLoss
+from molgcn.data import PackedMolecules
+from molgcn.nn import GCN
+from molgcn.training.losses import MaskedLoss, whole_step
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 REFERENCE = {"mse": F.mse_loss, "l1": F.l1_loss, "huber": lambda p, y: F.huber_loss(p, y, delta=0.5)}
@@ -42,3 +44,27 @@ def test_nothing_known_is_zero_without_nan(device):
     value.backward()
     assert value == total == count == 0
     assert torch.equal(prediction.grad, torch.zeros(4, 2, device=device))
+
+
+@pytest.mark.parametrize(
+    ("options", "takes"),
+    [
+        ({}, True),
+        ({"strategy": "stack", "hidden_channels": 128}, True),
+        ({"norm": "layer", "dropout": 0.1}, True),
+        ({"hidden_channels": 128}, False),  # `vertex` is faster
+        ({"strategy": "vertex"}, False),
+        ({"norm": "batch"}, False),
+        ({"backend": "pyg"}, False),
+    ],
+)
+def test_what_computes_its_loss_with_its_layers(options, takes):
+    batch = PackedMolecules.from_smiles(["CCO", "CN"], num_workers=0).batch(slice(None))
+    model = GCN(11, **{"hidden_channels": 32, "num_layers": 3, "out_channels": 1, "backend": "fused", **options})
+    assert whole_step(model, batch) == takes
+    with torch.no_grad():
+        assert not whole_step(model, batch)
+    assert not whole_step(model, batch.to_pyg()) and not whole_step(model.double(), batch.double())
+    frozen = model.float()
+    next(frozen.parameters()).requires_grad_(False)
+    assert not whole_step(frozen, batch)
