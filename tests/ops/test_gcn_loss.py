@@ -5,6 +5,7 @@ from __future__ import annotations
 import emulated
 import pytest
 import torch
+from folded_cases import inputs_of, summed
 from gpu_cases import on_gpu
 from stack_cases import H100, converted, leaves, random_batch, random_inputs, worst
 from torch import Tensor
@@ -57,9 +58,18 @@ def differentiated(value: Tensor, variables: dict[str, Tensor]) -> dict[str, Ten
     return {name: g.cpu() for name, g in zip(variables, torch.autograd.grad(3 * value, list(variables.values())), strict=True)}
 
 
-def check(inputs: StackInputs, device: str, num_targets: int = 1, loss: str = "mse", bounds=(1e-5, 5e-5), missing: float = 0.3) -> None:
+def check(
+    inputs: StackInputs,
+    device: str,
+    num_targets: int = 1,
+    loss: str = "mse",
+    bounds: tuple[float, float] = (1e-5, 5e-5),
+    missing: float = 0.3,
+    folded_from: tuple[StackInputs, Tensor] | None = None,
+) -> None:
+    """`folded_from` is all atoms, for the oracle, and the row of each."""
     head = head_of(inputs, num_targets, missing)
-    exact, exact_head = converted(inputs, torch.float64), [tensor.clone() for tensor in head]
+    exact, exact_head = converted(folded_from[0] if folded_from else inputs, torch.float64), [tensor.clone() for tensor in head]
     mine = on_gpu(inputs, torch.float32) if device == "cuda" else converted(inputs, torch.float32)
     my_head = [tensor.float().to(device) for tensor in head]
     variables = []
@@ -71,7 +81,8 @@ def check(inputs: StackInputs, device: str, num_targets: int = 1, loss: str = "m
     actual, my_sums = gcn_loss(mine, *my_head, loss, 0.5)
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=bounds[0], atol=1e-9)
     torch.testing.assert_close(my_sums.cpu(), sums.double(), rtol=bounds[0], atol=1e-9)
-    assert worst(differentiated(actual, variables[0]), differentiated(expected, variables[1])) < bounds[1]
+    right = differentiated(expected, variables[1])
+    assert worst(differentiated(actual, variables[0]), summed(right, folded_from[1]) if folded_from else right) < bounds[1]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +103,12 @@ def test_against_float64(device, sizes, options):
 def test_losses_and_targets(device, loss, num_targets):
     """The derivatives of L1 and huber jump where a prediction is its target; none is near."""
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 2), device, num_targets, loss)
+
+
+@pytest.mark.parametrize("pool", ["mean", "sum"])
+def test_folded(device, pool):
+    folded, *atoms = inputs_of(SIZES, 11, 32, 3, pool=pool)
+    check(folded, device, 2, folded_from=tuple(atoms))
 
 
 def test_nothing_is_known(device):

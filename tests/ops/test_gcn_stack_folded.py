@@ -4,12 +4,12 @@ import emulated
 import numpy as np
 import pytest
 import torch
-from fold_cases import random_trees, rows_of_atoms
+from fold_cases import random_trees
+from folded_cases import inputs_of, summed
 from gpu_cases import gradient_of, on_gpu
 from stack_cases import Result, converted, kept_activations, random_inputs, run, with_masks, worst
 from torch import Tensor
 
-from molgcn.data.fold import fold
 from molgcn.errors import UserError
 from molgcn.ops import StackInputs, gcn_stack, gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
 from molgcn.ops.gcn_stack_plan import next_fit
@@ -48,22 +48,6 @@ def operator(request):
         return result, kept_activations(inputs, saved, gcn_stack_plan.forward_plan(inputs, gcn_stack_cuda.gpu(inputs.x.device))).cpu()
 
     return operate
-
-
-def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **options) -> tuple[StackInputs, StackInputs, Tensor]:
-    """The operator's for a folded batch and for all its atoms, and the row of each of these."""
-    molecules = random_trees(sizes, channels, seed, ring_bonds=ring_bonds)
-    rows = fold(molecules)
-    assert rows.num_nodes < molecules.num_nodes
-    folded = random_inputs(rows.batch(slice(None)), hidden, num_layers, seed=seed, folded=True, **options)
-    whole = random_inputs(molecules.batch(slice(None)), hidden, num_layers, seed=seed, **options)
-    return folded, whole, torch.from_numpy(rows_of_atoms(molecules))
-
-
-def summed(gradients: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-    """With x's as a row's, the sum of its atoms'."""
-    x = gradients["x"]
-    return gradients | {"x": x.new_zeros(int(rows.max()) + 1, x.shape[1]).index_add(0, rows, x)}
 
 
 def check(operator, given, output_bound=1e-5, gradient_bound=5e-5, masks=False) -> None:
