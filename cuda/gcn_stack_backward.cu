@@ -255,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     for (int i = threadIdx.x; i < at.turns(); i += blockDim.x) turns[i] = 0;
     clear_last_row(group, buffer);
     wait_for_previous();
-    if (LOSS && blockIdx.x == gridDim.x - 1) write_head_gradients(p);
+    if (LOSS) write_head_gradients(p);
     const int end = __ldg(p.tile_ptr + p.num_tiles);
     if (INPUT_GRADIENT) {
         const int num_nodes = __ldg(p.ptr + end);

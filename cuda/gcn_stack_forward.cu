@@ -292,13 +292,12 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     int index = first;
     for (; is_filled(p, index, end); index += gridDim.x * group.count) {
         Tile tile = find_tile(p, index);
-        const Tile all = tile;
         if (breaks_promise(tile)) pool_nan(p, group, tile), tile = without_molecules(tile);
         if (LARGE_MOLECULES && tile.num_nodes > places)
             forward_large(p, tile, weights);
         else
             forward<false>(p, group, tile, buffer, weights);
-        if (LOSS) score(p, all, group);
+        if (LOSS) score(p, index, 32 * group.warp + group.lane);
     }
-    for (; LOSS && index < p.num_tiles; index += gridDim.x * group.count) score(p, {index, 0, 0, 0, 0}, group);
+    for (; LOSS && index < p.num_tiles; index += gridDim.x * group.count) score(p, index, 32 * group.warp + group.lane);
 }

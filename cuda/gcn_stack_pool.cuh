@@ -26,11 +26,11 @@ __device__ __noinline__ void predict(const Parameters& p, const Tile& tile, int 
     for (int i = begin + thread; i < end; i += 32 * WARPS) p.predictions[i] = prediction(p, i / p.num_targets, i % p.num_targets);
 }
 
-// Slopes and terms of a tile's molecules
-__device__ __noinline__ void score(const Parameters& p, const Tile& tile, const Group& group) {
-    const int begin = tile.first_graph * p.num_targets, end = tile.end_graph * p.num_targets;
+// Slopes of a tile's molecules, and the sums of their terms. Takes no `Tile`, which would lie in memory for it.
+__device__ __noinline__ void score(const Parameters& p, int tile, int thread) {
+    const int begin = __ldg(p.tile_ptr + tile) * p.num_targets, end = __ldg(p.tile_ptr + tile + 1) * p.num_targets;
     float total = 0.0f, known = 0.0f;
-    for (int i = begin + 32 * group.warp + group.lane; i < end; i += 32 * WARPS) {
+    for (int i = begin + thread; i < end; i += 32 * WARPS) {
         const int t = i % p.num_targets;
         const float target = __ldg(p.target + i);
         const float d = prediction(p, i / p.num_targets, t) - (target - __ldg(p.target_mean + t)) / __ldg(p.target_std + t);
@@ -40,8 +40,8 @@ __device__ __noinline__ void score(const Parameters& p, const Tile& tile, const 
     }
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask), known += shuffle_xor(known, mask);
-    if (group.lane > 0) return;
-    double* terms = p.terms + 2 * (size_t(tile.index) * WARPS + group.warp);
+    if (thread % 32 > 0) return;
+    double* terms = p.terms + 2 * (size_t(tile) * WARPS + thread / 32);
     terms[0] = total, terms[1] = known;
 }
 
@@ -50,12 +50,12 @@ __device__ __forceinline__ float loss_scale(const Parameters& p) {
     const double known = p.loss_sums[1];
     return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
 }
-// The head's gradients, in one block
+
+// The head's gradients, by all blocks together, the last ones first: they have the fewest tiles
 __device__ __forceinline__ void write_head_gradients(const Parameters& p) {
-    const int weights = p.num_targets * HIDDEN;
-    const float factor = loss_scale(p);
-    for (int i = threadIdx.x; i < weights + p.num_targets; i += blockDim.x)
-        (i < weights ? p.grad_head_weight[i] : p.grad_head_bias[i - weights]) = factor * p.head_sums[i];
+    const int weights = p.num_targets * HIDDEN, first = (gridDim.x - 1 - blockIdx.x) * blockDim.x + threadIdx.x;
+    for (int i = first; i < weights + p.num_targets; i += gridDim.x * blockDim.x)
+        (i < weights ? p.grad_head_weight[i] : p.grad_head_bias[i - weights]) = loss_scale(p) * p.head_sums[i];
 }
 
 // Mean, sum or max over each molecule's rows, and what the head makes of it
@@ -104,11 +104,10 @@ __device__ __forceinline__ void pool_none(const Parameters& p, int end) {
 }
 
 // Four columns of the gradient of a pooled molecule
-__device__ __forceinline__ void read_gradient(float (&gradient)[4], const Parameters& p, int graph, int column) {
+__device__ __forceinline__ void read_gradient(float (&gradient)[4], const Parameters& p, int graph, int column, float factor) {
     if (!LOSS) return read4(gradient, p.grad_pooled + size_t(graph) * HIDDEN, column, HIDDEN, false);
 #pragma unroll
     for (float& x : gradient) x = 0.0f;
-    const float factor = loss_scale(p);
     for (int t = 0; t < p.num_targets; t++) {
         float weight[4];
         read4(weight, p.head_weight + size_t(t) * HIDDEN, column, HIDDEN, false);
@@ -121,10 +120,10 @@ __device__ __forceinline__ void read_gradient(float (&gradient)[4], const Parame
 // The gradient of the pooled molecules to their atoms' rows of `shares`: with max each of equal largest atoms takes an equal share.
 template <bool large>
 __device__ __forceinline__ void share(const Parameters& p, const Group& group, const Tile& tile, unsigned char* shares) {
-    const float* last = p.last + size_t(tile.first_node) * width;
+    const float *last = p.last + size_t(tile.first_node) * width, factor = LOSS ? loss_scale(p) : 1.0f;
     each_molecule(p, group, tile, [&](int graph, int begin, int end, int column) {
         float gradient[4], largest[4], x[4];
-        read_gradient(gradient, p, graph, column);
+        read_gradient(gradient, p, graph, column, factor);
         float atoms = FOLDED ? 0.0f : static_cast<float>(end - begin);
 #pragma unroll 4
         for (int atom = begin; FOLDED && atom < end; atom++) atoms += copies_at<large>(shares, p.bonds, tile, row_of<large>(shares, atom));
