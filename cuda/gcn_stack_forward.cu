@@ -2,8 +2,6 @@
 #include "gcn_stack_pool.cuh"
 #include "gcn_stack_weights.cuh"
 
-// The first layer reads its weights in a way of its own
-constexpr bool first_apart = WIDE_INPUT || !SHARED_WEIGHTS;
 // relu is left to where bf16 features are packed, which does it in the same instruction
 constexpr bool clamps = packed && !RESIDUAL && !(SAVE && POOL == POOL_MAX);
 
@@ -278,7 +276,7 @@ __device__ __noinline__ void forward_large(const Parameters& p, const Tile tile,
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
-    wait_for_previous();  // of which there is none: lets backward start while this kernel ends
+    wait_for_previous();  // of which there is none: lets what follows start while this kernel ends
     const Group group(threadIdx.x);
     unsigned char* buffer = one_address(shared + group.index * buffer_bytes);
     Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
@@ -287,9 +285,8 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     order_weights(p, group, weights);
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
     pool_none(p, end);
-    const int first = blockIdx.x + gridDim.x * group.index;
-    if (!is_filled(p, first, end)) wait_for_weights();  // which the others do while their first atoms are under way
-    int index = first;
+    int index = blockIdx.x + gridDim.x * group.index;
+    if (!is_filled(p, index, end)) wait_for_weights();  // which the others do while their first atoms are under way
     for (; is_filled(p, index, end); index += gridDim.x * group.count) {
         Tile tile = find_tile(p, index);
         if (breaks_promise(tile)) pool_nan(p, group, tile), tile = without_molecules(tile);

@@ -17,7 +17,7 @@ __device__ __forceinline__ void each_molecule(const Parameters& p, const Group& 
 __device__ __forceinline__ float prediction(const Parameters& p, int graph, int target) {
     const float *x = p.pooled + size_t(graph) * HIDDEN, *weight = p.head_weight + size_t(target) * HIDDEN;
     float sum = __ldg(p.head_bias + target);
-#pragma unroll 8
+#pragma unroll 32
     for (int h = 0; h < HIDDEN; h++) sum += x[h] * __ldg(weight + h);
     return sum;
 }

@@ -2,6 +2,9 @@
 #pragma once
 #include "gcn_stack.cuh"
 
+// The first layer reads its weights in a way of its own
+constexpr bool first_apart = WIDE_INPUT || !SHARED_WEIGHTS;
+
 // The lane's segment of W [out, in] as right operand: ins of the out column n = g of a column tile, counted from `base`
 template <bool first>
 __device__ __forceinline__ Segment read_weights(const Parameters& p, const float* weight, int base, int b, int tile, const Group& group) {

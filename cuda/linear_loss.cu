@@ -83,7 +83,7 @@ __device__ __forceinline__ float scale(const Parameters& p) {
     return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
 }
 
-// `factor` times the sum over all molecules of `slopes` [., TARGETS from `first`] times COLUMNS columns of x, of which the last is one: the bias's.
+// `factor` times sums over all molecules of slopes times x, of TARGETS targets and COLUMNS columns; the column after the last is one, the bias's.
 __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared, int block, float factor) {
     const int chunks = p.width / COLUMNS + 1, first_column = block % chunks * COLUMNS, first_target = block / chunks * TARGETS;
     const int column = first_column + threadIdx.x % COLUMNS, lane = threadIdx.x / COLUMNS, lanes = blockDim.x / COLUMNS;

@@ -120,7 +120,7 @@ def build(name: str, model: GCN, device: torch.device) -> Candidate:
 
 
 def fused_loss(model: GCN) -> Callable[[GraphBatch, Tensor], Tensor]:
-    """Mean squared error of a fused model on a GPU as training computes it: the last linear map and the loss are one operator."""
+    """Mean squared error of a fused model on a GPU as training computes it."""
     loss, device = MaskedLoss(TrainingConfig(loss="mse"), fused=True), next(model.parameters()).device
     mean, std = torch.zeros(model.out_channels, device=device), torch.ones(model.out_channels, device=device)
     return lambda batch, targets: loss.of_model(model, batch, targets, mean, std)[0]

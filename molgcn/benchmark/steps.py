@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from molgcn.benchmark.batches import training_batch
 from molgcn.benchmark.candidates import CAPTURED, Candidate, build
@@ -39,8 +40,8 @@ class Grid:
         hidden_channels: width H.
         norm: None, batch or layer.
         candidates: names of :data:`molgcn.benchmark.candidates.CANDIDATES`.
-        works: of :data:`WORKS`: forward (without gradients, eval mode), training_forward, backward (forward_backward less
-            training_forward), forward_backward (with the MSE loss, as each side trains), step (with Adam too).
+        works: of :data:`WORKS`: forward (without gradients, eval mode), training_forward (with the MSE loss, as each side trains),
+            backward (forward_backward less training_forward), forward_backward, step (with Adam too).
         repeats: timed calls of each candidate.
         warm_up: calls before them.
         precision: of all candidates' products, as `torch.set_float32_matmul_precision` takes it: "highest", "high" (TF32) or "medium".
@@ -168,7 +169,7 @@ def _call(work: str, candidate: Candidate, inputs: Any, targets: Tensor) -> Call
             return candidate.model(inputs)
 
     def training_forward() -> None:
-        candidate.model(inputs)
+        candidate.loss(inputs, targets)
 
     def forward_backward() -> None:
         candidate.module.zero_grad()
@@ -200,8 +201,8 @@ def _figures(times: dict[str, float], flops: float, peak: float) -> Row:
 
 
 def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: GraphBatch, precision: str = "highest") -> None:
-    """Outputs and gradients of a candidate against what :func:`~molgcn.benchmark.weights.exact` gives: in training mode and, where this
-    gives the same outputs, in inference.
+    """Outputs, loss and gradients of a candidate against what :func:`~molgcn.benchmark.weights.exact` gives: in training mode and, where
+    this gives the same outputs, in inference.
 
     A captured candidate is checked after a replay; a compiled one as the module that it compiles.
 
@@ -212,22 +213,23 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
     batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, targets, folded=batch.folded)
     module, inputs = candidate.module, candidate.convert(batch)
 
-    def both() -> Tensor:
-        module.zero_grad()
-        output = module(inputs)
-        output.sum().backward()
-        return output.detach()  # nothing of the autograd graph may live on into a capture
-
-    def inference() -> Tensor:
+    def outputs() -> Tensor:
         with torch.no_grad():
             return module(inputs)
 
+    def loss() -> Tensor:
+        module.zero_grad()
+        fused = candidate.name.startswith("fused")
+        value = candidate.loss(inputs, targets) if fused else F.mse_loss(module(inputs), targets)
+        value.backward()
+        return value.detach()  # nothing of the autograd graph may live on into a capture
+
     batch_norm = any(isinstance(one, nn.BatchNorm1d) for one in module.modules())
     expected, gradients = right
-    output_error = 0.0
-    for call in (both,) if batch_norm else (inference, both):
-        module.train(call is both)
-        output_error = max(output_error, error(_after_replay(candidate, call), expected))
+    module.train(batch_norm)
+    output_error = error(_after_replay(candidate, outputs), expected)
+    module.train()
+    output_error = max(output_error, error(_after_replay(candidate, loss), expected.square().mean()))
     parameters = {name.removeprefix("model."): parameter for name, parameter in module.named_parameters()}
     gradient_error = max(error(parameters[name].grad, gradient) for name, gradient in gradients.items())
     theirs = not candidate.name.startswith("fused") and batch_norm and precision == "highest"

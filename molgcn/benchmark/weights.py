@@ -85,7 +85,7 @@ def zero_of(z: Tensor) -> Tensor:
 
 
 def exact(model: GCN, batch: GraphBatch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Outputs and gradients of their sum in float64, in training mode.
+    """Outputs and gradients of their mean square in float64, in training mode.
 
     Args:
         model: whose weights are taken.
@@ -97,7 +97,7 @@ def exact(model: GCN, batch: GraphBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """
     double = twin(model, "pyg").double().to(batch.x.device)
     outputs = double(_in_double(batch))
-    outputs.sum().backward()
+    outputs.square().mean().backward()
     without_effect = {f"convs.{index}.bias" for index in range(len(model.norms))} if model.norm == "batch" else set()
     gradients = {}
     for name, parameter in double.named_parameters():

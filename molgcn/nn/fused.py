@@ -52,9 +52,11 @@ def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
     Raises:
         UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
     """
-    if not isinstance(batch, GraphBatch):
-        batch = GraphBatch.from_pyg(batch)
-    inputs = stack_inputs(model, batch)
+    return pooled_from(model, stack_inputs(model, batch))
+
+
+def pooled_from(model: GCN, inputs: StackInputs) -> Tensor:
+    """:func:`pooled` of what :func:`stack_inputs` gave."""
     out, means, variances = gcn_stack(inputs)
     if inputs.batch_statistics and inputs.num_norms > 0 and inputs.x.shape[0] > 0:
         norms: list[Any] = list(model.norms)
@@ -75,13 +77,13 @@ def predictions(model: GCN, batch: GraphBatch | Any) -> Tensor:
     linears = model.linears if whole and not (model.training and model.norm == "batch") else None
     if linears is None or len(linears) > 1:
         return model.head(pooled(model, batch))
-    if not isinstance(batch, GraphBatch):
-        batch = GraphBatch.from_pyg(batch)
     return gcn_predict(stack_inputs(model, batch), linears[0].weight, linears[0].bias)
 
 
-def stack_inputs(model: GCN, batch: GraphBatch) -> StackInputs:
+def stack_inputs(model: GCN, batch: GraphBatch | Any) -> StackInputs:
     """The operator's arguments for a model and a batch; errors as :func:`pooled`."""
+    if not isinstance(batch, GraphBatch):
+        batch = GraphBatch.from_pyg(batch)
     _check_device(batch.x.device, model.strategy)
     convs: list[Any] = list(model.convs)
     norms: list[Any] = list(model.norms)

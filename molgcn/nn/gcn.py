@@ -124,11 +124,6 @@ class GCN(nn.Module):
         """Predictions [B, T] for a batch of B molecules."""
         return self.backend.predictions(self, batch)
 
-    def readout(self, batch: GraphBatch | Any) -> tuple[Tensor, nn.Linear]:
-        """Input and map of the last step of :meth:`forward`, which is linear: what a loss may be fused with."""
-        pooled = self.backend.pooled(self, batch)
-        return (self.head[:-1](pooled), self.head[-1]) if isinstance(self.head, nn.Sequential) else (pooled, self.head)  # type: ignore[return-value]
-
     @property
     def linears(self) -> list[nn.Linear] | None:
         """The head's linear maps, where it is nothing but these, with biases, and relu between them; hooks would not be called."""

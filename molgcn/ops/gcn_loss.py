@@ -1,19 +1,41 @@
-r"""Layers, pooling, a linear head and its loss as one on CUDA: two launches forward, one backward, with strategy `stack`."""
+r"""`molgcn::gcn_loss`: all layers, the pooling, a linear head and its loss; on CUDA two launches forward and one backward."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from molgcn.ops import linear_loss
-from molgcn.ops.gcn_stack import StackInputs, check, empty_gradients, empty_outputs
+from molgcn.ops.gcn_stack import ARGUMENTS, StackInputs, check, empty_gradients, empty_outputs
 from molgcn.ops.gcn_stack_autograd import NUM_TENSORS, flat, in_order, lists_of, nested
-from molgcn.ops.gcn_stack_cuda import launch_backward, launch_forward, supported, with_tiles
+from molgcn.ops.gcn_stack_cuda import launch_backward, launch_forward, strategy_of, supported, with_tiles
 from molgcn.ops.gcn_stack_plan import forward_plan
 from molgcn.ops.launch import gpu
 from molgcn.ops.masked_loss import LOSSES
+
+torch.library.define(
+    "molgcn::gcn_loss",
+    "(Tensor head_weight, Tensor head_bias, Tensor target, Tensor target_mean, Tensor target_std, str loss, float delta, "
+    f"{ARGUMENTS}) -> (Tensor value, Tensor sums, Tensor slopes, Tensor head_sums, Tensor saved)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+torch.library.define(
+    "molgcn::gcn_loss_backward",
+    "(Tensor grad_loss, Tensor sums, Tensor slopes, Tensor head_sums, Tensor saved, bool needs_grad_x, Tensor head_weight, "
+    f"{ARGUMENTS}) -> (Tensor grad_head_weight, Tensor grad_head_bias, "
+    "Tensor grad_x, Tensor[] grad_weights, Tensor[] grad_biases, Tensor[] grad_norm_weights, Tensor[] grad_norm_biases)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_HEAD = ("head_weight", "head_bias", "target", "target_mean", "target_std")
+_NUM_OTHERS = len(_HEAD) + 3  # arguments of `_Loss` before the stack's tensors
+
+
+def takes(inputs: StackInputs) -> bool:
+    """Whether :func:`gcn_loss` does: of at least one molecule, in float32 for strategy "stack", with `save_for_backward`."""
+    return inputs.save_for_backward and inputs.num_graphs > 0 and inputs.x.dtype == torch.float32 and strategy_of(inputs) == "stack"
 
 
 def gcn_loss(
@@ -22,7 +44,7 @@ def gcn_loss(
     r""":func:`molgcn.ops.linear_loss.linear_loss` of what :func:`molgcn.ops.gcn_stack.gcn_stack` pools.
 
     Args:
-        inputs: of at least one molecule, for strategy "stack" in float32 on CUDA, with `save_for_backward`.
+        inputs: on CUDA, that :func:`takes` is true of.
         weight: float32 [T, H]; this and the others as :func:`molgcn.ops.linear_loss.linear_loss` takes them.
         bias: float32 [T].
         target: float32 [B, T], NaN = missing.
@@ -36,44 +58,103 @@ def gcn_loss(
         - sums: float64 [2], sum and number of the terms
 
     Raises:
-        ValueError: for tensors that do not fit.
+        ValueError: for tensors that do not fit, or inputs of another kind.
     """
     check(inputs)
-    return _Loss.apply(inputs, (loss, delta), weight, bias, target, mean, std, *flat(inputs))
+    if not takes(inputs):
+        raise ValueError(
+            "gcn_loss is of at least one molecule, in float32 for strategy stack, with save_for_backward; use gcn_stack and linear_loss"
+        )
+    head = (weight, bias, target, mean, std)
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # its autograd kernel, without a turn through the dispatcher
+        value, sums, *_ = _Loss.apply(inputs, loss, delta, *head, *flat(inputs))
+    else:
+        value, sums, *_ = torch.ops.molgcn.gcn_loss.default(*head, loss, delta, *inputs)
+    return value, sums
 
 
 class _Loss(torch.autograd.Function):
+    """The operator's derivative, as :mod:`molgcn.ops.gcn_stack_autograd` has the layers'."""
+
     @staticmethod
-    def forward(ctx: Any, inputs: StackInputs, options: tuple[str, float], *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        names = ("head_weight", "head_bias", "target", "target_mean", "target_std")
-        head = {name: tensor.contiguous() for name, tensor in zip(names, tensors[:5], strict=True)}
-        inputs, weight = with_tiles(supported(inputs)), head["head_weight"]
-        pooled, _, _, saved = empty_outputs(inputs)
-        linear_loss.check(pooled, weight, **{name: head[name] for name in names[1:]})
-        assert inputs.tile_ptr is not None
-        value, sums, slopes = linear_loss.empty_outputs(pooled, weight)
-        num_terms = (inputs.tile_ptr.shape[0] - 1) * forward_plan(inputs, gpu(pooled.device)).warps
-        terms = torch.empty(num_terms, 2, dtype=torch.double, device=pooled.device)
-        numbers = {"num_targets": weight.shape[0], "kind": LOSSES.index(options[0]), "delta": options[1]}
-        launch_forward(inputs, pooled, saved, {**head, "slopes": slopes, "terms": terms}, loss=True, **numbers)
-        head_sums = linear_loss.launch_ends(pooled, weight, slopes, terms, sums, value)
-        ctx.mark_non_differentiable(sums)
+    def forward(ctx: Any, inputs: StackInputs, loss: str, delta: float, *tensors: Tensor) -> tuple[Tensor, ...]:
+        head = tensors[: len(_HEAD)]
+        with torch._C._AutoDispatchBelowAutograd():
+            outputs = torch.ops.molgcn.gcn_loss.default(*head, loss, delta, *inputs)
+        ctx.mark_non_differentiable(*outputs[1:])
         ctx.set_materialize_grads(False)
         ctx.lengths, ctx.options = [len(parameters) for parameters in lists_of(inputs)], inputs[NUM_TENSORS:]
-        ctx.save_for_backward(saved, slopes, sums, head_sums, weight, *flat(inputs))
-        return value, sums
+        ctx.num_inputs = len(tensors) - len(head)
+        ctx.save_for_backward(*outputs[1:], head[0], *flat(inputs))
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple:
-        saved, slopes, sums, head_sums, weight, *tensors = ctx.saved_tensors
         if grad_loss is None:
-            return (None,) * (7 + len(tensors))
-        inputs = nested(tensors, ctx.lengths, ctx.options)
-        needs_grad_x = ctx.needs_input_grad[7]
-        gradients = empty_gradients(grad_loss, saved, needs_grad_x, *inputs)
-        head = {"head_weight": weight, "slopes": slopes, "loss_sums": sums, "head_sums": head_sums, "grad_loss": grad_loss}
-        grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(weight.shape[0])
-        head |= {"grad_head_weight": grad_weight, "grad_head_bias": grad_bias}
-        launch_backward(inputs, saved, needs_grad_x, gradients, head, loss=True, num_targets=weight.shape[0])
-        grad_x, *parameters = gradients
-        return None, None, grad_weight, grad_bias, None, None, None, *in_order(grad_x if needs_grad_x else None, parameters, len(tensors))
+            return (None,) * (_NUM_OTHERS + ctx.num_inputs)
+        *kept, weight = ctx.saved_tensors[:5]
+        inputs = nested(ctx.saved_tensors[5:], ctx.lengths, ctx.options)
+        needs_grad_x = ctx.needs_input_grad[_NUM_OTHERS]
+        # create_graph: differentiating it again is an error
+        with nullcontext() if torch.is_grad_enabled() else torch._C._AutoDispatchBelowAutograd():
+            gradients = torch.ops.molgcn.gcn_loss_backward.default(grad_loss, *kept, needs_grad_x, weight, *inputs)
+        grad_weight, grad_bias, grad_x, *parameters = gradients
+        of_stack = in_order(grad_x if needs_grad_x else None, parameters, ctx.num_inputs)
+        return None, None, None, grad_weight, grad_bias, None, None, None, *of_stack
+
+
+def _forward(*args: Any) -> tuple[Tensor, ...]:
+    head = {name: tensor.contiguous() for name, tensor in zip(_HEAD, args, strict=False)}
+    loss, delta = args[len(_HEAD) : _NUM_OTHERS - 1]
+    inputs, weight = supported(StackInputs(*args[_NUM_OTHERS - 1 :])), head["head_weight"]
+    pooled, _, _, saved = empty_outputs(inputs)
+    inputs = with_tiles(inputs)
+    linear_loss.check(pooled, weight, **{name: head[name] for name in _HEAD[1:]})
+    assert inputs.tile_ptr is not None
+    value, sums, slopes = linear_loss.empty_outputs(pooled, weight)
+    num_terms = (inputs.tile_ptr.shape[0] - 1) * forward_plan(inputs, gpu(pooled.device)).warps
+    terms = pooled.new_empty(num_terms, 2, dtype=torch.double)
+    numbers = {"num_targets": weight.shape[0], "kind": LOSSES.index(loss), "delta": delta}
+    launch_forward(inputs, pooled, saved, {**head, "slopes": slopes, "terms": terms}, loss=True, **numbers)
+    return value, sums, slopes, linear_loss.launch_ends(pooled, weight, slopes, terms, sums, value), saved
+
+
+@torch.library.register_fake("molgcn::gcn_loss")
+def _fake(*args: Any) -> tuple[Tensor, ...]:
+    inputs, weight = StackInputs(*args[_NUM_OTHERS - 1 :]), args[0]
+    pooled, _, _, saved = empty_outputs(inputs)
+    return *linear_loss.empty_outputs(pooled, weight), linear_loss.empty_head_sums(weight), saved
+
+
+def _backward(
+    grad_loss: Tensor, sums: Tensor, slopes: Tensor, head_sums: Tensor, saved: Tensor, needs_grad_x: bool, weight: Tensor, *args: Any
+) -> tuple:
+    gradients = grad_weight, grad_bias, *of_stack = _empty_gradients(grad_loss, sums, slopes, head_sums, saved, needs_grad_x, weight, *args)
+    tensors = {"head_weight": weight.contiguous(), "slopes": slopes, "loss_sums": sums, "head_sums": head_sums, "grad_loss": grad_loss}
+    tensors |= {"grad_head_weight": grad_weight, "grad_head_bias": grad_bias}
+    inputs = with_tiles(supported(StackInputs(*args)))
+    launch_backward(inputs, saved, needs_grad_x, of_stack, tensors, loss=True, num_targets=weight.shape[0])
+    return gradients
+
+
+@torch.library.register_fake("molgcn::gcn_loss_backward")
+def _empty_gradients(
+    grad_loss: Tensor, sums: Tensor, slopes: Tensor, head_sums: Tensor, saved: Tensor, needs_grad_x: bool, weight: Tensor, *args: Any
+) -> tuple:
+    of_head = weight.new_empty(weight.shape), weight.new_empty(weight.shape[0])
+    return *of_head, *empty_gradients(grad_loss, saved, needs_grad_x, *args)
+
+
+def _autograd(*args: Any) -> tuple[Tensor, ...]:
+    inputs = StackInputs(*args[_NUM_OTHERS - 1 :])
+    return _Loss.apply(inputs, *args[len(_HEAD) : _NUM_OTHERS - 1], *args[: len(_HEAD)], *flat(inputs))
+
+
+def _no_second_order(ctx: Any, *grads: Any) -> tuple:
+    raise RuntimeError("gcn_loss has no second derivative; use backend=pyg to differentiate twice")
+
+
+torch.library.impl("molgcn::gcn_loss", "Autograd", _autograd)
+torch.library.register_autograd("molgcn::gcn_loss_backward", _no_second_order)
+torch.library.impl("molgcn::gcn_loss", "CUDA", _forward)
+torch.library.impl("molgcn::gcn_loss_backward", "CUDA", _backward)

@@ -95,9 +95,9 @@ def launch_forward(
         inputs: with tiles.
         pooled: [B, H], written.
         saved: see :class:`Saved`, written.
-        tensors: of the head and its loss, by their names in `struct Parameters` of cuda/gcn_stack.cuh; likewise
-        numbers.
+        tensors: of the head and its loss, by their names in `struct Parameters` of cuda/gcn_stack.cuh.
         loss: whether there is one.
+        **numbers: by their names too.
     """
     plan = forward_plan(inputs, gpu(inputs.x.device))
     function = _kernel("gcn_stack_forward", inputs, plan, soon=partial(_backward_soon, inputs, loss), loss=loss)

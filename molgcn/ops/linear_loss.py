@@ -144,13 +144,18 @@ def _summing_blocks(weight: Tensor) -> int:
     return (width // _COLUMNS + 1) * -(-num_targets // _TARGETS)
 
 
+def empty_head_sums(weight: Tensor) -> Tensor:
+    """Uninitialised, what :func:`launch_ends` gives."""
+    return weight.new_empty(weight.numel() + weight.shape[0])
+
+
 def launch_ends(x: Tensor, weight: Tensor, slopes: Tensor, terms: Tensor, sums: Tensor, value: Tensor) -> Tensor:
     """One launch: sums and loss from parts of them, float64 [parts, 2].
 
     Returns:
         float32 [T H + T], sums over all molecules of slopes times `x` and of slopes
     """
-    head_sums = weight.new_empty(weight.numel() + weight.shape[0])
+    head_sums = empty_head_sums(weight)
     tensors = {"x": x, "weight": weight, "slopes": slopes, "partial": terms, "sums": sums, "loss": value}
     tensors |= {"grad_weight": head_sums, "grad_bias": head_sums[weight.numel() :]}
     blocks = _summing_blocks(weight) + 1

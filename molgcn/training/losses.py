@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from molgcn.config import TrainingConfig
-from molgcn.data.batch import GraphBatch
 from molgcn.nn import GCN, fused
-from molgcn.ops.gcn_loss import gcn_loss
-from molgcn.ops.gcn_stack_cuda import MAX_LAYERS, automatic
-from molgcn.ops.gcn_stack_plan import MAX_HIDDEN
+from molgcn.ops.gcn_loss import gcn_loss, takes
 from molgcn.ops.linear_loss import linear_loss
 from molgcn.ops.masked_loss import masked_loss, masked_loss_reference
 
@@ -38,40 +35,24 @@ class MaskedLoss:
         return (masked_loss if takes else masked_loss_reference)(prediction, target, mean, std, *self.options)
 
     def of_model(self, model: GCN, batch: Any, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        """The same of a model's prediction, with its head or its last linear map in one operator where there is one."""
-        if not self.fused:
-            return self(model(batch), target, mean, std)
-        if not batch.x.is_cuda:
-            return self._on_cpu(model, batch, target, mean, std)
+        """The same of a model's prediction, with its head, or on CUDA the whole model, in one operator where there is one."""
         linears = model.linears
-        if linears is not None and len(linears) == 1 and whole_step(model, batch):
-            head = (linears[0].weight, linears[0].bias)
-            return gcn_loss(fused.stack_inputs(model, batch), *head, target, mean, std, *self.options)
-        x, linear = model.readout(batch)
-        if x.dtype != torch.float32 or torch.is_autocast_enabled("cuda"):
-            return self(linear(x), target, mean, std)
-        return linear_loss(x, linear.weight, linear.bias, target, mean, std, *self.options)
-
-    def _on_cpu(self, model: GCN, batch: Any, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        pooled, linears = model.backend.pooled(model, batch), model.linears
-        if linears is None or torch.is_autocast_enabled("cpu") or not pooled.dtype == target.dtype == mean.dtype:
+        if not self.fused or linears is None or torch.is_autocast_enabled(batch.x.device.type):
+            return self(model(batch), target, mean, std)
+        inputs, last = fused.stack_inputs(model, batch), linears[-1]
+        alike = inputs.x.dtype == target.dtype == mean.dtype
+        if inputs.x.is_cuda and len(linears) == 1 and alike and takes(inputs):
+            return gcn_loss(inputs, last.weight, last.bias, target, mean, std, *self.options)
+        pooled = fused.pooled_from(model, inputs)
+        if not alike or (pooled.is_cuda and pooled.dtype != torch.float32):
             return self(model.head(pooled), target, mean, std)
+        if pooled.is_cuda:
+            x = pooled if len(linears) == 1 else model.head[:-1](pooled)  # type: ignore[index]
+            return linear_loss(x, last.weight, last.bias, target, mean, std, *self.options)
         from molgcn.ops.head_loss import head_loss  # without the extension there are no pooled features
 
         weights, biases = zip(*((linear.weight, linear.bias) for linear in linears), strict=True)
         return head_loss(pooled, weights, biases, target, mean, std, *self.options)
-
-
-def whole_step(model: GCN, batch: Any) -> bool:
-    """Whether a model on CUDA computes its loss in the same launches as its layers: with strategy `stack`, in float32 and to train."""
-    if model.backend is not fused or not isinstance(batch, GraphBatch) or torch.compiler.is_compiling():
-        return False
-    norm = model.norm if model.training or model.norm == "layer" else None
-    stack = model.strategy == "stack" and model.hidden_channels <= MAX_HIDDEN and model.num_layers <= MAX_LAYERS and norm != "batch"
-    stack = stack or (model.strategy == "auto" and automatic(norm, model.hidden_channels, model.num_layers) == "stack")
-    wanted = torch.is_grad_enabled() and all(p.requires_grad and p.dtype == torch.float32 for p in model.parameters())
-    plain = batch.x.dtype == torch.float32 and batch.num_graphs > 0 and not torch.is_autocast_enabled("cuda")
-    return stack and wanted and plain
 
 
 class LossSum:

@@ -73,14 +73,6 @@ def test_graph_batch_and_pyg_batch_give_the_same(molecules):
     torch.testing.assert_close(model(packed.batch(range(4))), from_pyg, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("head_layers", [0, 2])
-def test_the_last_step_is_the_map_that_readout_names(head_layers, molecules):
-    batch = PackedMolecules.from_pyg(molecules).batch(slice(None))
-    model = GCN(batch.x.shape[1], 8, 2, 3, backend="pyg", head_layers=head_layers)
-    x, linear = model.readout(batch)
-    assert torch.equal(linear(x), model(batch)) and linear.out_features == 3
-
-
 def test_gradient_of_assigned_features(molecules):
     batch = PackedMolecules.from_pyg(molecules).batch([3, 1])
     batch.x = batch.x.clone().requires_grad_()

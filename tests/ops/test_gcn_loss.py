@@ -11,29 +11,40 @@ from stack_cases import H100, converted, leaves, random_batch, random_inputs, wo
 from torch import Tensor
 
 from molgcn.ops import StackInputs, gcn_stack_cuda, gcn_stack_reference, linear_loss
-from molgcn.ops import gcn_loss as gcn_loss_module
-from molgcn.ops.gcn_loss import gcn_loss
+from molgcn.ops import gcn_loss as module
+from molgcn.ops.gcn_loss import gcn_loss, takes
+from molgcn.ops.gcn_stack import _SAVED_BYTES
+from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, next_fit
 from molgcn.ops.launch import Gpu
 from molgcn.ops.masked_loss import LOSSES, masked_loss_reference
+from molgcn.ops.nvrtc import compile_source
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
 DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
 @pytest.fixture
 def emulate_loss(emulate, monkeypatch):
-    """The kernels on CPU tensors."""
+    """The kernels as the operator's implementation for CPU tensors."""
+    new_empty = torch.Tensor.new_empty
 
-    def empty_outputs(inputs):
-        pooled = torch.full((inputs.num_graphs, inputs.hidden_channels), torch.nan)
-        return pooled, None, None, torch.full((gcn_stack_cuda.saved_bytes(inputs),), 0xFF, dtype=torch.uint8)
+    def poisoned(tensor, *size, dtype=None, **options):
+        out = new_empty(tensor, *size, dtype=dtype or tensor.dtype, **options)
+        return out.fill_(torch.nan if out.is_floating_point() else 0xFF)
 
+    monkeypatch.setattr(torch.Tensor, "new_empty", poisoned)
     monkeypatch.setattr(linear_loss, "kernel", emulated.kernel)
     monkeypatch.setattr(linear_loss, "_THREADS", 64)  # a thread is a fiber here, and slow
-    monkeypatch.setattr(gcn_loss_module, "check", lambda inputs: None)  # which refuses folded inputs on a CPU
-    monkeypatch.setattr(gcn_loss_module, "gpu", lambda device: Gpu(1, H100))
-    monkeypatch.setattr(gcn_loss_module, "empty_outputs", empty_outputs)
+    monkeypatch.setattr(module, "check", lambda inputs: None)  # which refuses folded inputs on a CPU
+    monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, H100))
+    monkeypatch.setitem(_SAVED_BYTES, "cpu", gcn_stack_cuda.saved_bytes)
+    library = torch.library.Library("molgcn", "IMPL")
+    library.impl("gcn_loss", module._forward, "CPU")
+    library.impl("gcn_loss_backward", module._backward, "CPU")
+    yield
+    library._destroy()
 
 
 @pytest.fixture(params=DEVICES)
@@ -141,10 +152,80 @@ def test_room_of_a_padded_batch(device):
     assert worst(results[1][1], results[0][1]) < 1e-5
 
 
+def example(device: str, num_targets: int = 2, **options: object) -> tuple[StackInputs, list[Tensor]]:
+    """Inputs, and the head's as :func:`gcn_loss` takes them."""
+    inputs = random_inputs(random_batch(SIZES, 11), 32, 2, **options)
+    head = [tensor.float().to(device) for tensor in head_of(inputs, num_targets)]
+    inputs = on_gpu(inputs, torch.float32) if device == "cuda" else converted(inputs, torch.float32)
+    return inputs, [tensor.requires_grad_() for tensor in head[:2]] + head[2:]
+
+
+def test_many_targets_in_several_blocks(device, monkeypatch):
+    for one in (module, gcn_stack_cuda):
+        monkeypatch.setattr(one, "gpu", lambda device: Gpu(3, H100))
+    check(random_inputs(random_batch(SIZES, 11), 32, 2), device, 150)
+
+
+def test_opcheck(device):
+    inputs, head = example(device)
+    torch.library.opcheck(torch.ops.molgcn.gcn_loss, (*head, "mse", 1.0, *inputs))
+
+
+def test_torch_compile(device):
+    inputs, head = example(device)
+
+    def loss(x):
+        return gcn_loss(inputs._replace(x=x), *head, "mse")[0]
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    expected, actual = (torch.autograd.grad(call(inputs.x), [inputs.x, *head[:2]]) for call in (loss, compiled))
+    assert all(torch.equal(one, other) for one, other in zip(actual, expected, strict=True))
+
+
+def test_second_derivative_is_refused(device):
+    inputs, head = example(device)
+    gradients = torch.autograd.grad(gcn_loss(inputs, *head, "mse")[0], [inputs.x, *head[:2]], create_graph=True)
+    for gradient in gradients:
+        with pytest.raises(RuntimeError, match="backend=pyg"):
+            gradient.sum().backward(retain_graph=True)
+
+
+def test_backward_may_run_twice(device):
+    inputs, head = example(device)
+    value, _ = gcn_loss(inputs, *head, "mse")
+    first, again = (torch.autograd.grad(value, [inputs.x, *head[:2]], retain_graph=True) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+
+
 @pytest.mark.parametrize("wrong", ["head_bias", "target"])
 def test_tensors_that_do_not_fit(emulate_loss, wrong):
-    inputs = converted(random_inputs(random_batch(SIZES, 11), 32, 2), torch.float32)
-    weight, bias, target, mean, std = (tensor.float() for tensor in head_of(inputs, 2))
+    inputs, (weight, bias, target, mean, std) = example("cpu")
     bias, target = (bias.double(), target) if wrong == "head_bias" else (bias, target[:3])
     with pytest.raises(ValueError, match="linear_loss"):
         gcn_loss(inputs, weight, bias, target, mean, std, "mse")
+
+
+def test_what_it_takes():
+    def inputs(hidden=32, dtype=torch.float32, **options):
+        return random_inputs(random_batch([5, 3], 11), hidden, 2, dtype, **options)
+
+    assert all(takes(one) for one in (inputs(), inputs(norm="batch"), inputs(hidden=128, strategy="stack")))
+    batch_norm = {"norm": "batch", "training": True}
+    wrong = [{"hidden": 128}, {"dtype": torch.double}, {"strategy": "vertex"}, {"save_for_backward": False}, batch_norm]
+    nothing = inputs()._replace(ptr=torch.zeros(1, dtype=torch.int32))
+    for other in (nothing, *(inputs(**options) for options in wrong)):
+        assert not takes(other)
+        with pytest.raises(ValueError, match="use gcn_stack and linear_loss"):
+            gcn_loss(other, *head_of(other, 1), "mse")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("source", ["gcn_stack_forward", "gcn_stack_backward"])
+def test_compiles_for_every_architecture(source, arch):
+    number = ARCHITECTURES.index(arch)
+    precision, hidden, pool = ("float32", "tf32", "bf16")[number % 3], (32, 64, 20)[number // 2], ("mean", "max")[number % 2]
+    inputs = random_inputs(random_batch([20] * 20, 11), hidden, 3, precision=precision, pool=pool)
+    inputs = converted(inputs._replace(tile_ptr=next_fit(inputs.ptr, 64)), torch.float32)
+    plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(1, H100))
+    defines = gcn_stack_cuda._defines(inputs, plan, needs_grad_x=False, loss=True)
+    assert compile_source(f"{source}.cu", defines, arch).startswith(b"\x7fELF")
