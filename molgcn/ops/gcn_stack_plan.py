@@ -17,7 +17,7 @@ from molgcn.ops.launch import Gpu
 MAX_HIDDEN = 256
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
 _TIMES = (0.0, 1.0, 1.3, 1.65, 2.0)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_tried.md)
-_LOWER_TIMES = (0.0, 1.0, 1.3, 1.53, 1.8)  # with TF32 and bf16
+_LOWER_TIMES = (0.0, 1.0, 1.3, 1.53, 1.8)  # with TF32 and bf16, likewise
 SMALL_TILE = 48  # places: quicker than 64, but holds less
 MIDDLE_TILE = 96  # places, for up to 32 features: six such tiles keep twelve warps equally busy
 _MIDDLE_LAYOUT = (2, 3)  # its warps and row tiles
