@@ -113,7 +113,7 @@ def predict(config: PredictConfig) -> Summary:
     source = None if config.input == STREAM else Path(config.input).expanduser()
     output = None if config.output == STREAM else Path(config.output).expanduser()
     if output is not None:
-        check_output(output, [*checkpoints, *([source] if source else [])])
+        check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip")
     with ExitStack() as stack:
         molecules = stack.enter_context(open_molecules(source, config.format, config.smiles))
         ensemble = Ensemble.load(checkpoints, config.backend, config.device)
@@ -231,13 +231,13 @@ def _message(source: str, row: int, text: str, reason: str) -> str:
 
 @contextmanager
 def _failure_list(output: Path | None) -> Iterator[Table | None]:
-    """The list of rows left out, beside the output: `<output>_skipped.csv`."""
-    from molgcn.screening.output import open_table
+    """The list of rows left out, beside the output."""
+    from molgcn.screening.output import failure_list, open_table
 
     if output is None or (output.exists() and not output.is_file()):
         yield None
         return
-    with open_table(output.with_name(f"{output.name.split('.')[0]}_skipped.csv")) as table:
+    with open_table(failure_list(output)) as table:
         table.write([["row", "molecule", "reason"]])
         yield table
 

@@ -17,8 +17,19 @@ from molgcn.errors import UserError
 _ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
-def check_output(output: Path, inputs: Sequence[Path]) -> None:
+def failure_list(output: Path) -> Path:
+    """Where rows that are left out are listed: `predictions_skipped.csv` beside `predictions.csv`, likewise with the other endings."""
+    ending = next(ending for ending in _ENDINGS if output.name.endswith(ending))
+    return output.with_name(f"{output.name.removesuffix(ending)}_skipped{ending}")
+
+
+def check_output(output: Path, inputs: Sequence[Path], listing: bool = False) -> None:
     """Refuses, before any work, a file that would replace an input, is of another kind or cannot be written.
+
+    Args:
+        output: the file.
+        inputs: the files that are read.
+        listing: whether :func:`failure_list` is written too.
 
     Raises:
         UserError: saying which, and what to give instead.
@@ -29,8 +40,14 @@ def check_output(output: Path, inputs: Sequence[Path]) -> None:
         return
     if not output.name.endswith(_ENDINGS):
         raise UserError(f"output={output}: expected a name that ends in {', '.join(_ENDINGS)}, or - for standard output.")
-    if output.resolve() in [path.resolve() for path in inputs]:
+    read = [path.resolve() for path in inputs]
+    if output.resolve() in read:
         raise UserError(f"output={output} would replace a file that is read. Give another file with output=.")
+    if listing and (failure_list(output).resolve() in read or failure_list(output).is_dir()):
+        raise UserError(
+            f"on_error=skip lists the rows that it leaves out in {failure_list(output)}, which is a folder or a file that is read. "
+            "Give another file with output=."
+        )
     with _as_mistake(output):
         output.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(output.parent, os.W_OK):
