@@ -105,11 +105,11 @@ def test_rows_that_are_not_molecules(trained_run, tmp_path):
 
 def test_each_output_has_a_list_of_its_own(trained_run, tmp_path):
     (tmp_path / "a.csv").write_text("smiles\nC\nC1\n")
-    before = set(tmp_path.iterdir())
     for name in ("a.v1.csv", "a.v2.csv", "a.v1.tsv.gz", "a_skipped.v1.csv"):
         predict(config(ckpt=str(trained_run.folder), input=str(tmp_path / "a.csv"), output=str(tmp_path / name), on_error="skip"))
-    lists = {path.name for path in set(tmp_path.iterdir()) - before if "_skipped" in path.name.replace("a_skipped", "")}
-    assert lists == {"a.v1_skipped.csv", "a.v2_skipped.csv", "a.v1_skipped.tsv.gz", "a_skipped.v1_skipped.csv"}
+    lists = {"a.v1_skipped.csv", "a.v2_skipped.csv", "a.v1_skipped.tsv.gz", "a_skipped.v1_skipped.csv"}
+    assert lists < {path.name for path in tmp_path.iterdir()}
+    assert len(list(tmp_path.iterdir())) == 9
 
 
 def test_a_column_of_that_name_is_kept(trained_run, tmp_path):
@@ -150,7 +150,7 @@ def test_a_column_of_that_name_is_kept(trained_run, tmp_path):
         (b"smiles\nC1\n", {"on_error": "nan"}, "None of the 1 rows"),
         (b"smiles\nC\n", {"output": "new.csv"}, "would replace a file that is read"),
         (b"smiles\nC\n", {"output": "."}, "is a folder"),
-        (b"smiles\nC\n", {"output": "p.csv", "input": "p_skipped.csv", "on_error": "skip"}, "lists the rows .* in .*p_skipped.csv, which is"),
+        (b"smiles\nC\n", {"output": "p.csv", "input": "p_skipped.csv", "on_error": "skip"}, "p_skipped.csv, which is"),
         (b"smiles\nC\n", {"output": "p.parquet"}, "ends in .csv, .tsv"),
         (b"smiles\nC\n", {"output": "new.csv/p.csv"}, "cannot be written"),
         (b"smiles\nC\n", {"output": "/proc/p.csv"}, "cannot be written"),
