@@ -173,14 +173,14 @@ def _train(config: DictConfig, overrides: list[str], folder: Path) -> float | No
     from lightning.pytorch.utilities import rank_zero_only
 
     from molgcn.config import Config, parse
-    from molgcn.training.resume import saved_config
+    from molgcn.training.resume import overrides_of, saved_config
     from molgcn.training.train import train
 
     values = run_values(config)
     if config.resume is not None:
         values = saved_config(Path(config.resume), overrides)
     result = train(parse(Config, values), folder)
-    rank_zero_only(result.save)(overrides)
+    rank_zero_only(result.save)(overrides if config.resume is None else overrides_of(folder, overrides))
     rank_zero_only(result.print)()
     return result.best_loss
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import logging
 import os
 import subprocess
@@ -61,6 +62,7 @@ def test_train_then_resume_for_longer(tmp_path, run_cli):
     assert list((tmp_path / "runs").iterdir()) == [folder]
     with open(folder / "metrics.csv", newline="") as file:
         assert {row["epoch"] for row in csv.DictReader(file)} == {"0", "1", "2"}
+    assert json.loads((folder / "result.json").read_text())["overrides"] == [*FAST, "trainer.max_epochs=3"]
 
 
 def test_multirun_keeps_going_and_tabulates(tmp_path, run_cli):

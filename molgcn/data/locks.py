@@ -1,4 +1,4 @@
-"""Side by side, as the jobs of a sweep are, processes that need the same file or folder of the cache make it once."""
+"""Side by side, as the jobs of a sweep are, processes make what they share once and keep out of each other's folders."""
 
 from __future__ import annotations
 
@@ -35,5 +35,29 @@ def exclusive(path: Path) -> Iterator[None]:
         log.debug("%s is not locked: %s", path, error)
     try:
         yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def claimed(folder: Path, wanted: bool = True) -> Iterator[bool]:
+    """Whether this process has `folder` for itself, by the lock `.lock` in it; where there can be none, as with :func:`exclusive`, it has.
+
+    Args:
+        folder: made if need be.
+        wanted: False leaves it to the process that this one belongs to.
+    """
+    lock, free = FileLock(folder / ".lock"), True
+    try:
+        if wanted:
+            folder.mkdir(parents=True, exist_ok=True)
+            Path(lock.lock_file).touch()
+            lock.acquire(timeout=0)
+    except Timeout:
+        free = False
+    except OSError as error:
+        log.debug("%s is not locked: %s", folder, error)
+    try:
+        yield free
     finally:
         lock.release()

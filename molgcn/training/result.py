@@ -30,7 +30,7 @@ class RunResult:
         metrics: "<part>/<mae|rmse|r2>/<target>" for the parts train, val and test, in the targets' units.
         names: the targets.
         units: their units.
-        molecules_per_second: median training rate.
+        molecules_per_second: median training rate; None where nothing was left to train.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class RunResult:
     metrics: dict[str, float]
     names: tuple[str, ...]
     units: tuple[str, ...]
-    molecules_per_second: float
+    molecules_per_second: float | None
 
     def save(self, overrides: list[str]) -> None:
         """Writes `result.json` into the run's folder, with what the command line changed."""
@@ -52,13 +52,19 @@ class RunResult:
         """Prints the results table."""
         console = console or Console()
         best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
-        title = f"{best}, {self.molecules_per_second:,.0f} molecules/s in training"
+        rate = self.molecules_per_second
+        title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
         console.print(results_table(title, self.metrics, self.names, self.units, ("train", "val", "test")))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 
 def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
-    """Writes `failure.json` in the place of a sweep's job that came to no result: the job may have run in another process or machine."""
+    """Writes `failure.json` in the place of a sweep's job that came to no result: the job may have run in another process or machine.
+
+    The result of an earlier run there, which a job does not touch, stays what the sweep shows.
+    """
+    if (folder / "result.json").exists():
+        return
     values = {"folder": str(folder), "overrides": overrides, "error": str(error)}
     (folder / "failure.json").write_text(json.dumps(values, indent=2) + "\n")
 

@@ -13,6 +13,7 @@ from molgcn.errors import UserError
 from molgcn.overrides import quote, values_of
 
 _LAST = Path("checkpoints") / "last.ckpt"
+_CONFIG = Path("config.yaml")
 
 
 def prepare_resume(arguments: list[str]) -> list[str]:
@@ -35,7 +36,7 @@ def prepare_resume(arguments: list[str]) -> list[str]:
                 "trainer.max_epochs=100 may change. To start anew from its weights use ckpt_path=."
             )
     folder = last_run(_runs_folders(rest)) if wanted[-1] == "last" else Path(wanted[-1])
-    check_resumable(folder)
+    check_resumable(folder, wanted[-1])
     quoted = quote(str(folder.resolve()))
     return [*rest, f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
 
@@ -45,38 +46,49 @@ def _runs_folders(arguments: Sequence[str]) -> list[Path]:
 
 
 def last_run(folders: Sequence[Path]) -> Path:
-    """The run below `folders` whose last checkpoint is the newest.
+    """The run below `folders` that was the last to start, go on or write a checkpoint.
 
     Raises:
         UserError: when there is none.
     """
-    found = [path for folder in folders for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/{_LAST}")]
-    if not found:
+    seen: dict[Path, float] = {}
+    for file in (_CONFIG, _LAST):
+        for path in (path for folder in folders for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/{file}")):
+            run = path.parents[len(file.parts) - 1]
+            seen[run] = max(seen.get(run, 0.0), path.stat().st_mtime)
+    if not seen:
         raise UserError(
             f"resume=last finds no run with a checkpoint below {' or '.join(str(folder) for folder in folders)}. Give the folder, as in "
             "resume=runs/<run>, or start a run first."
         )
-    return max(found, key=lambda path: path.stat().st_mtime).parents[1]
+    return max(seen, key=lambda run: seen[run])
 
 
-def check_resumable(folder: Path) -> None:
-    """Raises UserError unless `folder` holds a run with a checkpoint."""
+def check_resumable(folder: Path, wanted: str) -> None:
+    """Raises UserError unless `folder`, which `resume=<wanted>` means, holds a run with a checkpoint."""
     if not folder.is_dir():
         raise UserError(f"resume={folder}: there is no such folder. Expected a run's folder, for example runs/<run>, or resume=last.")
-    for name in (_LAST, Path("config.yaml")):
+    for name in (_LAST, _CONFIG):
         if not (folder / name).is_file():
             raise UserError(
-                f"resume={folder}: the folder has no {name}, so there is nothing to continue from. Expected a run that reached its first "
-                "checkpoint; start this one again."
+                f"resume={wanted}: {folder} has no {name}, so there is nothing to continue from. Expected a run that reached its first "
+                "checkpoint; start this one again, or name another one by its folder."
             )
 
 
 def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The run's own configuration with the single keys changed that the command line names; nothing in the file is interpolated."""
     try:
-        config = OmegaConf.load(folder / "config.yaml")
+        config = OmegaConf.load(folder / _CONFIG)
         changes = [override.lstrip("+") for override in overrides if not override.startswith(("resume=", "hydra.", "paths.", "~"))]
         merged: Any = OmegaConf.to_container(OmegaConf.merge(config, OmegaConf.from_dotlist(changes)), resolve=False)
     except (OSError, ValueError, OmegaConfBaseException) as error:
-        raise UserError(f"{folder / 'config.yaml'} cannot be read: {error}. Expected the file that the run wrote.") from error
+        raise UserError(f"{folder / _CONFIG} cannot be read: {error}. Expected the file that the run wrote.") from error
     return {**merged, "resume": str(folder)}
+
+
+def overrides_of(folder: Path, overrides: Sequence[str]) -> list[str]:
+    """What the run changed when it was started, as Hydra noted it, and what the command line that resumes it changes."""
+    noted = folder / ".hydra" / "overrides.yaml"
+    first: Any = OmegaConf.to_container(OmegaConf.load(noted)) if noted.is_file() else []
+    return [*first, *(override for override in overrides if not override.startswith("resume="))]

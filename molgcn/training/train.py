@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from molgcn.config import Config
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
+from molgcn.data.locks import claimed
 from molgcn.data.split import PARTS, save_split
 from molgcn.errors import UserError
 from molgcn.nn.backend import resolve_backend
@@ -52,8 +53,15 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
     `parity.png`. With `config.resume` the run in `folder` goes on from its `last.ckpt`. `watchers` are further callbacks of the Trainer.
 
     Raises:
-        UserError: for every mistake in the configuration or its data.
+        UserError: for every mistake in the configuration or its data, and while another process trains in the folder.
     """
+    with claimed(folder, rank_zero_only.rank == 0) as free:  # type: ignore[attr-defined]
+        if not free:
+            raise UserError(f"Another process is training in {folder}. Wait for its end, or choose another folder with hydra.run.dir=.")
+        return _train(config, folder, watchers)
+
+
+def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunResult:
     gc.collect()  # an earlier run of this process is in cycles, with its memory on the device
     quieten()
     seed_everything(config.seed, workers=True, verbose=False)
@@ -191,7 +199,7 @@ def _evaluate(
     for part in ("train", "val", "test"):
         trainer.test(module, data.evaluation_loader(part), verbose=False)
         metrics |= {f"{part}/{key}": value for key, value in module.test_results.items()}
-    rate = statistics.median(throughput.rates) if throughput.rates else float("nan")
+    rate = statistics.median(throughput.rates) if throughput.rates else None
     names, units = tuple(module.target_names), tuple(module.target_units)
     loss = None if checkpoint.best_epoch is None else checkpoint.best_loss
     return RunResult(folder, loss, checkpoint.best_epoch, trainer.current_epoch, metrics, names, units, rate)

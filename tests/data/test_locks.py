@@ -71,3 +71,17 @@ def test_an_error_inside_frees_the_lock(tmp_path, caplog):
         with pytest.raises(ValueError, match="inside"), locks.exclusive(tmp_path / "set"):
             raise ValueError("inside")
     assert "Waiting" not in caplog.text
+
+
+def test_a_folder_is_claimed_once(tmp_path):
+    folder = tmp_path / "run"
+    with locks.claimed(folder) as first, locks.claimed(folder) as second, locks.claimed(folder, wanted=False) as rank:
+        assert (first, second, rank) == (True, False, True)
+    with locks.claimed(folder) as again:
+        assert again
+
+
+def test_where_nothing_can_be_written_nobody_is_kept_out(tmp_path):
+    (tmp_path / "file").write_text("")
+    with locks.claimed(tmp_path / "file" / "run") as free:
+        assert free

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from run_cases import assert_same_run, train_and_copy
 
+from molgcn.data.locks import claimed
 from molgcn.errors import UserError
 from molgcn.training.resume import last_run, prepare_resume, saved_config
 from molgcn.training.train import train
@@ -109,6 +112,29 @@ def test_resume_finds_the_last_run(tmp_path, monkeypatch):
     assert saved_config(folder, ["trainer.max_epochs=5"]) == {"seed": 3, "trainer": {"max_epochs": 5}, "resume": str(folder)}
 
 
+def test_the_last_run_has_no_checkpoint_yet(tmp_path, monkeypatch):
+    """An older one is not taken in its place."""
+    monkeypatch.chdir(tmp_path)
+    for age, path in ((100, "runs/old/config.yaml"), (90, "runs/old/checkpoints/last.ckpt"), (10, "multirun/new/0/config.yaml")):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_bytes(b"")
+        os.utime(path, (time.time() - age,) * 2)
+    with pytest.raises(UserError, match=r"resume=last: multirun/new/0 has no checkpoints/last\.ckpt.* name another one"):
+        prepare_resume(["resume=last"])
+    os.utime("runs/old/checkpoints/last.ckpt")
+    assert any("runs/old" in argument for argument in prepare_resume(["resume=last"]))
+
+
+def test_a_folder_where_another_process_trains(tmp_path, small_config):
+    config = small_config(trainer={"max_epochs": 1})
+    with claimed(tmp_path / "run") as free:
+        assert free
+        for resume in (None, str(tmp_path / "run")):
+            with pytest.raises(UserError, match=r"Another process is training in .*run\."):
+                train(replace(config, resume=resume), tmp_path / "run")
+    train(config, tmp_path / "run")
+
+
 def test_resume_mistakes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
@@ -135,7 +161,10 @@ def test_fewer_epochs_than_are_done(tmp_path, small_config):
     again = {"resume": str(tmp_path / "run")}
     with pytest.raises(UserError, match=r"max_epochs=1 is fewer than the 2 epochs .*best\.ckpt"):
         train(small_config(trainer={"max_epochs": 1}, **again), tmp_path / "run")
-    assert train(small_config(trainer={"max_epochs": 2}, **again), tmp_path / "run").epochs == 2
+    done = train(small_config(trainer={"max_epochs": 2}, **again), tmp_path / "run")
+    assert done.epochs == 2 and done.molecules_per_second is None
+    done.print(console := Console(file=StringIO()))
+    assert "nothing was left to train" in console.file.getvalue()
     assert train(small_config(trainer={"max_epochs": 3}, **again), tmp_path / "run").epochs == 3
 
 

@@ -73,6 +73,12 @@ def test_a_job_without_a_result_is_shown_and_makes_the_exit_code(tmp_path, capsy
     assert "failed" in capsys.readouterr().out
 
 
+def test_the_result_of_an_earlier_run_is_not_hidden(tmp_path):
+    RunResult(tmp_path, 0.5, 0, 1, {"test/mae/gap": 1.0}, ("gap",), ("eV",), 10.0).save(["seed=1"])
+    save_failure(tmp_path, ["seed=1"], UserError("already holds a run"))
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
 def test_numbers_among_overrides_are_numbers():
     run = SweepRun("0", ["+model.width=32", "scheduler='a b'", "optimizer.lr=1e-3"], 1.0)
     assert point(run).params == {"model.width": 32.0, "scheduler": "a b", "optimizer.lr": 1e-3}
