@@ -27,6 +27,7 @@ from molgcn.resources import resource
 
 MISTAKE = 2
 _MEMORY_FULL = re.compile("out of memory|can't allocate memory")
+_LOST = ("TerminatedWorkerError", "UncompletedJobError")  # joblib's and submitit's, of a job that was killed
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
 
@@ -47,6 +48,7 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
     """
     failures: list[str] = []
     left: list[BrokenPipeError] = []
+    before = signal.signal(signal.SIGTERM, _terminate)
 
     def guarded(config: DictConfig) -> Any:
         try:
@@ -84,19 +86,32 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         exit_interrupted()
-    except SystemExit as end:
-        if type(end).__name__ != "SIGTERMException":
-            raise
+    except Terminated:
         print("\nTerminated.", file=sys.stderr)
-        sys.exit(128 + signal.SIGTERM)
+        raise
     except Exception as error:
         mistake = _as_mistake(error)
         if mistake is None:
             raise
         _print_mistake(mistake)
+        if type(error).__name__ in _LOST:
+            from molgcn.training.sweep import show_last_sweep
+
+            show_last_sweep()
         sys.exit(MISTAKE)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if failures:
         sys.exit(MISTAKE)
+
+
+class Terminated(SystemExit):
+    """A SIGTERM, which unlike the signal alone leaves no process behind that this one started; the exit code is a shell's."""
+
+
+def _terminate(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # for a second one
+    raise Terminated(128 + signal.SIGTERM)
 
 
 def exit_interrupted() -> NoReturn:
@@ -122,6 +137,11 @@ def _as_mistake(error: Exception) -> UserError | None:
         return UserError(
             f"Memory is full: {said}. Lower the batch size (dataset.batch_size= in training, batch_size= "
             "elsewhere), model.hidden_channels= or model.num_layers=, or free memory that other processes hold."
+        )
+    if type(error).__name__ in _LOST:
+        return UserError(
+            "A job of the sweep was killed, as the system does when memory is full, and with launcher=joblib that ends those beside it. "
+            "Start again those without a result, with fewer at once (hydra.launcher.n_jobs=) or smaller ones."
         )
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
         place = f" at {error.filename}" if error.filename else ""
@@ -151,6 +171,7 @@ def _prepare(arguments: list[str]) -> list[str]:
 def _train_job(config: DictConfig) -> float | None:
     from lightning.pytorch.utilities import rank_zero_only
 
+    from molgcn.data.workers import end_with_parent
     from molgcn.training.gpus_of_job import take_gpus
     from molgcn.training.result import save_failure
 
@@ -160,6 +181,7 @@ def _train_job(config: DictConfig) -> float | None:
         presets = [Path(source.path) for source in context.runtime.config_sources if source.provider == "command-line"]
         return _search(config, overrides, presets, folder)
     if context.mode == RunMode.MULTIRUN and context.runtime.choices["hydra/launcher"] == "joblib":
+        end_with_parent()
         take_gpus(context.job.num, config.trainer.devices)
     try:
         return _train(config, overrides, folder)
@@ -173,14 +195,16 @@ def _train(config: DictConfig, overrides: list[str], folder: Path) -> float | No
     from lightning.pytorch.utilities import rank_zero_only
 
     from molgcn.config import Config, parse
-    from molgcn.training.resume import overrides_of, saved_config
+    from molgcn.training.resume import noted_overrides, saved_config
     from molgcn.training.train import train
 
     values = run_values(config)
     if config.resume is not None:
         values = saved_config(Path(config.resume), overrides)
     result = train(parse(Config, values), folder)
-    rank_zero_only(result.save)(overrides if config.resume is None else overrides_of(folder, overrides))
+    if config.resume is not None:
+        overrides = [*noted_overrides(folder), *(override for override in overrides if not override.startswith("resume="))]
+    rank_zero_only(result.save)(overrides)
     rank_zero_only(result.print)()
     return result.best_loss
 

@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 from molgcn.errors import UserError
@@ -98,7 +100,7 @@ def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_wo
     if num_workers == 0:
         yield from ((function(chunk), companion) for chunk, companion in chunks)
         return
-    pool = ProcessPoolExecutor(num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts_to_the_parent)
+    pool = ProcessPoolExecutor(num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker)
     waiting: deque[tuple[Future[T], K]] = deque()
     try:
         for chunk, companion in chunks:
@@ -138,5 +140,20 @@ def _interrupts_later() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
+    end_with_parent()
+
+
+@cache
+def end_with_parent() -> None:
+    """Ends this process within a second of the one that started it, also where that was killed and could not say so."""
+    parent = multiprocessing.parent_process()
+    expected = os.getppid() if parent is None else parent.pid
+
+    def watch() -> None:
+        while os.getppid() == expected:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

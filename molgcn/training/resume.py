@@ -14,6 +14,7 @@ from molgcn.overrides import quote, values_of
 
 _LAST = Path("checkpoints") / "last.ckpt"
 _CONFIG = Path("config.yaml")
+NOTED = Path(".hydra") / "overrides.yaml"
 
 
 def prepare_resume(arguments: list[str]) -> list[str]:
@@ -87,8 +88,7 @@ def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
     return {**merged, "resume": str(folder)}
 
 
-def overrides_of(folder: Path, overrides: Sequence[str]) -> list[str]:
-    """What the run changed when it was started, as Hydra noted it, and what the command line that resumes it changes."""
-    noted = folder / ".hydra" / "overrides.yaml"
-    first: Any = OmegaConf.to_container(OmegaConf.load(noted)) if noted.is_file() else []
-    return [*first, *(override for override in overrides if not override.startswith("resume="))]
+def noted_overrides(folder: Path) -> list[str]:
+    """What a run changed when it was started, as Hydra noted it in its folder; nothing for a run from Python."""
+    noted: Any = OmegaConf.to_container(OmegaConf.load(folder / NOTED)) if (folder / NOTED).is_file() else []
+    return noted

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from molgcn.training.resume import NOTED, noted_overrides
 from molgcn.training.sweep_plot import Point, plot_sweep
 
 
@@ -27,7 +28,7 @@ class SweepRun:
         job: its number.
         overrides: what it changed, as typed.
         value: what was searched for or compared; None where there is none.
-        state: "complete", "pruned", "failed", "interrupted" or "running".
+        state: "complete", "pruned", "failed", "interrupted", "running" or "unfinished", without a result or a reason.
         result: its `result.json`, if it has one.
         note: why it failed.
     """
@@ -41,31 +42,52 @@ class SweepRun:
 
 
 class SweepTable(Callback):
-    """Shows the jobs of a `--multirun` when it ends, best validation loss first."""
+    """Shows the jobs of a `--multirun` when it ends."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Remembers the sweep's folder for :func:`show_last_sweep`."""
+        global _last_sweep
+        _last_sweep = Path(config.hydra.sweep.dir)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Gathers the `result.json` or `failure.json` of every job.
+        """As :func:`show_sweep`.
 
         Raises:
-            SystemExit: with code 2 where a job failed; a launcher's other processes could not say so.
+            SystemExit: with code 2 where a job has no result; a launcher's other processes could not say so.
         """
-        folder = Path(config.hydra.sweep.dir)
-        runs = _gather(folder)
-        if not runs:
-            return
-        rows = table_rows(runs, "val/loss")
-        write_rows(folder, rows)
-        print_rows(f"{len(runs)} runs in {folder}", rows)
-        in_order = sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
-        plot_sweep([point(run) for run in in_order], folder / "sweep.png", "val/loss")
-        if any(run.state == "failed" for run in runs):
+        if not show_sweep(Path(config.hydra.sweep.dir)):
             raise SystemExit(2)
+
+
+_last_sweep: Path | None = None
+
+
+def show_last_sweep() -> None:
+    """As :func:`show_sweep`, of the sweep that this process started and whose end Hydra did not see."""
+    if _last_sweep is not None:
+        show_sweep(_last_sweep)
+
+
+def show_sweep(folder: Path) -> bool:
+    """Gathers the `result.json` or `failure.json` of every job, best validation loss first; whether all have a result."""
+    runs = _gather(folder)
+    if not runs:
+        return True
+    rows = table_rows(runs, "val/loss")
+    write_rows(folder, rows)
+    print_rows(f"{len(runs)} runs in {folder}", rows)
+    in_order = sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
+    plot_sweep([point(run) for run in in_order], folder / "sweep.png", "val/loss")
+    return all(run.state == "complete" for run in runs)
 
 
 def _gather(folder: Path) -> list[SweepRun]:
     failures = [json.loads(path.read_text()) for path in sorted(folder.glob("*/failure.json"))]
     results = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json")) if not (path.parent / "failure.json").exists()]
+    ended = {Path(run["folder"]).name for run in (*failures, *results)}
+    started = [path.parents[1] for path in sorted(folder.glob(f"*/{NOTED}"))]
     return [
+        *(SweepRun(job.name, noted_overrides(job), None, "unfinished") for job in started if job.name not in ended),
         *(SweepRun(Path(failed["folder"]).name, failed["overrides"], None, "failed", note=failed["error"]) for failed in failures),
         *(SweepRun(Path(result["folder"]).name, result["overrides"], result["best_loss"], result=result) for result in results),
     ]

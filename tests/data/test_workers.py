@@ -1,7 +1,11 @@
+import multiprocessing
+import os
 import signal
 import threading
+import time
 from functools import partial
 
+import psutil
 import pytest
 
 from molgcn.data import workers
@@ -43,6 +47,26 @@ def test_a_negative_number_of_workers_is_refused():
 def test_progress_bar_shows_the_description(capsys):
     list(workers.map_chunks(partial(scale, factor=1), list(range(2048)), num_workers=0, description="reading", progress=True))
     assert "reading" in capsys.readouterr().err
+
+
+def sleep(chunk, folder):
+    (folder / str(os.getpid())).touch()
+    time.sleep(60)
+
+
+def work(folder):
+    list(workers.map_chunks(partial(sleep, folder=folder), list(range(3000)), num_workers=2, progress=False))
+
+
+def test_workers_end_with_a_parent_that_was_killed(tmp_path):
+    parent = multiprocessing.get_context("spawn").Process(target=work, args=(tmp_path,))
+    parent.start()
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = [psutil.Process(int(path.name)) for path in tmp_path.iterdir()]
+    parent.kill()
+    assert len(children) == 2 and not psutil.wait_procs(children, timeout=10)[1]
 
 
 def test_an_interrupt_waits_until_a_process_has_started():

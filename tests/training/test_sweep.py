@@ -3,15 +3,21 @@
 import csv
 import json
 import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
+import psutil
 import pytest
 from omegaconf import OmegaConf
 
 from molgcn.errors import UserError
 from molgcn.training.result import RunResult, save_failure
-from molgcn.training.sweep import SweepRun, SweepTable, point, table_rows
+from molgcn.training.sweep import SweepRun, SweepTable, point, show_sweep, table_rows
 from molgcn.training.sweep_plot import Point, plot_sweep
 
 
@@ -71,6 +77,39 @@ def test_a_job_without_a_result_is_shown_and_makes_the_exit_code(tmp_path, capsy
         rows = [(row["job"], row["state"], row["overrides"]) for row in csv.DictReader(file)]
     assert rows == [("1", "complete", "seed=1"), ("0", "failed", "seed=0 (nothing at x.csv)")]
     assert "failed" in capsys.readouterr().out
+
+
+def test_a_job_that_was_killed_is_shown(tmp_path, capsys):
+    (tmp_path / "3" / ".hydra").mkdir(parents=True)
+    (tmp_path / "3" / ".hydra" / "overrides.yaml").write_text("- seed=3\n")
+    assert not show_sweep(tmp_path)
+    with open(tmp_path / "results.csv", newline="") as file:
+        assert [(row["job"], row["state"], row["overrides"]) for row in csv.DictReader(file)] == [("3", "unfinished", "seed=3")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "to_a_job", "code"), [(signal.SIGTERM, False, 143), (signal.SIGKILL, False, -signal.SIGKILL), (signal.SIGKILL, True, 2)]
+)
+def test_jobs_side_by_side_that_are_killed(tmp_path, number, to_a_job, code):
+    """None goes on when their sweep is ended, and none is lost from the table when one of them is."""
+    small = ["dataset.subset=200", "dataset.features=zinc", "model.hidden_channels=8", "model.num_layers=2", "logger=csv"]
+    endless = ["trainer.max_epochs=1000000", "trainer.accelerator=cpu", "launcher=joblib", "seed=0,1,2", "hydra.sweep.dir=sweep"]
+    command = [sys.executable, str(Path(__file__).parents[2] / "train.py"), "--multirun", *small, *endless]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
+        deadline = time.monotonic() + 120
+        while len(list(tmp_path.glob("sweep/*/metrics.csv"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        jobs = [process for process in psutil.Process(sweep.pid).children() if "LokyProcess" in " ".join(process.cmdline())]
+        assert len(jobs) == 2
+        (jobs[0] if to_a_job else sweep).send_signal(number)
+        _, errors = sweep.communicate(timeout=60)
+    assert sweep.returncode == code
+    assert not psutil.wait_procs(jobs, timeout=10)[1]
+    if to_a_job:
+        assert errors.count("A job of the sweep was killed") == 1 and "Traceback" not in errors
+        with open(tmp_path / "sweep" / "results.csv", newline="") as file:
+            assert {row["job"]: row["state"] for row in csv.DictReader(file)} == {"0": "unfinished", "1": "unfinished"}
 
 
 def test_the_result_of_an_earlier_run_is_not_hidden(tmp_path):
