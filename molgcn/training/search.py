@@ -15,6 +15,7 @@ import torch
 from molgcn.cli import exit_interrupted
 from molgcn.config import Config
 from molgcn.data.load import load_dataset
+from molgcn.data.locks import exclusive
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override, values_of
 from molgcn.training.pruning import Pruning
@@ -137,7 +138,8 @@ def _open(settings: SearchConfig, space: dict[str, Any], config: Config, folder:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "study.db"
     engine = {"creator": lambda: sqlite3.connect(path, timeout=60, check_same_thread=False), "poolclass": NullPool}
-    storage = optuna.storages.RDBStorage("sqlite://", engine, heartbeat_interval=30, grace_period=90)
+    with exclusive(path):  # Optuna's makes its tables without looking whether another process does
+        storage = optuna.storages.RDBStorage("sqlite://", engine, heartbeat_interval=30, grace_period=90)
     study = optuna.create_study(storage=storage, study_name=settings.study, direction=settings.direction, load_if_exists=True)
     optuna.storages.fail_stale_trials(study)  # of a process that was killed
     made_of = {"objective": settings.objective, "direction": settings.direction, "space": space, **_what_matters(config)}

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import optuna
@@ -52,6 +53,14 @@ def compose(small_config):
 
 def study_in(folder, name="optuna"):
     return optuna.load_study(study_name=name, storage=f"sqlite:///{folder / 'study.db'}")
+
+
+def test_several_may_open_a_fresh_study(tmp_path, small_config):
+    settings = parse(SearchConfig, {"params": SPACE}, "sweep")
+    for attempt in range(3):
+        with ThreadPoolExecutor(8) as threads:
+            studies = threads.map(lambda _: search_module._open(settings, {}, small_config(), tmp_path / str(attempt)), range(8))
+            assert len({study.study_name for study in studies}) == 1
 
 
 def table(folder):
