@@ -19,6 +19,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from molgcn import new_folder  # noqa: F401, for conf/hydra/default.yaml
 from molgcn.errors import UserError
@@ -130,6 +131,8 @@ def _as_mistake(error: Exception) -> UserError | None:
         return error
     if isinstance(error, HydraException):
         return misfit(error)
+    if isinstance(error, YAMLError):
+        return UserError(f"A file of the configuration is not YAML: {' '.join(str(error).split())}. Correct it, or leave its preset out.")
     if isinstance(error, OmegaConfBaseException):
         return UserError(f"The configuration cannot be read: {' '.join(str(error).split())}")
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY_FULL.search(str(error))):
@@ -143,6 +146,8 @@ def _as_mistake(error: Exception) -> UserError | None:
             "A job of the sweep was killed, as the system does when memory is full, and with launcher=joblib that ends those beside it. "
             "Start again those without a result, with fewer at once (hydra.launcher.n_jobs=) or smaller ones."
         )
+    if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):  # of a log file
+        error = error.__cause__
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
         place = f" at {error.filename}" if error.filename else ""
         return UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_type_hints
@@ -189,6 +190,7 @@ def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
         UserError: naming the key, the value and what was expected.
     """
     _refuse_unknown(cls, values, prefix)
+    _refuse_infinite(values, prefix)
     try:
         return TypeAdapter(cls).validate_python(dict(values))
     except ValidationError as error:
@@ -199,6 +201,10 @@ def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
         expected = " or ".join(
             dict.fromkeys(one["msg"][0].lower() + one["msg"][1:] for one in error.errors() if one["loc"][0] == first["loc"][0])
         )
+        if first["type"] == "string_type":
+            quoted = f"'{first['input']}'"
+            in_list = isinstance(first["loc"][-1], int)
+            expected += f', in quotes of its own: "{key}={f"[{quoted}]" if in_list else quoted}"'
         raise UserError(
             f"{key}={first['input']!r} is not valid: {expected}. Correct the value or leave the key out for its default."
         ) from None
@@ -212,6 +218,15 @@ def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str) -> None:
             raise UserError(f"{name} is not a known key. Expected one of {', '.join(known)}.")
         if isinstance(value, Mapping) and is_dataclass(kinds[key]):
             _refuse_unknown(kinds[key], value, name)
+
+
+def _refuse_infinite(values: Mapping[str, Any], prefix: str) -> None:
+    for key, value in values.items():
+        name = f"{prefix}.{key}" if prefix else key
+        if isinstance(value, Mapping):
+            _refuse_infinite(value, name)
+        elif isinstance(value, float):
+            _require(math.isfinite(value), name, value, "a finite number")
 
 
 def _require(condition: bool, key: str, value: object, expected: str) -> None:

@@ -20,7 +20,8 @@ from molgcn.errors import UserError
 _PATH_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "ckpt", "input", "resume", "dir", "runs", "sweeps", "output")
 _PLAIN = re.compile(r"[\w./:@%+*~-]*", re.ASCII)
 _CONFIG_DIR = ("--config-dir", "-cd")
-_TAKE_A_WORD = (*_CONFIG_DIR, "--cfg", "-c", "--package", "-p")
+_TAKE_A_WORD = (*_CONFIG_DIR, "--cfg", "-c", "--package", "-p", "--experimental-rerun")
+_INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # which --info may take
 _OPEN_SECTIONS = ("trainer", "hydra", "sweep")
 
 
@@ -45,14 +46,15 @@ def _quote(argument: str, multirun: bool) -> str:
 
 
 def own_presets(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """The command line with flags and what they take as one word, and the folders of `--config-dir`, with presets of the user's own.
+    """The command line with flags, each with what it takes as one word, behind the overrides, and the folder of `--config-dir`, with
+    presets of the user's own.
 
     Raises:
-        UserError: for a folder that does not exist.
+        UserError: for a folder that does not exist, or a second one.
     """
     joined: list[str] = []
     for argument in arguments:
-        if joined and joined[-1] in _TAKE_A_WORD:
+        if joined and (joined[-1] in _TAKE_A_WORD or (joined[-1] in ("--info", "-i") and argument in _INFO)):
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)
@@ -60,7 +62,9 @@ def own_presets(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"--config-dir={folder} is not a folder. Expected one with presets such as experiment/best.yaml in it.")
-    return joined, folders
+    if len(folders) > 1:
+        raise UserError(f"--config-dir is given {len(folders)} times, and one counts. Put the presets into one folder.")
+    return sorted(joined, key=lambda argument: argument.startswith("-")), folders
 
 
 def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, presets: Sequence[Path] = ()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import logging
 import os
@@ -15,7 +16,7 @@ import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
 
-from molgcn.cli import main
+from molgcn.cli import _as_mistake, main
 from molgcn.errors import UserError
 from molgcn.overrides import check_overrides, compose_config, own_presets, quote_paths
 from molgcn.resources import resource
@@ -115,6 +116,13 @@ MISTAKES = {
     "no checkpoint": (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt"),
     "not key=value": (["dataset"], "key=value"),
     "too large for any memory": (["model.hidden_channels=20000000"], "Memory is full"),
+    "no seed": (["dataset.split_seed=-1"], "dataset.split_seed=-1"),
+    "half an epoch": (["trainer.max_epochs=1.5"], "trainer.max_epochs=1.5 is not valid: expected a whole number"),
+    "a number for a time": (["+trainer.max_time=5"], "as in '00:01:30:00'"),
+    "no TPU": (["trainer.accelerator=tpu"], "torch_xla"),
+    "a flag between": (["dataset=csv", "--multirun", "dataset.path=nowhere.csv", "dataset.targets=[y]"], "nowhere.csv"),
+    "no YAML": (["--config-dir", "presets", "experiment=broken"], "broken.yaml"),
+    "two folders of presets": (["--config-dir", "presets", "--config-dir=presets"], "given 2 times"),
     "no SLURM": (["--multirun", "launcher=submitit", "seed=0,1"], "hydra/launcher=submitit_local"),
 }
 
@@ -132,6 +140,8 @@ def files(tmp_path) -> Path:
     }
     for name, rows in contents.items():
         (tmp_path / f"{name}.csv").write_text("\n".join(["smiles,y", *rows]) + "\n" if rows else "")
+    (tmp_path / "presets" / "experiment").mkdir(parents=True)
+    (tmp_path / "presets" / "experiment" / "broken.yaml").write_text("model: [")
     return tmp_path
 
 
@@ -176,8 +186,8 @@ def test_quoting():
 def test_presets_of_ones_own(tmp_path):
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nmodel:\n  num_layers: 7\n")
-    arguments, folders = own_presets(["--config-dir", str(tmp_path), "experiment=mine", "--cfg", "job"])
-    assert arguments == [f"--config-dir={tmp_path}", "experiment=mine", "--cfg=job"]
+    arguments, folders = own_presets(["--config-dir", str(tmp_path), "experiment=mine", "--cfg", "job", "--info", "all"])
+    assert arguments == ["experiment=mine", f"--config-dir={tmp_path}", "--cfg=job", "--info=all"]
     check_overrides(arguments, resource("conf"), "train", folders)
     assert compose_config(["experiment=mine"], resource("conf"), "train", folders).model.num_layers == 7
     with pytest.raises(UserError, match="Did you mean mine"):
@@ -216,6 +226,13 @@ def test_lightning_arguments_can_be_added():
     )
     with pytest.raises(UserError, match="Quote it"):
         check_overrides(["model.norm=a(b"], resource("conf"), "train")
+
+
+def test_a_log_that_cannot_be_written():
+    error = ValueError("Unable to configure handler 'file'")
+    error.__cause__ = PermissionError(errno.EACCES, "Permission denied", "run/train.log")
+    assert "Writing failed at run/train.log" in str(_as_mistake(error))
+    assert _as_mistake(ValueError("a bug")) is None
 
 
 @pytest.mark.parametrize("body", ["raise KeyboardInterrupt", "exec('raise KeyboardInterrupt')"])

@@ -28,6 +28,8 @@ def test_plain_values_go_around():
         ({"loader": {"num_workers": -1}}, "loader.num_workers=-1"),
         ({"optimizer": {"betas": [2, 0.5]}}, r"optimizer.betas=\[2.0, 0.5\] is not valid: expected two numbers"),
         ({"optimizer": {"eps": -1}}, "optimizer.eps=-1"),
+        ({"optimizer": {"lr": float("inf")}}, "optimizer.lr=inf is not valid: expected a finite number"),
+        ({"dataset": {"targets": [1]}}, r"\"dataset.targets=\['1'\]\""),
         ({"optimizer": {"momentum": -0.5}}, "optimizer.momentum=-0.5"),
         ({"scheduler": {"min_lr": -1}}, "scheduler.min_lr=-1"),
         ({"scheduler": {"patience": -1}}, "scheduler.patience=-1"),

@@ -22,7 +22,10 @@ def cache_folder(cache_dir: str | Path | None = None) -> Path:
     if cache_dir is not None:
         return Path(cache_dir).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "molgcn"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "molgcn"
+    except RuntimeError as error:
+        raise UserError("This user has no home folder for the cache. Name a folder with dataset.cache_dir= or XDG_CACHE_HOME.") from error
 
 
 def file_hash(path: Path) -> str:

@@ -73,6 +73,8 @@ class DatasetConfig:
                 raise UserError("dataset.targets is empty. Name at least one target, as in dataset.targets=[gap].")
             if len(set(self.targets)) < len(self.targets):
                 raise UserError(f"dataset.targets names a target twice: {self.targets}.")
+        if self.split_seed < 0:
+            raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ _NOT_ZERO = {
     "limit_test_batches": "A run ends with the errors of its test.",
     "check_val_every_n_epoch": "trainer.limit_val_batches=0 leaves validation out.",
 }
+_WHOLE = ("max_epochs", "min_epochs", "max_steps", "min_steps")
 _NOTHING = nullcontext()
 _PRECISIONS = ("32-true", "32", 32, "bf16-mixed", "64-true", "64", 64)
 
@@ -65,6 +68,11 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
     for name, advice in _NOT_ZERO.items():
         if options.get(name, 1) == 0:
             raise UserError(f"trainer.{name}=0 is not valid: expected more than 0. {advice}")
+    for name in _WHOLE:
+        if not isinstance(options.get(name), int | None):
+            raise UserError(f"trainer.{name}={options[name]} is not valid: expected a whole number.")
+    if not isinstance(options.get("max_time"), str | timedelta | Mapping | None):
+        raise UserError(f"trainer.max_time={options['max_time']} is not valid: expected days:hours:minutes:seconds, as in '00:01:30:00'.")
     precision = options.get("precision") or "32-true"
     if precision not in _PRECISIONS:
         raise UserError(
@@ -82,5 +90,5 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
             enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
             use_distributed_sampler=False,
         )
-    except (MisconfigurationException, ValueError, TypeError) as error:
+    except (MisconfigurationException, ModuleNotFoundError, ValueError, TypeError) as error:
         raise UserError(f"Lightning's Trainer refuses an option under trainer.*: {error}") from error

@@ -1,6 +1,7 @@
 import os
 import shutil
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -95,6 +96,16 @@ def test_default_folder_follows_the_platform(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache.cache_folder() == tmp_path / ".cache" / "molgcn"
     assert cache.cache_folder("~/x") == tmp_path / "x"
+
+
+def test_a_user_without_a_home_is_told(monkeypatch):
+    def nobody():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nobody)
+    with pytest.raises(UserError, match=r"dataset\.cache_dir= or XDG_CACHE_HOME"):
+        cache.cache_folder()
 
 
 def test_a_missing_file_is_named(tmp_path):

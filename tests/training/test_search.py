@@ -57,10 +57,10 @@ def study_in(folder, name="optuna"):
 
 def test_several_may_open_a_fresh_study(tmp_path, small_config):
     settings = parse(SearchConfig, {"params": SPACE}, "sweep")
-    for attempt in range(3):
+    for folder in (tmp_path / name for name in "abc"):
         with ThreadPoolExecutor(8) as threads:
-            studies = threads.map(lambda _: search_module._open(settings, {}, small_config(), tmp_path / str(attempt)), range(8))
-            assert len({study.study_name for study in studies}) == 1
+            opened = [threads.submit(search_module._open, settings, {}, small_config(), folder) for _ in range(8)]
+        assert {one.result().study_name for one in opened} == {"optuna"}
 
 
 def table(folder):
