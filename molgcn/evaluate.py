@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from molgcn.config import BackendConfig, parse
 from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
+from molgcn.json_file import read_json, write_json
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         "units": dict(zip(names, units, strict=True)),
         "metrics": without_nan(metrics),
     }
-    (folder / "metrics.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_json(folder / "metrics.json", summary)
     sizes = ", ".join(f"{part} {count:,}" for part, count in counts.items())
     console = Console()
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
@@ -192,7 +192,7 @@ def _own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | Non
         return EvaluationData(loaded.molecules, loaded.splits, loaded.title, loaded.data_hash)
     molecules, source, data_hash = load_molecules(dataset)
     if run is not None and (run / "provenance.json").is_file():
-        before = json.loads((run / "provenance.json").read_text())["data_hash"]
+        before = read_json(run / "provenance.json")["data_hash"]
         if before != data_hash:
             raise UserError(
                 f"{source.title} has changed since {run} was trained on it (hash {before[:12]}, now {data_hash[:12]}), so that its split "

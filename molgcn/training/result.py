@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from molgcn.data.packed import PackedMolecules
+from molgcn.json_file import write_json
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class RunResult:
     def save(self, overrides: list[str]) -> None:
         """Writes `result.json` into the run's folder, with what the command line changed."""
         values = {**asdict(self), "folder": str(self.folder), "metrics": without_nan(self.metrics), "overrides": overrides}
-        (self.folder / "result.json").write_text(json.dumps(values, indent=2) + "\n")
+        write_json(self.folder / "result.json", values)
         (self.folder / "failure.json").unlink(missing_ok=True)
 
     def print(self, console: Console | None = None) -> None:
@@ -66,7 +66,7 @@ def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
     if (folder / "result.json").exists():
         return
     values = {"folder": str(folder), "overrides": overrides, "error": str(error)}
-    (folder / "failure.json").write_text(json.dumps(values, indent=2) + "\n")
+    write_json(folder / "failure.json", values)
 
 
 def results_table(title: str, metrics: Mapping[str, float], names: Sequence[str], units: Sequence[str], parts: Sequence[str]) -> Table:

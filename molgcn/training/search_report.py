@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
+from molgcn.json_file import read_json
 from molgcn.training.sweep import SweepRun, point, print_rows, table_rows, write_rows
 from molgcn.training.sweep_plot import plot_sweep
 
@@ -60,7 +60,7 @@ def _runs(study: Study, folder: Path) -> list[SweepRun]:
     runs = []
     for trial in study.trials:
         path = folder / str(trial.number) / "result.json"
-        result = json.loads(path.read_text()) if path.exists() else None
+        result = read_json(path) if path.exists() else None
         value = trial.value if trial.value is not None else _best_report(study, trial)
         overrides, note = trial.user_attrs.get("overrides", []), trial.user_attrs.get("error", "")
         state = "interrupted" if trial.state.name == "FAIL" and not note else _STATES[trial.state.name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from molgcn.json_file import read_json
 from molgcn.training.resume import NOTED, noted_overrides
 from molgcn.training.sweep_plot import Point, plot_sweep
 
@@ -82,8 +82,8 @@ def show_sweep(folder: Path) -> bool:
 
 
 def _gather(folder: Path) -> list[SweepRun]:
-    failures = [json.loads(path.read_text()) for path in sorted(folder.glob("*/failure.json"))]
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json")) if not (path.parent / "failure.json").exists()]
+    failures = [read_json(path) for path in sorted(folder.glob("*/failure.json"))]
+    results = [read_json(path) for path in sorted(folder.glob("*/result.json")) if not (path.parent / "failure.json").exists()]
     ended = {Path(run["folder"]).name for run in (*failures, *results)}
     started = [path.parents[1] for path in sorted(folder.glob(f"*/{NOTED}"))]
     return [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import statistics
 import sys
@@ -24,6 +23,7 @@ from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
 from molgcn.data.split import PARTS, save_split
 from molgcn.errors import UserError
+from molgcn.json_file import read_json, write_json
 from molgcn.nn.backend import resolve_backend
 from molgcn.report.facts import facts
 from molgcn.report.page import Subject, write_report
@@ -174,7 +174,7 @@ def _write_inputs(
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "provenance.json"
     if resumed is not None and path.exists():
-        before = json.loads(path.read_text())["data_hash"]
+        before = read_json(path)["data_hash"]
         if before != data.dataset.data_hash:
             raise UserError(
                 f"The data of {folder} has changed since the run was interrupted (hash {before[:12]}, now {data.dataset.data_hash[:12]}). "
@@ -187,7 +187,7 @@ def _write_inputs(
     if resumed is None:
         (folder / "metrics.csv").unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
-        path.write_text(json.dumps(provenance(data.dataset.data_hash, device, config.seed), indent=2) + "\n")
+        write_json(path, provenance(data.dataset.data_hash, device, config.seed))
 
 
 def _evaluate(
