@@ -221,6 +221,7 @@ def test_standard_output_carries_rows_only(trained_run, tmp_path, packed, form, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_and_an_interrupt(trained_run, tmp_path):
     (tmp_path / "new.smi").write_text("CCO\n" * 200_000)
     arguments = [f"ckpt={trained_run.folder}", "input=new.smi", "output=-", "num_workers=2", "device=cpu", "batch_size=256"]

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import run_emulated
 from stack_cases import converted, errors, random_batch, random_inputs, run, worst
 from test_gcn_layers_cuda import OPTIONS
-from test_gcn_stack_cuda import ARCHITECTURES, SIZES
+from test_gcn_stack_cuda import SIZES
 
 from molgcn.ops import gcn_aggregated_cuda, gcn_stack_cuda, gcn_stack_reference
 from molgcn.ops.nvrtc import compile_source
@@ -95,7 +96,7 @@ def test_atomics_are_refused_where_determinism_is_asked_for(emulate, strategy):
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 @pytest.mark.parametrize("name", ["prepare", *STRATEGIES])
 def test_compiles_for_every_architecture(name, arch):
     number = ARCHITECTURES.index(arch)

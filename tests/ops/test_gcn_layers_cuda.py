@@ -5,9 +5,10 @@ What only a GPU shows is in test_gcn_layers_gpu.py.
 
 import pytest
 import torch
+from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import run_emulated
 from stack_cases import H100, RTX, converted, errors, random_batch, random_inputs, run, worst
-from test_gcn_stack_cuda import ARCHITECTURES, SIZES
+from test_gcn_stack_cuda import SIZES
 
 from molgcn.ops import gcn_layers_pass, gcn_layers_plan, gcn_stack_reference
 from molgcn.ops.gcn_layers_plan import blocks, layers_together, weight_blocks
@@ -142,7 +143,7 @@ def test_plans(hidden):
 SOURCES = ("gcn_layer_prepare", "gcn_layer_forward", "gcn_layer_pool", "gcn_layer_backward", "gcn_layer_weights")
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch, emulate, monkeypatch):
     """Options and widths take turns over the architectures, so that each architecture and each option is compiled; so does x's gradient."""
     number = ARCHITECTURES.index(arch)

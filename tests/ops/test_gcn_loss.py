@@ -5,6 +5,7 @@ from __future__ import annotations
 import emulated
 import pytest
 import torch
+from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from folded_cases import inputs_of, summed
 from gpu_cases import on_gpu
 from stack_cases import H100, converted, leaves, random_batch, random_inputs, worst
@@ -22,7 +23,6 @@ from molgcn.ops.nvrtc import compile_source
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
 DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
-ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_what_it_takes():
             gcn_loss(other, *head_of(other, 1), "mse")
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 @pytest.mark.parametrize("source", ["gcn_stack_forward", "gcn_stack_backward"])
 def test_compiles_for_every_architecture(source, arch):
     number = ARCHITECTURES.index(arch)

@@ -6,6 +6,7 @@ How tiles are laid out is in test_gcn_stack_tiles.py, what only a GPU shows in t
 import emulated
 import pytest
 import torch
+from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import check
 from stack_cases import (
     H100,
@@ -27,7 +28,6 @@ from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, limit_shared_
 from molgcn.ops.launch import Gpu
 from molgcn.ops.nvrtc import compile_source
 
-ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
 SMALL = Gpu(1, H100)  # so that a block has several tiles
@@ -222,7 +222,7 @@ def test_half_precision_is_an_error_in_words():
         gcn_stack_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16))
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 @pytest.mark.parametrize("source", ["gcn_stack_forward", "gcn_stack_backward"])
 def test_compiles_for_every_architecture(source, arch, monkeypatch):
     """Options and widths take turns over the architectures, so that each architecture and each option is compiled."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import emulated
 import pytest
 import torch
+from architectures import EVERY_ARCHITECTURE
 from compiler import needs_compiler
 
 from molgcn.ops import linear_loss as module
@@ -12,11 +13,10 @@ from molgcn.ops.linear_loss import linear_loss, linear_loss_reference
 from molgcn.ops.masked_loss import LOSSES
 from molgcn.ops.nvrtc import compile_source
 
-ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 SIZES = [(1, 1, 1), (37, 8, 3), (550, 33, 1), (521, 20, 11)]  # molecules, width, targets: one block and several, all columns and a rest
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch):
     assert compile_source("linear_loss.cu", {"TARGETS": 8}, arch).startswith(b"\x7fELF")
 

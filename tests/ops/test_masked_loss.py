@@ -5,16 +5,15 @@ from __future__ import annotations
 import emulated
 import pytest
 import torch
+from architectures import EVERY_ARCHITECTURE
 from compiler import needs_compiler
 
 from molgcn.ops import masked_loss as module
 from molgcn.ops.masked_loss import LOSSES, masked_loss, masked_loss_reference
 from molgcn.ops.nvrtc import compile_source
 
-ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
-
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_compiles_for_every_architecture(loss, arch):
     assert compile_source("masked_loss.cu", {"LOSS": LOSSES.index(loss)}, arch).startswith(b"\x7fELF")
