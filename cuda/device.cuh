@@ -214,6 +214,8 @@ __device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint
 __device__ __forceinline__ float load_past_l1(const float* at) { return __ldcg(at); }
 __device__ __forceinline__ float4 load4_past_l1(const float* at) { return __ldcg(reinterpret_cast<const float4*>(at)); }
 __device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+// The 128 bytes at `at`, which hold anything from now on: the cache need not write them to memory
+__device__ __forceinline__ void discard(void* at) { asm volatile("discard.global.L2 [%0], 128;" ::"l"(at) : "memory"); }
 
 #endif
 

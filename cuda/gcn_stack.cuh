@@ -53,7 +53,8 @@ struct Parameters {
     int num_targets;             // T, or 0 where only `pooled` is wanted
     uint32 dropout_threshold;
     float dropout_scale, eps, delta;
-    int kind;  // of loss
+    int kind;          // of loss
+    int discard_from;  // layer from which on backward discards `pulled`
     Layer layers[MAX_LAYERS];
 };
 

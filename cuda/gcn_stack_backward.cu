@@ -90,6 +90,15 @@ __device__ __forceinline__ void prefetch_pulled(const Parameters& p, const Group
     for (int i = 128 * (32 * group.warp + group.lane); i < tile.num_nodes * row_bytes; i += 128 * 32 * WARPS) prefetch(begin + i);
 }
 
+// Once all of the group have read a layer's features: those lines of the cache that hold nothing else
+__device__ __forceinline__ void discard_pulled(const Parameters& p, const Group& group, const Tile& tile, int layer) {
+    if (layer < p.discard_from || layer >= p.num_layers) return;
+    const size_t at = reinterpret_cast<size_t>(pulled_rows(p, tile, layer));
+    unsigned char* begin = reinterpret_cast<unsigned char*>((at + 127) / 128 * 128);
+    const int bytes = static_cast<int>((at + size_t(tile.num_nodes) * row_bytes) / 128 * 128 - reinterpret_cast<size_t>(begin));
+    for (int i = 128 * (32 * group.warp + group.lane); i < bytes; i += 128 * 32 * WARPS) discard(begin + i);
+}
+
 // A large molecule's dH in global memory, to registers and back
 __device__ __forceinline__ void load_rows(Features& d, const float* rows, const Group& group, const Tile& tile, int first_row) {
     each_row([&](int m, int half) {
@@ -154,6 +163,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
         HalfColumns halves = {};
         Features outer;  // the residual connection's gradient
         group.sync();    // the buffer's last use is over
+        if (!packed || large) discard_pulled(p, group, tile, layer + 1);
 #pragma unroll 1
         for (int first_row = 0; first_row < end_row; first_row += places) {
             if constexpr (large) {
@@ -185,6 +195,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
             if constexpr (!large) read_masks(masks, p, group, tile, 0, layer - 1);  // the next ones, under way meanwhile
             if (packed) wait_for_copies();
             group.sync();
+            if (packed && !large) discard_pulled(p, group, tile, layer);  // it is staged
             weight_gradient<large>(halves, p, group, tile, buffer, staged, layer, first_row, 0, total, at, order);
             for (int base = width; WIDE_INPUT && packed && base < in_width(p, layer); base += width) {
                 group.sync();

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from molgcn.config import TrainingConfig
 from molgcn.data import GraphBatch
 from molgcn.nn import GCN
+from molgcn.ops.gcn_stack_discard import capturing_both_ways
 from molgcn.ops.gcn_stack_plan import limit_shared_memory
 from molgcn.training.losses import MaskedLoss
 
@@ -139,7 +140,7 @@ def capture(call: Callable[[], object]) -> Callable[[], object]:
             call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph), capturing_both_ways():
         call()
     return partial(_replay, graph, call)
 

@@ -18,6 +18,7 @@ from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan
 from molgcn.ops.aggregate_cuda import ATOMICS
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
+from molgcn.ops.gcn_stack_discard import discard_from
 from molgcn.ops.gcn_stack_plan import (
     MAX_HIDDEN,
     Plan,
@@ -138,6 +139,7 @@ def launch_backward(
     large = scratch_bytes(inputs, plan) // 4
     scratch = inputs.x.new_empty(large + plan.grid * (plan.gradient_size + plan.reduced_size))
     parameters = _parameters(inputs, saved, scratch, gradients[1:])
+    parameters.discard_from = discard_from(inputs, gpu(inputs.x.device))
     places = {"totals": scratch[large:], "partial": scratch[large + plan.grid * plan.gradient_size :]}
     _fill(parameters, tensors | places | ({"grad_x": gradients[0]} if needs_grad_x else {}), numbers)
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True, overlap=True)
@@ -252,6 +254,7 @@ class _Parameters(ctypes.Structure):
         ("eps", ctypes.c_float),
         ("delta", ctypes.c_float),
         ("kind", ctypes.c_int32),
+        ("discard_from", ctypes.c_int32),
     )
 
 

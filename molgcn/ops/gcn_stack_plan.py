@@ -61,7 +61,7 @@ class Saved:
             "arrivals": 8,
             "transposed": (6 if inputs.precision == "float32" else number_bytes) * width * width * (layers - 1),
             "wide_pulled": number_bytes * num_nodes * (inputs.x.shape[1] + 31) // 32 * 32 if wide else 0,
-            "pulled": number_bytes * num_nodes * width * layers,
+            "pulled": features_bytes(inputs) * layers,
             "normalised": 4 * num_nodes * width * norms,
             "deviations": 4 * num_nodes * norms,
             "last": 4 * num_nodes * width if inputs.pool == "max" else 0,
@@ -73,6 +73,11 @@ class Saved:
         for name, size in sizes.items():
             self.offsets[name] = self.num_bytes
             self.num_bytes += (size + 127) // 128 * 128
+
+
+def features_bytes(inputs: StackInputs) -> int:
+    """Of what forward keeps of one layer's pulled features."""
+    return _number_bytes(inputs) * inputs.x.shape[0] * width_of(inputs.hidden_channels)
 
 
 def wide_input(inputs: StackInputs) -> bool:

@@ -160,11 +160,13 @@ class Gpu(NamedTuple):
         num_multiprocessors: of the device.
         shared_limit: bytes of shared memory that one block may have.
         has_clusters: whether blocks can reach each other's shared memory.
+        cache_bytes: of the cache that all multiprocessors share.
     """
 
     num_multiprocessors: int
     shared_limit: int
     has_clusters: bool = False
+    cache_bytes: int = 0
 
 
 @cache
@@ -172,7 +174,7 @@ def gpu(device: torch.device) -> Gpu:
     """The device's :class:`Gpu`."""
     properties = torch.cuda.get_device_properties(device)
     shared_limit: int = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
-    return Gpu(properties.multi_processor_count, shared_limit, properties.major >= 9)
+    return Gpu(properties.multi_processor_count, shared_limit, properties.major >= 9, properties.L2_cache_size)
 
 
 _Macros = tuple[tuple[str, int], ...]

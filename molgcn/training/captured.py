@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.slots import SlotBatch
+from molgcn.ops.gcn_stack_discard import capturing_both_ways
 
 if TYPE_CHECKING:
     from molgcn.training.regressor import MoleculeRegressor
@@ -104,7 +105,8 @@ class CapturedStep:
                 batch.enqueue_next()
             if first and self._gradients:
                 torch._foreach_zero_(self._gradients)
-            self.module.add_gradients(batch.padded)
+            with capturing_both_ways():
+                self.module.add_gradients(batch.padded)
             if last:
                 self.module.update_weights(self.optimizer)
             current.wait_stream(side)

@@ -291,6 +291,7 @@ inline void add_release_grid(uint32* at, uint32 x) { *at += x; }
 inline float load_past_l1(const float* at) { return *at; }
 inline float4 load4_past_l1(const float* at) { return *reinterpret_cast<const float4*>(at); }
 inline void prefetch(const void*) {}
+inline void discard(void* at) { std::memset(at, 0xff, 128); }
 inline void __threadfence() {}
 inline void wait_for_previous() {}
 template <class T>

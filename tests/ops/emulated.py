@@ -78,13 +78,17 @@ def emulate(monkeypatch):
         pytest.skip("no C++ compiler")
     for module in (gcn_stack_cuda, gcn_layers_pass, aggregate_cuda):
         monkeypatch.setattr(module, "kernel", kernel)
-        monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, H100))
+        monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, H100, cache_bytes=1 << 30))
 
 
 def run_emulated(
-    inputs: StackInputs, grad_pooled: Tensor | None = None, saved: Tensor | None = None, dtype: torch.dtype = torch.float32
+    inputs: StackInputs,
+    grad_pooled: Tensor | None = None,
+    saved: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    keep_graph: bool = False,
 ) -> Result:
-    """As `stack_cases.run`, past torch's dispatch, which would take the CPU's operator; what kernels do not write is NaN.
+    """As `stack_cases.run`, past torch's dispatch, which would take the CPU's operator; what kernels do not write, or discard, is NaN.
 
     `saved`, of `gcn_stack_cuda.saved_bytes`, takes what forward keeps.
     """
@@ -97,6 +101,7 @@ def run_emulated(
     outputs = [torch.full(shape, torch.nan, dtype=dtype) for shape in shapes]
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(gcn_stack_cuda, "empty_outputs", lambda inputs: (*outputs, saved))
+        patch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: keep_graph)
         gcn_stack_cuda.forward(*inputs)
         if grad_pooled is None:
             grad_pooled = torch.sin(torch.arange(outputs[0].numel(), dtype=torch.float64)).view_as(outputs[0])

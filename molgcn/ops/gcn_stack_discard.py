@@ -1,0 +1,39 @@
+"""Which kept features the backward of `molgcn::gcn_stack` discards from the cache, as it is the last to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from molgcn.ops.gcn_stack import StackInputs
+from molgcn.ops.gcn_stack_plan import features_bytes
+from molgcn.ops.launch import Gpu
+
+_both_captured = False
+
+
+@contextmanager
+def capturing_both_ways() -> Iterator[None]:
+    """For a CUDA graph that captures forward and backward: no backward is replayed without its forward, which writes all anew."""
+    global _both_captured
+    before, _both_captured = _both_captured, True
+    try:
+        yield
+    finally:
+        _both_captured = before
+
+
+def discard_from(inputs: StackInputs, gpu: Gpu) -> int:
+    """The first layer whose features are, `num_layers` where none are: they may be read again.
+
+    So it is where autograd keeps its graph or the operator is called outside of it, and in a CUDA graph that may hold backward alone.
+    In bf16 only layers that may still be in the cache are discarded, else all but the first: measured, docs/decisions/cuda_tried.md.
+    """
+    keeps = torch._C._autograd._get_current_graph_task_keep_graph()
+    if keeps or (inputs.x.is_cuda and torch.cuda.is_current_stream_capturing() and not _both_captured):
+        return inputs.num_layers
+    if inputs.precision != "bf16":
+        return 1
+    return max(1, inputs.num_layers - gpu.cache_bytes // max(1, features_bytes(inputs)))

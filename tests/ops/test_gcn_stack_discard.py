@@ -1,0 +1,108 @@
+"""What backward discards of the features that forward kept, and when it must not."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from emulated import run_emulated
+from gpu_cases import gradient_of, on_gpu
+from stack_cases import H100, converted, leaves, random_batch, random_inputs
+
+from molgcn.ops import StackInputs, gcn_stack, gcn_stack_cuda
+from molgcn.ops.gcn_stack_discard import capturing_both_ways, discard_from
+from molgcn.ops.gcn_stack_plan import Saved, features_bytes, next_fit
+from molgcn.ops.launch import Gpu
+
+LINE = 128
+SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
+
+
+def example(sizes: list[int] = SIZES, **options: object) -> StackInputs:
+    inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 4, **options)
+    return inputs._replace(tile_ptr=next_fit(inputs.ptr, inputs.tile_nodes))
+
+
+def whole_lines(num_bytes: int) -> torch.Tensor:
+    """Memory that starts at a line, as a GPU's does."""
+    memory = torch.empty(num_bytes + LINE, dtype=torch.uint8)
+    return memory[-memory.data_ptr() % LINE :][:num_bytes]
+
+
+@pytest.mark.parametrize("sizes", [SIZES, [5, 70, 3, 200, 1, 8]], ids=["small", "large"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_lines_that_hold_one_tiles_rows(emulate, sizes, precision):
+    """Of every layer but the first, and of no other array; the gradients do not change."""
+    inputs = example(sizes, precision=precision)
+    kept, discarded = (whole_lines(gcn_stack_cuda.saved_bytes(inputs)) for _ in range(2))
+    expected, actual = run_emulated(inputs, saved=kept, keep_graph=True), run_emulated(inputs, saved=discarded)
+    assert all(torch.equal(actual.gradients[name], gradient) for name, gradient in expected.gradients.items())
+
+    layer_bytes, row_bytes = features_bytes(inputs), features_bytes(inputs) // inputs.x.shape[0]
+    lines = torch.zeros(kept.numel(), dtype=torch.bool)
+    for layer in range(1, 4):
+        layer_begin = Saved(inputs).offsets["pulled"] + layer * layer_bytes
+        rows = [layer_begin + row_bytes * int(inputs.ptr[graph]) for graph in inputs.tile_ptr.tolist()]
+        for begin, end in pairwise(rows):
+            lines[-(-begin // LINE) * LINE : end // LINE * LINE] = True
+    arrivals = slice(0, 8)  # of the barrier, which counts on
+    kept[arrivals] = discarded[arrivals]
+    assert torch.equal(discarded, kept.masked_fill(lines, 0xFF))
+    assert bool((kept[lines] != 0xFF).any())
+
+
+def test_layers_by_precision(monkeypatch):
+    """In bf16 those that a cache may still hold."""
+    monkeypatch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: False)
+    inputs = converted(example(), torch.float32)
+    bf16 = inputs._replace(precision="bf16")
+    two = 2 * features_bytes(bf16) + 1
+    assert [discard_from(one, Gpu(1, H100, cache_bytes=two)) for one in (inputs, inputs._replace(precision="tf32"), bf16)] == [1, 1, 2]
+    assert [discard_from(bf16, Gpu(1, H100, cache_bytes=size)) for size in (0, 1 << 30)] == [4, 1]
+
+
+def test_nothing_outside_autograd():
+    """Whoever calls the operator may call it again."""
+    assert discard_from(example(), Gpu(1, H100, cache_bytes=1 << 30)) == 4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_autograd(precision):
+    """A graph that is kept gives the same gradients again, and a last time where it is not."""
+    inputs = on_gpu(example(precision=precision), torch.float32)
+    pooled, grad = gcn_stack(inputs)[0], gradient_of(inputs).float()
+    gradients = [torch.autograd.grad(pooled, list(leaves(inputs).values()), grad, retain_graph=keep) for keep in (True, True, False)]
+    for gradient in gradients[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(gradient, gradients[0], strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_captured_backward(precision):
+    """A CUDA graph of backward alone may be replayed twice; one that holds both ways gives the same."""
+    inputs = on_gpu(example(precision=precision), torch.float32)
+    variables, grad = list(leaves(inputs).values()), gradient_of(inputs).float()
+
+    def step() -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(gcn_stack(inputs)[0], variables, grad)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        expected = step()
+    torch.cuda.current_stream().wait_stream(stream)
+    forward, backward, both = (torch.cuda.CUDAGraph() for _ in range(3))
+    with torch.cuda.graph(forward):
+        pooled = gcn_stack(inputs)[0]
+    with torch.cuda.graph(backward, pool=forward.pool()):
+        alone = torch.autograd.grad(pooled, variables, grad)
+    with torch.cuda.graph(both), capturing_both_ways():
+        together = step()
+    forward.replay()
+    for graph, gradients in ((backward, alone), (backward, alone), (both, together), (both, together)):
+        for gradient in gradients:
+            gradient.fill_(torch.nan)
+        graph.replay()
+        assert all(torch.equal(one, other) for one, other in zip(gradients, expected, strict=True))
