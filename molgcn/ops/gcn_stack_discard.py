@@ -28,12 +28,16 @@ def capturing_both_ways() -> Iterator[None]:
 def discard_from(inputs: StackInputs, gpu: Gpu) -> int:
     """The first layer whose features are, `num_layers` where none are: they may be read again.
 
-    So it is where autograd keeps its graph or the operator is called outside of it, and in a CUDA graph that may hold backward alone.
-    In bf16 only layers that may still be in the cache are discarded, else all but the first: measured, docs/decisions/cuda_tried.md.
+    So it is where autograd keeps its graph or the operator is called outside of it, and in a CUDA graph that may hold backward alone; and
+    where the cache holds all layers, so that nothing is written to memory anyway. In bf16 only those that may still be in the cache are
+    discarded, else all but the first: measured, docs/decisions/cuda_tried.md.
     """
     keeps = torch._C._autograd._get_current_graph_task_keep_graph()
     if keeps or (inputs.x.is_cuda and torch.cuda.is_current_stream_capturing() and not _both_captured):
         return inputs.num_layers
+    layer_bytes = features_bytes(inputs)
+    if inputs.num_layers * layer_bytes <= gpu.cache_bytes:
+        return inputs.num_layers
     if inputs.precision != "bf16":
         return 1
-    return max(1, inputs.num_layers - gpu.cache_bytes // max(1, features_bytes(inputs)))
+    return max(1, inputs.num_layers - gpu.cache_bytes // layer_bytes)

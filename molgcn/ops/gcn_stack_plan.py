@@ -174,6 +174,8 @@ def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
     plan, shared = (_plan(inputs, gpu, turns + reserved, 2 if inputs.precision == "bf16" else 1, layout) for reserved in (0, 4 * size))
     if 4 * size <= shared_limit(gpu) * 6 // 10 and _time_of(inputs, plan) > _TIME_OF_GLOBAL_SUMS * _time_of(inputs, shared):
         plan = replace(shared, shared=True)
+    if inputs.precision == "bf16":  # else two blocks may lie on one multiprocessor while others have none (docs/decisions/cuda_tried.md)
+        plan = replace(plan, shared_bytes=max(plan.shared_bytes, shared_limit(gpu) // 2 + 1))
     return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width)
 
 

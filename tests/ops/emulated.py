@@ -78,7 +78,7 @@ def emulate(monkeypatch):
         pytest.skip("no C++ compiler")
     for module in (gcn_stack_cuda, gcn_layers_pass, aggregate_cuda):
         monkeypatch.setattr(module, "kernel", kernel)
-        monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, H100, cache_bytes=1 << 30))
+        monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, H100))
 
 
 def run_emulated(

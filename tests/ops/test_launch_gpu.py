@@ -81,7 +81,7 @@ def test_a_new_thread_runs_both_ways(strategy):
     inputs = small(strategy)
     grad, leaves = gradient_of(inputs).float(), (inputs.x, *inputs.weights, *inputs.biases)
     pooled, _, _, saved = torch.ops.molgcn.gcn_stack(*inputs)
-    expected = torch.autograd.grad(pooled, leaves, grad)
+    expected = torch.autograd.grad(pooled, leaves, grad, retain_graph=True)  # else `saved` is no longer there
 
     def backward():
         with torch.no_grad():
