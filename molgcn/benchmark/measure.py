@@ -16,13 +16,13 @@ from molgcn.training.launches import is_kernel
 Key = TypeVar("Key", bound=Hashable)
 
 
-_ROW = 1.0  # milliseconds
+_ROW = 5.0  # milliseconds: of 1.0 the host's wait before the first replay is still 8 us a call of 146 (benchmarks/README.md)
 
 
 def interleaved(calls: Mapping[Key, Callable[[], object]], device: torch.device, repeats: int, warm_up: int = 2) -> dict[Key, list[float]]:
     """Milliseconds of each call, `repeats` times in turn, so that a change of the machine's load meets all alike.
 
-    A call of less than a millisecond on a GPU is timed several times in a row, as training makes them: alone it would take the 10 to 30 us
+    A call of less than :data:`_ROW` on a GPU is timed several times in a row, as training makes them: alone it would take the 10 to 30 us
     besides that the host needs to launch anything on an idle device.
     """
     rows = {}
