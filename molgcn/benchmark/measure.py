@@ -16,7 +16,7 @@ from molgcn.training.launches import is_kernel
 Key = TypeVar("Key", bound=Hashable)
 
 
-_ROW = 5.0  # milliseconds: of 1.0 the host's wait before the first replay is still 8 us a call of 146 (benchmarks/README.md)
+_ROW = 5.0  # milliseconds; with 1.0 a call of 146 us took 154 (benchmarks/README.md)
 
 
 def interleaved(calls: Mapping[Key, Callable[[], object]], device: torch.device, repeats: int, warm_up: int = 2) -> dict[Key, list[float]]:

@@ -13,7 +13,7 @@ from stack_cases import H100, converted, leaves, random_batch, random_inputs
 from molgcn.ops import StackInputs, gcn_stack, gcn_stack_cuda
 from molgcn.ops.gcn_stack_discard import capturing_both_ways, discard_from
 from molgcn.ops.gcn_stack_plan import Saved, features_bytes, next_fit
-from molgcn.ops.launch import Gpu
+from molgcn.ops.launch import Gpu, gpu
 
 LINE = 128
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
@@ -30,13 +30,18 @@ def whole_lines(num_bytes: int) -> torch.Tensor:
     return memory[-memory.data_ptr() % LINE :][:num_bytes]
 
 
+def fill_cache(monkeypatch: pytest.MonkeyPatch, inputs: StackInputs, plain: Gpu) -> None:
+    """A cache that holds not quite all layers, so that all but the first are discarded."""
+    small = plain._replace(cache_bytes=inputs.num_layers * features_bytes(inputs) - 1)
+    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: small)
+
+
 @pytest.mark.parametrize("sizes", [SIZES, [5, 70, 3, 200, 1, 8]], ids=["small", "large"])
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_lines_that_hold_one_tiles_rows(emulate, monkeypatch, sizes, precision):
     """Of every layer but the first, and of no other array; the gradients do not change."""
     inputs = example(sizes, precision=precision)
-    nearly_all = Gpu(1, H100, cache_bytes=4 * features_bytes(inputs) - 1)
-    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: nearly_all)
+    fill_cache(monkeypatch, inputs, Gpu(1, H100))
     kept, discarded = (whole_lines(gcn_stack_cuda.saved_bytes(inputs)) for _ in range(2))
     expected, actual = run_emulated(inputs, saved=kept, keep_graph=True), run_emulated(inputs, saved=discarded)
     assert all(torch.equal(actual.gradients[name], gradient) for name, gradient in expected.gradients.items())
@@ -71,9 +76,10 @@ def test_nothing_outside_autograd():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-def test_autograd(precision):
+def test_autograd(monkeypatch, precision):
     """A graph that is kept gives the same gradients again, and a last time where it is not."""
     inputs = on_gpu(example(precision=precision), torch.float32)
+    fill_cache(monkeypatch, inputs, gpu(inputs.x.device))
     pooled, grad = gcn_stack(inputs)[0], gradient_of(inputs).float()
     gradients = [torch.autograd.grad(pooled, list(leaves(inputs).values()), grad, retain_graph=keep) for keep in (True, True, False)]
     for gradient in gradients[1:]:
@@ -82,9 +88,10 @@ def test_autograd(precision):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_captured_backward(precision):
+def test_captured_backward(monkeypatch, precision):
     """A CUDA graph of backward alone may be replayed twice; one that holds both ways gives the same."""
     inputs = on_gpu(example(precision=precision), torch.float32)
+    fill_cache(monkeypatch, inputs, gpu(inputs.x.device))
     variables, grad = list(leaves(inputs).values()), gradient_of(inputs).float()
 
     def step() -> tuple[torch.Tensor, ...]:

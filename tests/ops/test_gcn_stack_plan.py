@@ -70,3 +70,9 @@ def test_a_padded_batch_is_planned_for_half_of_its_room(num_multiprocessors, war
 def test_tiles_of_one_molecule_each_are_all_filled():
     inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)._replace(tile_ptr=torch.arange(201, dtype=torch.int32))
     assert forward_plan(inputs, Gpu(30, H100)).groups == 7
+
+
+def test_blocks_of_bf16s_backward_have_a_multiprocessor_each():
+    inputs = random_inputs(random_batch([9] * 20, 11), 32, 3, precision="bf16")
+    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    assert [2 * backward_plan(inputs, Gpu(132, limit)).shared_bytes > limit for limit in (H100, RTX)] == [True, True]
