@@ -67,7 +67,7 @@ __device__ __forceinline__ void prepare_weight(const Parameters& p, int layer, i
             for (int e = 0; e < 4; e++) x = fmaxf(x, fabsf(load(k, j, e)));
         x = fmaxf(x, shuffle_xor(x, 1));
         x = fmaxf(x, shuffle_xor(x, 2));
-        most[16 * warp + 2 * (lane / 4) + j] = x;
+        if (lane % 4 == 0) most[16 * warp + 2 * (lane / 4) + j] = x;
     }
     __syncthreads();
     for (int j = 0; j < 2; j++) {

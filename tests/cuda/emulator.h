@@ -2,6 +2,7 @@
 // collectives, blocks in barriers. It checks logic and arithmetic (TF32 and bf16 operands are rounded as the hardware does), not memory
 // ordering or speed. Shared memory starts as NaN.
 #pragma once
+#include "races.h"
 #include "standard.h"
 
 #define __device__
@@ -118,11 +119,13 @@ void launch(int grid, int threads, int shared_bytes, int slice, Kernel kernel) {
         fibers[i].thread_index = {i % threads}, fibers[i].block_index = {i / threads};
         fibers[i].stack.reset(new char[stack_bytes]);
     }
+    races_start(grid, threads, shared_bytes);
     size_t left = fibers.size();
     for (size_t sweep = 0; left > 0; sweep++) {
         for (Fiber& fiber : fibers) {
             if (fiber.done || (slice != 0 && (sweep / std::abs(slice) + fiber.thread_index.x / 32 + (slice < 0)) % 2 == 0)) continue;
             current = &fiber;
+            races_run(fiber.block_index.x, fiber.thread_index.x, fiber.block->shared.data());
             if (!_setjmp(scheduler)) {
                 if (fiber.started) _longjmp(fiber.state, 1);
                 fiber.started = true;
@@ -245,7 +248,7 @@ inline void wait_for_copies() {}
 
 inline void __syncwarp() {
     const uint32 none = 0;
-    emulator::collective(4, &none, 1, [](emulator::Warp&) {});
+    emulator::collective(4, &none, 1, [](emulator::Warp&) { races_meet_warp(); });
 }
 inline float shuffle_xor(float x, int mask) {
     const uint32 in[2] = {bits(x), uint32(mask)};
@@ -274,18 +277,21 @@ inline void barrier(int name, int threads) {
     if (name > 15) emulator::fail("there are 16 barriers");
     emulator::Barrier& it = emulator::current->block->barriers[name];
     const unsigned phase = it.phase;
+    races_arrive(name);
     if (++it.arrived == threads) {
         it.arrived = 0;
         it.phase++;
+        races_open(name);
     } else {
         while (it.phase == phase) emulator::yield();
     }
+    races_leave(name);
 }
 inline void __syncthreads() { barrier(0, blockDim.x); }
 inline void pause() { emulator::yield(); }
 inline void spin() { emulator::yield(); }
-inline int load_acquire_block(const int* at) { return *at; }
-inline void store_release_block(int* at, int value) { *at = value; }
+inline int load_acquire_block(const int* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+inline void store_release_block(int* at, int value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
 inline uint32 load_acquire_grid(const uint32* at) { return *at; }
 inline void add_release_grid(uint32* at, uint32 x) { *at += x; }
 inline float load_past_l1(const float* at) { return *at; }

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -24,6 +25,7 @@ HEADER_FOLDER = Path(__file__).parents[1] / "cuda"
 _FOLDER = tempfile.TemporaryDirectory()
 _loaded: dict[str, EmulatedKernel] = {}
 hopper = True  # or a GPU before it
+find_races = False  # in shared memory: races.cpp
 slice_of_warps = 0  # how far odd and even warps run ahead of each other: `launch` of emulator.h
 
 
@@ -40,6 +42,16 @@ def _standard_header() -> Path:
     return header
 
 
+def _compile_for_races(library: Path, arguments: list[str], program: str) -> None:
+    """Accesses to memory call races.cpp, which is linked in place of the sanitizer's own library."""
+    kernel, finder = library.with_suffix(".o"), Path(_FOLDER.name) / "races.o"
+    if not finder.exists():
+        _compile("-O2", "-c", str(HEADER_FOLDER / "races.cpp"), "-o", str(finder))
+    header = ["-include", str(HEADER_FOLDER / "standard.h")]
+    _compile("-g", "-fsanitize=thread", "-DRACES", "-c", *header, *arguments, "-x", "c++", "-", "-o", str(kernel), program=program)
+    _compile("-shared", str(kernel), str(finder), "-o", str(library))
+
+
 class EmulatedKernel:
     def __init__(self, source: str, name: str, defines: dict[str, int]) -> None:
         program = (
@@ -47,16 +59,32 @@ class EmulatedKernel:
             'extern "C" void run(const Parameters* p, int grid, int threads, int shared, int slice) '
             f"{{ emulator::launch(grid, threads, shared, slice, [p] {{ {name}(*p); }}); }}\n"
         )
-        key = hashlib.sha256(repr((program, sorted(defines.items()))).encode()).hexdigest()[:16]
+        key = hashlib.sha256(repr((program, sorted(defines.items()), find_races)).encode()).hexdigest()[:16]
         library = Path(_FOLDER.name) / f"{name}-{key}.so"
         if not library.exists():
             macros = [f"-D{macro}={value}" for macro, value in {"MOLGCN_EMULATOR": 1, **defines}.items()]
             includes = ["-include", str(_standard_header()), f"-I{HEADER_FOLDER}", f"-I{resource('cuda')}"]
-            _compile("-shared", *macros, *includes, "-x", "c++", "-", "-o", str(library), program=program)
-        self._run = ctypes.CDLL(str(library)).run
+            if find_races:
+                _compile_for_races(library, [*macros, *includes[2:]], program)
+            else:
+                _compile("-shared", *macros, *includes, "-x", "c++", "-", "-o", str(library), program=program)
+        self._library = ctypes.CDLL(str(library))
 
     def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, **options: bool) -> None:
-        self._run(ctypes.byref(parameters), grid, block, shared, slice_of_warps)
+        self._library.run(ctypes.byref(parameters), grid, block, shared, slice_of_warps)
+        if find_races:
+            self._check_races()
+
+    def _check_races(self) -> None:
+        places = (ctypes.c_uint32 * 40)()
+        count = self._library.races_found(places, len(places) // 2)
+        if count:
+            addresses = [f"{place:#x}" for place in places[: 2 * count]]
+            if shutil.which("addr2line"):
+                found = subprocess.run(["addr2line", "-e", self._library._name, *addresses], capture_output=True, text=True, check=True)
+                addresses = [Path(line.split(" ")[0]).name for line in found.stdout.splitlines()]
+            pairs = sorted(set(zip(addresses[::2], addresses[1::2], strict=True)))
+            raise AssertionError(f"{count} pairs of accesses to shared memory that nothing orders, of lines {pairs}")
 
     def resident_blocks(self, block: int, shared: int, cluster: int) -> int:
         return 128
@@ -65,7 +93,7 @@ class EmulatedKernel:
 def kernel(source: str, name: str, defines: dict[str, int], device: object, soon: object = None) -> EmulatedKernel:
     """In place of :func:`molgcn.ops.launch.kernel`."""
     defines = {**defines, "HOPPER": int(hopper)}
-    key = repr((source, name, sorted(defines.items())))
+    key = repr((source, name, sorted(defines.items()), find_races))
     if key not in _loaded:
         _loaded[key] = EmulatedKernel(source, name, defines)
     return _loaded[key]

@@ -200,6 +200,11 @@ def test_backward_may_run_twice(device):
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
 
 
+def test_no_races(emulate_loss, monkeypatch):
+    monkeypatch.setattr(emulated, "find_races", True)
+    check(random_inputs(random_batch(SIZES, 11), 32, 2), "cpu", num_targets=3)
+
+
 @pytest.mark.parametrize("wrong", ["head_bias", "target"])
 def test_tensors_that_do_not_fit(emulate_loss, wrong):
     inputs, (weight, bias, target, mean, std) = example("cpu")

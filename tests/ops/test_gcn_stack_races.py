@@ -1,0 +1,105 @@
+"""Whether barriers, and the turns in which tiles add up, order all accesses to shared memory: under emulation, by `races.cpp`."""
+
+import ctypes
+
+import emulated
+import pytest
+from folded_cases import inputs_of
+from stack_cases import random_batch, random_inputs
+
+from molgcn.ops import gcn_stack_plan
+from molgcn.ops.gcn_stack_plan import next_fit
+
+SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
+LARGE = [5, 70, 3, 200, 1, 8]
+KERNEL = """
+#include "device.cuh"
+struct Parameters { int how; };
+__global__ void exchange(const Parameters p) {
+    SHARED_MEMORY(memory);
+    float* x = reinterpret_cast<float*>(memory) + 1;
+    int* turn = reinterpret_cast<int*>(memory);
+    const int other = p.how % 10 == 0 ? threadIdx.x ^ 1 : threadIdx.x ^ 32;
+    if (threadIdx.x == 0) *turn = 0;
+    __syncthreads();
+    if (p.how == 21 && threadIdx.x >= 32) {  // the second warp takes its turn after the first
+        while (load_acquire_block(turn) != 1) spin();
+        __syncwarp();
+    }
+    x[threadIdx.x] = 1.0f;
+    if (p.how == 10 || p.how == 11 || p.how == 21) __syncwarp();
+    if (p.how == 31) __syncthreads();
+    if (p.how == 40) shuffle_xor(1.0f, 1);
+    if (p.how == 21 && threadIdx.x == 0) store_release_block(turn, 1);
+    if (p.how != 21 || threadIdx.x >= 32) x[64 + threadIdx.x] = x[other];
+}
+"""
+
+
+class Parameters(ctypes.Structure):
+    _fields_ = (("how", ctypes.c_int),)
+
+
+@pytest.fixture
+def find_races(emulate, monkeypatch):
+    monkeypatch.setattr(emulated, "find_races", True)
+    monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 2)  # several tiles each
+
+
+@pytest.mark.parametrize(
+    ("how", "ordered"),
+    [
+        pytest.param(0, False, id="lanes, nothing"),
+        pytest.param(10, True, id="lanes, __syncwarp"),
+        pytest.param(40, False, id="lanes, a shuffle"),
+        pytest.param(1, False, id="warps, nothing"),
+        pytest.param(11, False, id="warps, __syncwarp"),
+        pytest.param(21, True, id="warps, a turn"),
+        pytest.param(31, True, id="warps, __syncthreads"),
+    ],
+)
+def test_what_orders(find_races, tmp_path, how, ordered):
+    source = tmp_path / "exchange.cu"
+    source.write_text(KERNEL)
+    kernel = emulated.kernel(str(source), "exchange", {}, None)
+    if ordered:
+        kernel.launch(1, 64, 1024, Parameters(how))
+    else:
+        with pytest.raises(AssertionError, match=r"nothing orders, of lines .*exchange\.cu"):
+            kernel.launch(1, 64, 1024, Parameters(how))
+
+
+@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("hidden", "options"),
+    [
+        (32, {}),
+        (32, {"tile_nodes": 96, "precision": "bf16"}),
+        (32, {"strategy": "vertex", "norm": "batch", "training": True}),
+        (16, {"tile_nodes": 48, "norm": "layer", "residual": True, "pool": "max"}),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (32, {"precision": "bf16"}),
+                (32, {"tile_nodes": 48, "precision": "bf16"}),
+                (32, {"tile_nodes": 96}),
+                (32, {"tile_nodes": 128, "precision": "tf32"}),
+                (64, {"norm": "layer", "residual": True, "dropout": 0.3, "training": True}),
+                (64, {"precision": "bf16"}),
+                (96, {}),
+                (96, {"precision": "bf16"}),
+                (128, {"precision": "tf32"}),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_atoms(find_races, hidden, options, sizes):
+    emulated.run_emulated(random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), hidden, 3, **options))
+
+
+@pytest.mark.parametrize("sizes", [SIZES, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("options", [{}, pytest.param({"precision": "bf16", "tile_nodes": 48}, marks=pytest.mark.slow)], ids=str)
+def test_rows(find_races, options, sizes):
+    inputs = inputs_of([max(size, 2) for size in sizes], 11, 32, 3, **options)[0]
+    emulated.run_emulated(inputs._replace(tile_ptr=next_fit(inputs.ptr, inputs.tile_nodes)))
