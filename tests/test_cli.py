@@ -256,5 +256,6 @@ def test_a_terminated_run_ends_with_143(tmp_path):
                 process.terminate()
                 break
         process.stdout.read()
-        assert process.wait(60) == 143
-        assert process.stderr.read().endswith("Terminated.\n")
+        printed = process.stderr.read()
+        assert process.wait(60) == 143, printed
+        assert printed.endswith("Terminated.\n")

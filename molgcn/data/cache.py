@@ -65,11 +65,13 @@ def load_or_pack(
     """
     folder = cache_folder(cache_dir) / "packed" / f"{name}-{identity_hash(identity)[:20]}"
     with exclusive(folder):
-        if folder.exists():
-            try:
+        try:
+            if folder.exists():
                 return PackedMolecules.load(folder)
-            except UserError as error:
-                log.warning("The cached molecules are rebuilt: %s", error)
+        except UserError as error:
+            log.warning("The cached molecules are rebuilt: %s", error)
+        except PermissionError as error:  # saving fails too, and says so
+            log.debug("%s is not read: %s", folder, error)
         molecules = pack()
         try:
             molecules.save(folder)

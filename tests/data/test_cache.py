@@ -2,6 +2,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -82,10 +83,22 @@ def test_a_folder_that_cannot_be_made_does_not_stop_training(tmp_path, caplog):
     assert "not cached" in caplog.text
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_no_write_permission_does_not_stop_training(tmp_path, caplog):
-    tmp_path.chmod(0o500)
-    assert len(cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)) == 3
+@pytest.fixture
+def nobody():
+    """Root, who may read and write anywhere, as somebody who may not; everybody else as they are."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(before)
+
+
+@pytest.mark.parametrize("mode", [0o500, 0o000], ids=["not written", "not entered"])
+def test_no_permission_does_not_stop_training(caplog, nobody, mode):
+    with TemporaryDirectory() as name:  # those of pytest only their owner can enter
+        folder = Path(name)
+        folder.chmod(mode)
+        assert len(cache.load_or_pack("csv", {"a": 1}, pack, folder)) == 3
     assert "Permission denied" in caplog.text
 
 

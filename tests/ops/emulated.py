@@ -42,13 +42,12 @@ def _standard_header() -> Path:
     return header
 
 
-def _compile_for_races(library: Path, arguments: list[str], program: str) -> None:
+def _compile_for_races(library: Path, options: list[str], program: str) -> None:
     """Accesses to memory call races.cpp, which is linked in place of the sanitizer's own library."""
     kernel, finder = library.with_suffix(".o"), Path(_FOLDER.name) / "races.o"
     if not finder.exists():
         _compile("-O2", "-c", str(HEADER_FOLDER / "races.cpp"), "-o", str(finder))
-    header = ["-include", str(HEADER_FOLDER / "standard.h")]
-    _compile("-g", "-fsanitize=thread", "-DRACES", "-c", *header, *arguments, "-x", "c++", "-", "-o", str(kernel), program=program)
+    _compile("-g", "-fsanitize=thread", "-c", *options, "-x", "c++", "-", "-o", str(kernel), program=program)
     _compile("-shared", str(kernel), str(finder), "-o", str(library))
 
 
@@ -59,20 +58,22 @@ class EmulatedKernel:
             'extern "C" void run(const Parameters* p, int grid, int threads, int shared, int slice) '
             f"{{ emulator::launch(grid, threads, shared, slice, [p] {{ {name}(*p); }}); }}\n"
         )
-        key = hashlib.sha256(repr((program, sorted(defines.items()), find_races)).encode()).hexdigest()[:16]
+        key = hashlib.sha256(repr((program, sorted(defines.items()))).encode()).hexdigest()[:16]
         library = Path(_FOLDER.name) / f"{name}-{key}.so"
+        self._finds_races = "RACES" in defines
         if not library.exists():
             macros = [f"-D{macro}={value}" for macro, value in {"MOLGCN_EMULATOR": 1, **defines}.items()]
-            includes = ["-include", str(_standard_header()), f"-I{HEADER_FOLDER}", f"-I{resource('cuda')}"]
-            if find_races:
-                _compile_for_races(library, [*macros, *includes[2:]], program)
+            header = HEADER_FOLDER / "standard.h" if self._finds_races else _standard_header()
+            options = [*macros, "-include", str(header), f"-I{HEADER_FOLDER}", f"-I{resource('cuda')}"]
+            if self._finds_races:
+                _compile_for_races(library, options, program)
             else:
-                _compile("-shared", *macros, *includes, "-x", "c++", "-", "-o", str(library), program=program)
+                _compile("-shared", *options, "-x", "c++", "-", "-o", str(library), program=program)
         self._library = ctypes.CDLL(str(library))
 
     def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, **options: bool) -> None:
         self._library.run(ctypes.byref(parameters), grid, block, shared, slice_of_warps)
-        if find_races:
+        if self._finds_races:
             self._check_races()
 
     def _check_races(self) -> None:
@@ -92,8 +93,8 @@ class EmulatedKernel:
 
 def kernel(source: str, name: str, defines: dict[str, int], device: object, soon: object = None) -> EmulatedKernel:
     """In place of :func:`molgcn.ops.launch.kernel`."""
-    defines = {**defines, "HOPPER": int(hopper)}
-    key = repr((source, name, sorted(defines.items()), find_races))
+    defines = {**defines, "HOPPER": int(hopper), **({"RACES": 1} if find_races else {})}
+    key = repr((source, name, sorted(defines.items())))
     if key not in _loaded:
         _loaded[key] = EmulatedKernel(source, name, defines)
     return _loaded[key]

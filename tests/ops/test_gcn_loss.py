@@ -167,7 +167,7 @@ def test_many_targets_in_several_blocks(device, monkeypatch):
 
 
 def test_opcheck(device, monkeypatch):
-    """On a GPU what forward keeps has gaps, in which anything may be: two calls' differ. Nor is anything discarded of it, in lines of the cache."""
+    """On a GPU what forward keeps has gaps, in which anything may be: two calls' differ. Elsewhere nothing of it is discarded."""
     if device == "cpu":
         for one in (module, gcn_stack_cuda):
             monkeypatch.setattr(one, "gpu", lambda device: Gpu(1, H100, cache_bytes=2**30))
