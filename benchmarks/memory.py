@@ -11,15 +11,10 @@ from molgcn.benchmark.batches import random_batch
 from molgcn.benchmark.machine import machine
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
+from molgcn.resident_set import peak_resident_mb, resident_mb, restart_peak
 
 WORK = [(hidden, layers, norm) for hidden, layers, norm in ((32, 28, None), (32, 12, None), (64, 6, "batch"))]
 BACKENDS = ("fused", "pyg")
-
-
-def kilobytes(name: str) -> int:
-    """A line of Linux's account of this process: VmRSS is what it holds, VmHWM the most it held."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def growth(backend: str, molecules: PackedMolecules, size: int, hidden: int, layers: int, norm: str | None) -> float:
@@ -35,10 +30,10 @@ def growth(backend: str, molecules: PackedMolecules, size: int, hidden: int, lay
         both(small.to_pyg() if backend == "pyg" else small)
     batch = random_batch(molecules, size)
     inputs = batch.to_pyg() if backend == "pyg" else batch
-    before = kilobytes("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts anew
+    before = resident_mb()
+    restart_peak()
     both(inputs)
-    return (kilobytes("VmHWM") - before) / 1024
+    return peak_resident_mb() - before
 
 
 def main() -> None:
@@ -55,7 +50,7 @@ def main() -> None:
         return
     facts = [f"- {name}: {value}" for name, value in machine(torch.device("cpu")).items()]
     lines = ["# Memory of forward and backward", "", *facts, f"- batch: {arguments.batch_size:,} molecules of {arguments.packed.name}", ""]
-    lines += ["Growth of a process's resident set, MB.", "", "| H | L | norm | fused | PyG | fused / PyG |"]
+    lines += ["Growth of a process's resident set, MB (1e6 bytes).", "", "| H | L | norm | fused | PyG | fused / PyG |"]
     lines += ["|---:|---:|---|---:|---:|---:|"]
     command = [sys.executable, __file__, "--packed", str(arguments.packed), "--batch-size", str(arguments.batch_size), "--one"]
     for work in WORK:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from lightning import Callback, Trainer
 
 from molgcn.data.timing import TimedLoader
+from molgcn.resident_set import peak_resident_mb
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.regressor import MoleculeRegressor
 
@@ -83,4 +83,4 @@ def peak_memory_mb(device: torch.device) -> float:
     """Peak memory in MB (1e6 bytes): allocated on a GPU, else the process's resident set."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    return peak_resident_mb()
