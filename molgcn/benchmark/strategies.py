@@ -15,7 +15,8 @@ from molgcn.benchmark.measure import interleaved, medians
 from molgcn.config import ModelConfig
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
-from molgcn.ops.gcn_stack_cuda import MAX_LAYERS, automatic
+from molgcn.ops.gcn_stack_arguments import MAX_LAYERS
+from molgcn.ops.gcn_stack_cuda import automatic
 from molgcn.ops.gcn_stack_plan import MAX_HIDDEN
 
 STRATEGIES = ("stack", "vertex", "edge", "neighbor_group")

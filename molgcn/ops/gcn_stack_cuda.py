@@ -5,7 +5,6 @@ Imported for its registrations.
 
 from __future__ import annotations
 
-import ctypes
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -18,6 +17,7 @@ from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan
 from molgcn.ops.aggregate_cuda import ATOMICS
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
+from molgcn.ops.gcn_stack_arguments import MAX_LAYERS, fill, parameters_of, table_size
 from molgcn.ops.gcn_stack_discard import discard_from
 from molgcn.ops.gcn_stack_plan import (
     MAX_HIDDEN,
@@ -32,10 +32,8 @@ from molgcn.ops.gcn_stack_plan import (
 )
 from molgcn.ops.launch import Kernel, Soon, gpu, kernel
 
-MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
 MAX_AUTOMATIC = 96  # features up to which `stack` is faster than `vertex`: docs/decisions/cuda_speed.md
 _NORMS = (None, "layer", "batch")
-_POINTERS = 10  # of `struct Layer`
 
 
 def strategy_of(inputs: StackInputs) -> str:
@@ -103,8 +101,8 @@ def launch_forward(
     plan = forward_plan(inputs, gpu(inputs.x.device))
     function = _kernel("gcn_stack_forward", inputs, plan, soon=partial(_backward_soon, inputs, loss), loss=loss)
     scratch = inputs.x.new_empty(scratch_bytes(inputs, plan) // 4)
-    parameters = _parameters(inputs, saved, scratch)
-    _fill(parameters, {"pooled": pooled, **tensors}, numbers)
+    parameters = parameters_of(inputs, saved, scratch)
+    fill(parameters, {"pooled": pooled, **tensors}, numbers)
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters)
 
 
@@ -138,18 +136,11 @@ def launch_backward(
     function = _kernel("gcn_stack_backward", inputs, plan, needs_grad_x, loss=loss)
     large = scratch_bytes(inputs, plan) // 4
     scratch = inputs.x.new_empty(large + plan.grid * (plan.gradient_size + plan.reduced_size))
-    parameters = _parameters(inputs, saved, scratch, gradients[1:])
+    parameters = parameters_of(inputs, saved, scratch, gradients[1:])
     parameters.discard_from = discard_from(inputs, gpu(inputs.x.device))
     places = {"totals": scratch[large:], "partial": scratch[large + plan.grid * plan.gradient_size :]}
-    _fill(parameters, tensors | places | ({"grad_x": gradients[0]} if needs_grad_x else {}), numbers)
+    fill(parameters, tensors | places | ({"grad_x": gradients[0]} if needs_grad_x else {}), numbers)
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True, overlap=True)
-
-
-def _fill(parameters: Any, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
-    for name, tensor in tensors.items():
-        setattr(parameters, name, tensor.data_ptr())
-    for name, number in numbers.items():
-        setattr(parameters, name, number)
 
 
 def supported(inputs: StackInputs) -> StackInputs:
@@ -210,7 +201,7 @@ def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, loss: 
     weights = (*inputs.weights[1:], *inputs.biases, *inputs.norm_weights, *inputs.norm_biases)
     return {
         "HIDDEN": inputs.hidden_channels,
-        "MAX_LAYERS": _max_layers(inputs.num_layers),
+        "MAX_LAYERS": table_size(inputs.num_layers),
         "PRECISION": PRECISIONS.index(inputs.precision),
         "NORM": _NORMS.index(inputs.norm),
         "RESIDUAL": int(inputs.residual),
@@ -227,74 +218,6 @@ def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, loss: 
         "LOSS": int(loss),
         **plan.defines,
     }
-
-
-def _max_layers(num_layers: int) -> int:
-    return next(size for size in (32, 64, 128, 256, MAX_LAYERS) if num_layers <= size)
-
-
-class _Parameters(ctypes.Structure):
-    """`struct Parameters` of cuda/gcn_stack.cuh, up to its layers."""
-
-    _fields_ = (
-        *(
-            (name, ctypes.c_uint64)
-            for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed", "pooled", "head_weight", "head_bias", "predictions")
-        ),
-        *((name, ctypes.c_uint64) for name in ("target", "target_mean", "target_std", "slopes", "terms", "loss_sums")),
-        *((name, ctypes.c_uint64) for name in ("grad_loss", "head_sums", "grad_head_weight", "grad_head_bias")),
-        *(
-            (name, ctypes.c_uint64)
-            for name in ("pulled", "wide_pulled", "transposed", "normalised", "deviations", "neighbours", "masks", "last", "arrivals")
-        ),
-        *((name, ctypes.c_uint64) for name in ("scratch", "grad_pooled", "grad_x", "totals", "partial")),
-        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "num_layers", "num_tiles", "num_targets")),
-        ("dropout_threshold", ctypes.c_uint32),
-        ("dropout_scale", ctypes.c_float),
-        ("eps", ctypes.c_float),
-        ("delta", ctypes.c_float),
-        ("kind", ctypes.c_int32),
-        ("discard_from", ctypes.c_int32),
-    )
-
-
-_STRUCTURES = {
-    size: type(f"_Parameters{size}", (_Parameters,), {"_fields_": (("layers", ctypes.c_uint64 * (_POINTERS * size)),)})
-    for size in (32, 64, 128, 256, MAX_LAYERS)
-}
-
-
-def _parameters(inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients: tuple[list[Tensor], ...] = ([], [], [], [])) -> Any:
-    parameters = _STRUCTURES[_max_layers(inputs.num_layers)]()
-    for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed"):
-        setattr(parameters, name, getattr(inputs, name).data_ptr())
-    if inputs.save_for_backward:
-        for name, offset in Saved(inputs).offsets.items():
-            setattr(parameters, name, saved.data_ptr() + offset)
-    parameters.scratch = scratch.data_ptr()
-    parameters.num_graphs = inputs.num_graphs
-    parameters.num_nodes, parameters.num_features = inputs.x.shape
-    parameters.num_layers = inputs.num_layers
-    assert inputs.tile_ptr is not None
-    parameters.num_tiles = inputs.tile_ptr.shape[0] - 1
-    parameters.dropout_threshold = int(inputs.dropout_rate * 2**32)
-    parameters.dropout_scale = 1.0 / (1.0 - inputs.dropout_rate)
-    parameters.eps = inputs.eps
-    columns = (
-        inputs.weights,
-        inputs.biases,
-        inputs.norm_weights,
-        inputs.norm_biases,
-        inputs.running_means,
-        inputs.running_vars,
-        *gradients,
-    )
-    addresses = [0] * (_POINTERS * inputs.num_layers)
-    for column, tensors in enumerate(columns):
-        for layer, tensor in enumerate(tensors):
-            addresses[_POINTERS * layer + column] = tensor.data_ptr()
-    parameters.layers[: len(addresses)] = addresses
-    return parameters
 
 
 keeps("cuda", saved_bytes)

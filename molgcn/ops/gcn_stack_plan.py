@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from molgcn.ops.gcn_stack import StackInputs
+from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, block_time, quickest_groups
 from molgcn.ops.launch import Gpu
 
 MAX_HIDDEN = 256
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
-_TIMES = (0.0, 1.0, 1.3, 1.65, 2.0)  # of a tile when so many warps share a scheduler, measured (docs/decisions/cuda_tried.md)
-_LOWER_TIMES = (0.0, 1.0, 1.3, 1.53, 1.8)  # with TF32 and bf16, likewise
-SMALL_TILE = 48  # places: quicker than 64, but holds less
-MIDDLE_TILE = 96  # places, for up to 32 features: six such tiles keep twelve warps equally busy
 _MIDDLE_LAYOUT = (2, 3)  # its warps and row tiles
-_TIMES_OF_TILES = {SMALL_TILE: 0.82, 64: 1.0, MIDDLE_TILE: 0.87}  # of a warp's share of such a tile, measured too
-_TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory: what rounds must save for them to pay, measured too
+_TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory: what rounds must save for them to pay, measured
 FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
 _WIDE_BLOCK = 512  # threads of a forward with two warps a tile
 _shared_limit: int | None = None
@@ -188,7 +183,7 @@ class _Layout(NamedTuple):
 
 
 def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: _Layout) -> Plan:
-    """As many groups as :func:`_groups` says, of as many as fit; of a padded batch one for each tile, if so many fit."""
+    """As many groups as :func:`quickest_groups` says, of as many as fit; of a padded batch one for each tile, if so many fit."""
     warps, row_tiles, max_threads = layout
     places = 16 * warps * row_tiles
     row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
@@ -197,35 +192,14 @@ def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: _L
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(_room(inputs), gpu.num_multiprocessors))
     tiles = max(1, -(-_num_tiles(inputs) // grid))
-    groups = min(most, tiles) if _is_padded(inputs) else _groups(tiles, most, warps)
+    groups = min(most, tiles) if _is_padded(inputs) else quickest_groups(tiles, most, warps)
     max_threads = min(max_threads, max(256, 32 * warps * groups))  # a thread has at most 255 registers
     return Plan(grid, groups, warps, row_tiles, max_threads, reserved + groups * buffer)
 
 
-@cache
-def _groups(tiles: int, most: int, warps: int) -> int:
-    """Of a block with so many tiles: the number whose busiest scheduler is done first, of equally good ones the smallest."""
-    return min(range(1, most + 1), key=lambda groups: (_time(tiles, groups, warps), groups))
-
-
-@cache
-def _time(tiles: int, groups: int, warps: int, times: tuple[float, ...] = _TIMES) -> float:
-    """Of a block's busiest scheduler, in times of a tile whose warp has it to itself."""
-    rounds = [tiles // groups + (group < tiles % groups) for group in range(groups) for _ in range(warps)]  # of each warp
-    schedulers = [rounds[first::4] for first in range(4)]
-    return max(sum(times[sum(left > done for left in each)] for done in range(max(rounds))) for each in schedulers)
-
-
 def _time_of(inputs: StackInputs, plan: Plan) -> float:
-    """A batch's in a plan, as :func:`_time` counts."""
-    return _time(-(-_num_tiles(inputs) // plan.grid), plan.groups, plan.warps)
-
-
-def time_of_tiles(num_tiles: int, tile_nodes: int, gpu: Gpu, precision: str = "float32") -> float:
-    """Of a batch in so many tiles of 48, 64 or 96 places, H = 32 without norm and residual, as :func:`_time` counts."""
-    tiles, warps = -(-num_tiles // gpu.num_multiprocessors), 2 if tile_nodes == MIDDLE_TILE else 1
-    times = _TIMES if precision == "float32" else _LOWER_TIMES
-    return _TIMES_OF_TILES[tile_nodes] * _time(tiles, _groups(tiles, 12 // warps, warps), warps, times)
+    """A batch's in a plan, as :func:`block_time` counts."""
+    return block_time(-(-_num_tiles(inputs) // plan.grid), plan.groups, plan.warps)
 
 
 def _room(inputs: StackInputs) -> int:

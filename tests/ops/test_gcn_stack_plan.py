@@ -6,7 +6,6 @@ import pytest
 import torch
 from stack_cases import A100, H100, RTX, random_batch, random_inputs, warps_of
 
-from molgcn.ops import gcn_stack_plan
 from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, next_fit, width_of
 from molgcn.ops.launch import Gpu
 
@@ -35,11 +34,6 @@ def test_plans_fit_the_shared_memory(hidden, sizes, tile_nodes):
 
 def test_64_features_in_two_warps_a_tile_where_eight_tiles_do_not_fit():
     assert warps_of(random_inputs(random_batch([40] * 7, 11), 64, 3), Gpu(1, RTX)) == [2, 2]
-
-
-def test_groups_keep_four_schedulers_equally_busy():
-    assert [gcn_stack_plan._groups(tiles, 11, 1) for tiles in (1, 9, 11, 12, 18, 41)] == [1, 9, 11, 8, 10, 11]
-    assert gcn_stack_plan._groups(38, 12, 1) == 12
 
 
 @pytest.mark.parametrize(
