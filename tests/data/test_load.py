@@ -1,11 +1,11 @@
 import csv
 import gzip
 import logging
-import time
 
 import numpy as np
 import pytest
 
+from molgcn.data import load
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset, write_skipped
 from molgcn.data.packed import SkippedRow
@@ -52,12 +52,11 @@ def test_csv_with_missing_values(table, tmp_path, name, caplog):
     assert "1 of them repeat a SMILES" in caplog.text
 
 
-def test_the_second_load_is_from_the_cache_and_quick(table, tmp_path):
+def test_the_second_load_reads_no_molecule(table, tmp_path, monkeypatch):
     path = table()
     first = load_dataset(config(path, tmp_path))
-    start = time.perf_counter()
+    monkeypatch.setattr(load, "featurize_items", None)
     second = load_dataset(config(path, tmp_path))
-    assert time.perf_counter() - start < 5  # a guard against packing again, not a measurement
     assert isinstance(second.molecules.neighbors, np.memmap)
     assert first.data_hash == second.data_hash
     for part in first.splits:
