@@ -38,9 +38,10 @@ def deterministic_algorithms() -> Iterator[None]:
     """A Trainer leaves them on: what follows in the same process would be refused atomic additions."""
     import torch
 
-    before = torch.are_deterministic_algorithms_enabled()
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
     yield
-    torch.use_deterministic_algorithms(before)
+    torch.use_deterministic_algorithms(before[0])
+    torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
 @pytest.fixture

@@ -124,6 +124,14 @@ def worst(actual: dict[str, Tensor], expected: dict[str, Tensor], floor: float =
     return max(errors(actual, expected, floor).values())
 
 
+def worst_molecule(actual: Tensor, expected: Tensor, floor: float = 1e-9) -> float:
+    """Relative L2 error of the molecule that is furthest off, as :func:`errors`: bounds hold for each by itself. [B, H] each."""
+    assert actual.shape == expected.shape
+    size = expected.double().norm(dim=1)
+    error = (actual.double() - expected.double()).norm(dim=1) / torch.where(size > floor, size, 1.0)
+    return error.max().nan_to_num(nan=math.inf).item()
+
+
 def with_nan(inputs: StackInputs, place: str) -> StackInputs:
     """The inputs in float32 with one NaN as CUDA makes it, all bits set."""
     inputs = converted(inputs, torch.float32)

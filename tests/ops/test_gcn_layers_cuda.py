@@ -7,7 +7,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import run_emulated
-from stack_cases import H100, RTX, converted, errors, random_batch, random_inputs, run, worst
+from stack_cases import H100, RTX, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
 from test_gcn_stack_cuda import SIZES
 
 from molgcn.ops import gcn_layers_pass, gcn_layers_plan, gcn_stack_reference
@@ -32,6 +32,7 @@ def check(inputs, output_bound=1e-5, gradient_bound=5e-5):
     expected = run(gcn_stack_reference, converted(inputs, torch.float64))
     floor = 1e-5 * max(gradient.norm().item() for gradient in expected.gradients.values())  # a bias before batch norm: 0 but for rounding
     assert worst(actual.outputs, expected.outputs) < output_bound
+    assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < output_bound
     found = errors(actual.gradients, expected.gradients, floor)
     assert max(found.values()) < gradient_bound, max(found, key=found.get)
 

@@ -20,6 +20,7 @@ from stack_cases import (
     with_masks,
     with_nan,
     worst,
+    worst_molecule,
 )
 
 from molgcn.errors import UserError
@@ -45,7 +46,7 @@ def check_with_masks(inputs, output_bound, gradient_bound):
     result = emulated.run_emulated(inputs, saved=saved)
     masks = kept_activations(inputs, saved, forward_plan(inputs, SMALL))
     exact = converted(inputs, torch.float64)
-    error = worst({"pooled": result.outputs["pooled"]}, {"pooled": run(gcn_stack_reference, exact).outputs["pooled"]})
+    error = worst_molecule(result.outputs["pooled"], run(gcn_stack_reference, exact).outputs["pooled"])
     assert error < output_bound
     assert worst(result.gradients, run(with_masks(masks), exact).gradients) < gradient_bound
     return error

@@ -7,7 +7,7 @@ import torch
 from fold_cases import random_trees
 from folded_cases import inputs_of, summed
 from gpu_cases import gradient_of, on_gpu
-from stack_cases import Result, converted, kept_activations, random_inputs, run, with_masks, worst
+from stack_cases import Result, converted, kept_activations, random_inputs, run, with_masks, worst, worst_molecule
 from torch import Tensor
 
 from molgcn.errors import UserError
@@ -61,7 +61,7 @@ def check(operator, given, output_bound=1e-5, gradient_bound=5e-5, masks=False) 
     if whole.pool == "max":  # where branches are alike rounding chooses whose atom is the oracle's largest
         of_molecules = torch.repeat_interleave(torch.arange(folded.num_graphs), folded.ptr.diff())
         gradients, right = summed(gradients, of_molecules), summed(right, of_molecules)
-    assert worst({"pooled": actual.outputs["pooled"].cpu()}, {"pooled": expected.outputs["pooled"]}) < output_bound
+    assert worst_molecule(actual.outputs["pooled"].cpu(), expected.outputs["pooled"]) < output_bound
     assert worst(gradients, right) < gradient_bound
 
 
@@ -154,7 +154,7 @@ def test_many_tiles(poison, tiles):
     """In groups of every size; against the same molecules with all their atoms on the same kernels, whose roundings they share."""
     folded, whole, rows = inputs_of([18] * 3 * tiles, 11, 32, 6, tiles, tile_nodes=64)
     actual, expected = (run(gcn_stack, on_gpu(inputs, torch.float32), uniform_gradient(whole)) for inputs in (folded, whole))
-    assert worst({"pooled": actual.outputs["pooled"]}, {"pooled": expected.outputs["pooled"]}) < 1e-6
+    assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < 1e-6
     assert worst(actual.gradients, summed(expected.gradients, rows.cuda())) < 5e-5
 
 

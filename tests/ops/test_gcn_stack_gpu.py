@@ -5,7 +5,18 @@ import itertools
 import pytest
 import torch
 from gpu_cases import SIZES, check_nothing, gradient_of, on_gpu
-from stack_cases import check_broken_promise, kept_activations, not_finite, random_batch, random_inputs, run, with_masks, with_nan, worst
+from stack_cases import (
+    check_broken_promise,
+    kept_activations,
+    not_finite,
+    random_batch,
+    random_inputs,
+    run,
+    with_masks,
+    with_nan,
+    worst,
+    worst_molecule,
+)
 
 from molgcn.nn import GCN
 from molgcn.ops import gcn_stack, gcn_stack_reference
@@ -33,7 +44,7 @@ def check(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled=None, floo
         grad_pooled = gradient_of(inputs)
     actual = run(gcn_stack, on_gpu(inputs, torch.float32), grad_pooled)
     expected = run(gcn_stack_reference, on_gpu(inputs, torch.float64), grad_pooled)
-    assert worst({"pooled": actual.outputs["pooled"]}, {"pooled": expected.outputs["pooled"]}, floor) < output_bound
+    assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"], floor) < output_bound
     assert worst(actual.gradients, expected.gradients, floor) < gradient_bound
 
 
@@ -47,7 +58,7 @@ def check_with_masks(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled
     masks = kept_activations(on_device, torch.ops.molgcn.gcn_stack(*on_device)[3], forward_plan(on_device, gpu(on_device.x.device)))
     exact = on_gpu(inputs, torch.float64)
     expected = run(with_masks(masks), exact, grad_pooled)
-    assert worst({"pooled": actual.outputs["pooled"]}, {"pooled": gcn_stack_reference(exact)[0]}) < output_bound
+    assert worst_molecule(actual.outputs["pooled"], gcn_stack_reference(exact)[0]) < output_bound
     assert worst(actual.gradients, expected.gradients) < gradient_bound
 
 

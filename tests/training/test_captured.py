@@ -111,6 +111,17 @@ def test_losses_agree_without_deterministic_mode(tmp_path, small_config):
 
 
 @pytest.mark.gpu
+def test_determinism_takes_no_more_kernels(tmp_path, small_config):
+    counts = []
+    for deterministic in (False, True):
+        folder = tmp_path / str(deterministic)
+        train(on_gpu(small_config, {}, True, deterministic), folder)
+        with open(folder / "metrics.csv", newline="") as file:
+            counts.append({row["throughput/kernel_launches"] for row in csv.DictReader(file)} - {""})
+    assert counts[0] == counts[1] and len(counts[0]) == 1
+
+
+@pytest.mark.gpu
 def test_a_captured_run_resumes_exactly(tmp_path, small_config):
     changes = {
         "model": {"dropout": 0.2},

@@ -1,4 +1,5 @@
 import pytest
+import torch
 from lightning.pytorch.profilers import SimpleProfiler
 
 from molgcn.errors import UserError
@@ -39,3 +40,11 @@ def test_hooks_are_timed_by_the_profiler_that_was_asked_for(given, measures, tmp
     assert isinstance(profiler, SimpleProfiler) == measures
     if measures:
         assert len(profiler.recorded_durations["hook"]) == 1
+
+
+@pytest.mark.parametrize("deterministic", [True, "warn", False, None])
+def test_determinism_fills_no_memory(deterministic, tmp_path):
+    """Nothing is read before it is written: the operators' tests poison what is uninitialised."""
+    build_trainer({"accelerator": "cpu", "deterministic": deterministic}, [], [], tmp_path)
+    assert torch.are_deterministic_algorithms_enabled() == bool(deterministic)
+    assert torch.utils.deterministic.fill_uninitialized_memory == (not deterministic)
