@@ -80,8 +80,8 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         )
     if options.get("accelerator") in ("cuda", "gpu") and not torch.cuda.is_available():
         raise UserError("trainer.accelerator=gpu, but torch sees no CUDA GPU. Use trainer.accelerator=auto or cpu.")
-    # with it PyTorch fills every new tensor, lest a program that reads one too early does so differently each time: none is here
-    torch.utils.deterministic.fill_uninitialized_memory = not options.get("deterministic")
+    if options.get("deterministic"):  # PyTorch would fill every new tensor, lest one is read before it is written; none is here
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         return Trainer(
             **options | {"profiler": options.get("profiler") or _NoProfiler()},

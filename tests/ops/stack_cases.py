@@ -221,3 +221,17 @@ def check_broken_promise(run: Callable[[StackInputs, Tensor], Result], hidden: i
         assert actual[rows].isnan().all() and torch.equal(actual[~rows], right[~rows]), name
     del broken.gradients["x"], expected.gradients["x"]
     assert worst(broken.gradients, expected.gradients) < 1e-6  # large molecules' zeros change in which tiles the others are added up
+
+
+def check_independence(run: Callable[[StackInputs, Tensor], Result], inputs: StackInputs) -> None:
+    """The first molecule's results bit for bit, whatever the others' values and gradients are."""
+    first = inputs.ptr[1]
+    grad_pooled = torch.sin(torch.arange(1.0, 1 + inputs.num_graphs * inputs.hidden_channels, dtype=torch.float64))
+    grad_pooled = grad_pooled.view(inputs.num_graphs, -1)
+    large_x, large_grad = inputs.x.detach().clone(), grad_pooled.clone()
+    large_x[first:] *= 1e6
+    large_grad[1:] *= 1e6
+    alone, beside = run(inputs, grad_pooled), run(inputs._replace(x=large_x.requires_grad_()), large_grad)
+    assert not torch.equal(alone.outputs["pooled"][1:], beside.outputs["pooled"][1:])
+    assert torch.equal(alone.outputs["pooled"][0], beside.outputs["pooled"][0])
+    assert torch.equal(alone.gradients["x"][:first], beside.gradients["x"][:first])

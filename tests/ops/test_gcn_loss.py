@@ -11,6 +11,7 @@ from gpu_cases import on_gpu
 from stack_cases import H100, converted, leaves, random_batch, random_inputs, worst
 from torch import Tensor
 
+from molgcn.benchmark.measure import count_kernels
 from molgcn.ops import StackInputs, gcn_stack_cuda, gcn_stack_reference, linear_loss
 from molgcn.ops import gcn_loss as module
 from molgcn.ops.gcn_loss import gcn_loss, takes
@@ -201,6 +202,25 @@ def test_backward_may_run_twice(device):
     value, _ = gcn_loss(inputs, *head, "mse")
     first, again = (torch.autograd.grad(value, [inputs.x, *head[:2]], retain_graph=True) for _ in range(2))
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True, "pool": "max"}], ids=str)
+def test_three_launches_forward_and_backward(device, monkeypatch, options):
+    inputs, head = example(device, **options)
+    variables, one = [*leaves(inputs).values(), *head[:2]], torch.ones((), device=device)
+
+    def both():
+        torch.autograd.grad(gcn_loss(inputs, *head, "mse")[0], variables, one)
+
+    if device == "cuda":
+        both()
+        assert count_kernels(both, inputs.x.device) == 3
+        return
+    launched = []
+    launch = emulated.EmulatedKernel.launch
+    monkeypatch.setattr(emulated.EmulatedKernel, "launch", lambda *args, **options: launched.append(args[0]) or launch(*args, **options))
+    both()
+    assert len(launched) == 3
 
 
 def test_no_races(emulate_loss, monkeypatch):

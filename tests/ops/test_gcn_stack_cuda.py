@@ -11,6 +11,7 @@ from emulated import check
 from stack_cases import (
     H100,
     check_broken_promise,
+    check_independence,
     converted,
     kept_activations,
     not_finite,
@@ -106,13 +107,20 @@ def test_precision_is_what_was_asked_for(emulate, monkeypatch, hidden, tile_node
     assert precision == "float32" or error > 1e-5
 
 
-def test_a_molecule_does_not_depend_on_its_neighbours(emulate):
-    """Bit for bit, beside atoms 1e6 times larger in the same tile."""
-    inputs = random_inputs(random_batch([9, 9, 9, 9], 11), 32, 12)
-    large = inputs.x.detach().clone()
-    large[9:] *= 1e6
-    alone, beside = run_emulated(inputs)[0], run_emulated(inputs._replace(x=large))[0]
-    assert torch.equal(alone[0], beside[0])
+NEIGHBOURLY = [
+    {},
+    {"precision": "bf16", "tile_nodes": 48},
+    {"norm": "layer", "residual": True, "pool": "max"},
+    {"strategy": "vertex"},
+    {"strategy": "vertex", "norm": "layer", "residual": True, "precision": "bf16"},
+]
+
+
+@pytest.mark.parametrize("options", NEIGHBOURLY, ids=str)
+def test_a_molecule_does_not_depend_on_its_neighbours(emulate, options):
+    """Its features and its gradient bit for bit, beside atoms 1e6 times larger in the same tile and gradients 1e6 times larger."""
+    inputs = random_inputs(random_batch([9, 9, 9, 9], 11), 32, 12, **options)
+    check_independence(emulated.run_emulated, inputs)
 
 
 def test_float32_range(emulate):

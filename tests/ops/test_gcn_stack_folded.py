@@ -4,10 +4,11 @@ import emulated
 import numpy as np
 import pytest
 import torch
+from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from fold_cases import random_trees
 from folded_cases import inputs_of, summed
 from gpu_cases import gradient_of, on_gpu
-from stack_cases import Result, converted, kept_activations, random_inputs, run, with_masks, worst, worst_molecule
+from stack_cases import Result, check_independence, converted, kept_activations, random_inputs, run, with_masks, worst, worst_molecule
 from torch import Tensor
 
 from molgcn.errors import UserError
@@ -36,11 +37,14 @@ def operator(request):
     on_device = request.param == "cuda"
     request.getfixturevalue("poison" if on_device else "emulate")
 
-    def operate(inputs: StackInputs, masks: bool = False) -> tuple[Result, Tensor | None]:
+    def operate(inputs: StackInputs, masks: bool = False, grad_pooled: Tensor | None = None) -> tuple[Result, Tensor | None]:
         inputs = on_gpu(inputs, torch.float32) if on_device else converted(inputs, torch.float32)
         inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, inputs.tile_nodes))
         saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8)
-        result = run(gcn_stack, inputs, gradient_of(inputs)) if on_device else emulated.run_emulated(inputs, saved=saved)
+        if on_device:
+            result = run(gcn_stack, inputs, gradient_of(inputs) if grad_pooled is None else grad_pooled.cuda())
+        else:
+            result = emulated.run_emulated(inputs, grad_pooled, saved)
         if not masks:
             return result, None
         if on_device:
@@ -98,6 +102,11 @@ def test_28_layers(operator):
     check(operator, inputs_of([18] * 20, 11, 32, 28))
 
 
+def test_a_molecule_does_not_depend_on_its_neighbours(operator):
+    inputs = inputs_of([9, 9, 18, 30], 11, 32, 6)[0]
+    check_independence(lambda inputs, grad: operator(inputs, grad_pooled=grad)[0], inputs)
+
+
 def test_nothing_to_fold_gives_the_same_bits(emulate):
     """Of a batch whose rows are all atoms a folded one is a copy."""
     inputs = random_inputs(random_trees([9, 18, 30], 11, kinds=60).batch(slice(None)), 32, 3)
@@ -118,17 +127,17 @@ def test_same_bits_whichever_warps_run_ahead(emulate, monkeypatch, precision, sl
         assert torch.equal((second.outputs | second.gradients)[name], tensor), name
 
 
-@pytest.mark.parametrize(("arch", "hidden", "precision"), [("sm_80", 32, "bf16"), ("sm_90", 32, "float32"), ("sm_120", 64, "tf32")])
-def test_compiles(monkeypatch, arch, hidden, precision):
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
+def test_compiles_for_every_architecture(arch):
+    """With and without the loss, in turns."""
+    number = ARCHITECTURES.index(arch)
+    hidden, precision = (32, 32, 64)[number // 2], ("float32", "tf32", "bf16")[number % 3]
     inputs = converted(inputs_of(SIZES, 11, hidden, 2, precision=precision)[0], torch.float32)
     inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, 64))
-    found = []
-    monkeypatch.setattr(gcn_stack_cuda, "kernel", lambda source, name, defines, device, soon: found.append((source, defines)))
-    for plan in (gcn_stack_plan.forward_plan, gcn_stack_plan.backward_plan):
-        name = plan.__name__.removesuffix("_plan")
-        gcn_stack_cuda._kernel(f"gcn_stack_{name}", inputs, plan(inputs, Gpu(1, 227 * 1024)), name == "backward")
-    for source, defines in found:
-        assert compile_source(source, defines, arch).startswith(b"\x7fELF")
+    for name, plan in (("forward", gcn_stack_plan.forward_plan), ("backward", gcn_stack_plan.backward_plan)):
+        defines = gcn_stack_cuda._defines(inputs, plan(inputs, Gpu(1, 227 * 1024)), needs_grad_x=name == "backward", loss=number % 2 == 1)
+        assert defines["FOLDED"] == 1
+        assert compile_source(f"gcn_stack_{name}.cu", defines, arch).startswith(b"\x7fELF")
 
 
 def test_what_cannot_take_it_says_so():

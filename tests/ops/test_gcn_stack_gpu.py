@@ -7,6 +7,7 @@ import torch
 from gpu_cases import SIZES, check_nothing, gradient_of, on_gpu
 from stack_cases import (
     check_broken_promise,
+    check_independence,
     kept_activations,
     not_finite,
     random_batch,
@@ -17,6 +18,7 @@ from stack_cases import (
     worst,
     worst_molecule,
 )
+from test_gcn_stack_cuda import NEIGHBOURLY
 
 from molgcn.nn import GCN
 from molgcn.ops import gcn_stack, gcn_stack_reference
@@ -186,12 +188,12 @@ def test_nan_stays(strategy, count, precision, place):
     assert actual == expected
 
 
-def test_a_molecule_does_not_depend_on_its_neighbours():
-    """Bit for bit, beside atoms 1e6 times larger."""
-    inputs = on_gpu(random_inputs(random_batch([9, 9, 9, 9], 11), 32, 12), torch.float32)
-    large = inputs.x.detach().clone()
-    large[9:] *= 1e6
-    assert torch.equal(gcn_stack(inputs)[0][0], gcn_stack(inputs._replace(x=large))[0][0])
+@pytest.mark.parametrize("hidden", [32, 128])
+@pytest.mark.parametrize("options", NEIGHBOURLY, ids=str)
+def test_a_molecule_does_not_depend_on_its_neighbours(options, hidden):
+    """Its features and its gradient bit for bit, beside atoms and gradients 1e6 times larger."""
+    inputs = random_inputs(random_batch([9, 9, 9, 9], 11), hidden, 12, **options)
+    check_independence(lambda inputs, grad: run(gcn_stack, on_gpu(inputs, torch.float32), grad.cuda()), inputs)
 
 
 def test_same_bits_on_every_run():
