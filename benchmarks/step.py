@@ -8,7 +8,7 @@ import torch
 
 from molgcn.benchmark.candidates import CANDIDATES, CAPTURED
 from molgcn.benchmark.machine import machine
-from molgcn.benchmark.results import Table, read_facts, write_json
+from molgcn.benchmark.results import SAME, Table, check_machine, write_json
 from molgcn.benchmark.steps import BOUNDS, KEY, WORKS, Grid, measure
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
@@ -56,12 +56,11 @@ def main() -> None:
     grid = Grid(device, *sizes, candidates, tuple(arguments.works), arguments.repeats, precision=precision)
     source = arguments.packed or arguments.smiles
     try:
-        before = read_facts(json_path).get(PRECISION, "highest") if json_path.exists() else precision
-        if before != precision:
-            raise UserError(f"{output} holds times of --precision {before}; give another --output for those of {precision}.")
+        facts = machine(torch.device(device)) | {PRECISION: precision}
+        check_machine(json_path, facts, str(output), "Give another file with --output.", same=(*SAME, PRECISION))
         table = Table(output, KEY)
         molecules = PackedMolecules.load(source) if arguments.packed else read(arguments.smiles, max(grid.batch_sizes))
-        facts = machine(torch.device(device)) | {"molecules": len(molecules), PRECISION: precision}
+        facts["molecules"] = len(molecules)
         dataset = source.stem if source else "builtin"
         for row in measure(molecules, dataset, grid, table, float(facts.get("fma_peak_gflops", 0))):
             write_json(json_path, facts, {"rows": table.rows})

@@ -73,9 +73,12 @@ def print_sheets(found: Iterable[Sheet], console: Console) -> None:
             console.print(sheet.note, style="dim", highlight=False, markup=False)
 
 
+_FACTS = {"date": "date of the last call"}  # earlier rows are kept
+
+
 def write_report(results: Results, found: Iterable[Sheet], plots: Sequence[Path]) -> Path:
     """`report.md`: machine, tables and plots."""
-    lines = ["# Benchmark", "", *(f"- {name}: {value}" for name, value in results.facts.items())]
+    lines = ["# Benchmark", "", *(f"- {_FACTS.get(name, name)}: {value}" for name, value in results.facts.items())]
     for sheet in found:
         lines += ["", f"## {sheet.title}", "", *markdown(sheet)]
     lines += [line for path in plots for line in ("", f"![{path.stem.replace('_', ' ')}]({path.name})")]

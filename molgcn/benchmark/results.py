@@ -11,7 +11,7 @@ from typing import Any
 from molgcn.errors import UserError
 
 Row = dict[str, Any]
-_SAME = ("cpu", "gpu", "threads", "torch", "torch-geometric", "molgcn")  # facts in which all rows of a folder agree
+SAME = ("cpu", "gpu", "threads", "torch", "torch-geometric", "molgcn")  # facts in which all rows of a folder agree
 
 
 class Table:
@@ -99,13 +99,7 @@ class Results:
         self.folder = folder
         self.facts = dict(facts)
         self.tables: dict[str, Table] = {}
-        before = read_facts(folder / "results.json")
-        for name in _SAME if before else ():
-            if before.get(name) != self.facts.get(name):
-                raise UserError(
-                    f"output={folder} holds measurements with {name} {before.get(name)}; here it is {self.facts.get(name)}, and rows of "
-                    "both cannot be compared. Give another folder with output=."
-                )
+        check_machine(folder / "results.json", self.facts, f"output={folder}", "Give another folder with output=.")
         folder.mkdir(parents=True, exist_ok=True)
 
     def table(self, name: str, key: Sequence[str]) -> Table:
@@ -124,6 +118,28 @@ def write_json(path: Path, facts: Mapping[str, Any], tables: Mapping[str, Iterab
     temporary = path.with_name(f".{path.name}")
     temporary.write_text(json.dumps({"machine": dict(facts), **tables}, indent=1) + "\n")
     temporary.replace(path)
+
+
+def check_machine(path: Path, facts: Mapping[str, Any], title: str, advice: str, same: Sequence[str] = SAME) -> None:
+    """That rows measured here may stand beside those of a file of :func:`write_json`.
+
+    Args:
+        path: the file; there need be none.
+        facts: the machine, see :func:`molgcn.benchmark.machine.machine`.
+        title: of what holds the rows.
+        advice: what to do otherwise.
+        same: names of the facts that must agree.
+
+    Raises:
+        UserError: when a fact is another.
+    """
+    before = read_facts(path)
+    for name in same if before else ():
+        if before.get(name) != facts.get(name):
+            raise UserError(
+                f"{title} holds measurements with {name} {before.get(name)}; here it is {facts.get(name)}, and rows of both cannot be "
+                f"compared. {advice}"
+            )
 
 
 def read_facts(path: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from molgcn.benchmark.results import Results, Table
+from molgcn.benchmark.results import Results, Table, check_machine, write_json
 from molgcn.errors import UserError
 
 FACTS = {"cpu": "C", "threads": 2, "torch": "2", "molgcn": "1", "date": "today"}
@@ -51,6 +51,15 @@ def test_another_machine_or_version_is_refused(tmp_path):
     (tmp_path / "results.json").write_text("[]")
     with pytest.raises(UserError, match=r"results\.json is not a result"):
         Results(tmp_path, FACTS)
+
+
+def test_a_files_own_facts_may_have_to_agree_too(tmp_path):
+    path = tmp_path / "step.json"
+    check_machine(path, FACTS, "step.csv", "Give another file.")
+    write_json(path, FACTS | {"precision": "high"}, {})
+    check_machine(path, FACTS, "step.csv", "Give another file.")
+    with pytest.raises(UserError, match=r"step\.csv holds measurements with precision high; here it is medium.* Give another file\."):
+        check_machine(path, FACTS | {"precision": "medium"}, "step.csv", "Give another file.", same=("precision",))
 
 
 def test_results_json_holds_machine_and_rows(tmp_path):
