@@ -55,13 +55,13 @@ class Saved:
         sizes = {
             "arrivals": 8,
             "transposed": (6 if inputs.precision == "float32" else number_bytes) * width * width * (layers - 1),
-            "wide_pulled": number_bytes * num_nodes * (inputs.x.shape[1] + 31) // 32 * 32 if wide else 0,
+            "wide_pulled": number_bytes * num_nodes * ((inputs.x.shape[1] + 31) // 32 * 32) if wide else 0,
             "pulled": features_bytes(inputs) * layers,
             "normalised": 4 * num_nodes * width * norms,
             "deviations": 4 * num_nodes * norms,
             "last": 4 * num_nodes * width if inputs.pool == "max" else 0,
             "neighbours": tiles * ((15 + 2 * inputs.folded) * (64 if inputs.tile_nodes <= 64 else 128) + 64),
-            "masks": strips * max(64 * width // 8, 512) * layers,
+            "masks": strips * 512 * -(-width // 64) * layers,  # a lane's bits of a strip fill whole words, in any plan
         }
         self.offsets: dict[str, int] = {}
         self.num_bytes = 0

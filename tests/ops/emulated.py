@@ -22,6 +22,7 @@ from molgcn.ops.launch import Gpu
 from molgcn.resources import resource
 
 HEADER_FOLDER = Path(__file__).parents[1] / "cuda"
+_GUARD = 2**20  # bytes
 _FOLDER = tempfile.TemporaryDirectory()
 _loaded: dict[str, EmulatedKernel] = {}
 hopper = True  # or a GPU before it
@@ -123,8 +124,8 @@ def run_emulated(
     """
     needs_grad_x, names = inputs.x.requires_grad, list(leaves(inputs))
     inputs = converted(inputs, dtype)
-    saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8) if saved is None else saved
-    saved.fill_(0xFF)
+    room = torch.full((gcn_stack_cuda.saved_bytes(inputs) + _GUARD,), 0xA5, dtype=torch.uint8)
+    saved = (room[:-_GUARD] if saved is None else saved).fill_(0xFF)
     statistics = inputs.num_norms if inputs.batch_statistics else 0
     shapes = [(inputs.num_graphs, inputs.hidden_channels), *2 * [(statistics, inputs.hidden_channels)]]
     outputs = [torch.full(shape, torch.nan, dtype=dtype) for shape in shapes]
@@ -143,6 +144,7 @@ def run_emulated(
         ]
         patch.setattr(gcn_stack_cuda, "empty_gradients", lambda *args: tuple(poisoned))
         grad_x, *gradients = gcn_stack_cuda.backward(grad_pooled.to(dtype), saved, needs_grad_x, *inputs)
+        assert (room[-_GUARD:] == 0xA5).all(), "written beyond what forward keeps"
     by_name = dict(zip(("pooled", "running_means", "running_vars"), outputs, strict=True))
     features = [grad_x] if needs_grad_x else []
     return Result(by_name, dict(zip(names, features + [tensor for tensors in gradients for tensor in tensors], strict=True)))

@@ -4,9 +4,12 @@ import itertools
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from stack_cases import A100, H100, RTX, random_batch, random_inputs, warps_of
 
-from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, next_fit, width_of
+from molgcn.ops.gcn_stack import PRECISIONS, StackInputs
+from molgcn.ops.gcn_stack_plan import Saved, backward_plan, forward_plan, next_fit, width_of
 from molgcn.ops.launch import Gpu
 
 
@@ -30,6 +33,43 @@ def test_plans_fit_the_shared_memory(hidden, sizes, tile_nodes):
             assert plan.threads <= plan.max_threads
             assert 16 * plan.warps * plan.row_tiles == places
             assert plan.shared_bytes >= 4 * places * width_of(hidden) * plan.groups
+
+
+@given(
+    hidden=st.integers(1, 256),
+    num_layers=st.integers(1, 40),
+    tile_nodes=st.sampled_from([48, 64, 96, 128]),
+    num_tiles=st.sampled_from([1, 3, 20, 300, 3000]),
+    filled=st.floats(0.5, 1),
+    precision=st.sampled_from(PRECISIONS),
+    last_activation=st.booleans(),
+    large_molecules=st.booleans(),
+    more=st.booleans(),
+    limit=st.sampled_from([RTX, A100, H100]),
+)
+def test_what_forward_keeps_has_room_for_its_masks(
+    hidden, num_layers, tile_nodes, num_tiles, filled, precision, last_activation, large_molecules, more, limit
+):
+    """As `mask_at` of cuda/gcn_stack.cuh places them, behind everything else."""
+    num_nodes = round(num_tiles * tile_nodes * filled)
+    shapes = ((num_nodes, 11), (4 * num_tiles + 1,), (num_nodes + 1,), (2 * num_nodes,), (num_tiles + 1,))
+    inputs = StackInputs(
+        *(torch.empty(shape, device="meta") for shape in shapes),
+        *([torch.empty(hidden, device="meta")] * num_layers for _ in range(2)),
+        *([] for _ in range(4)),
+        torch.empty(1, device="meta"),
+        residual=more,
+        precision=precision,
+        last_activation=last_activation,
+        tile_nodes=tile_nodes,
+        large_molecules=large_molecules,
+    )
+    room = Saved(inputs).num_bytes - Saved(inputs).offsets["masks"]
+    for plan in (forward_plan(inputs, Gpu(132, limit)), backward_plan(inputs, Gpu(132, limit))):
+        words = (plan.row_tiles * 2 * width_of(hidden) // 4 + 31) // 32
+        strips, last = 2 * num_tiles + num_nodes // plan.places + 1, num_layers - (not last_activation)
+        used = (last - 1) * strips + (strips if large_molecules else num_tiles)
+        assert last == 0 or 4 * 32 * used * plan.warps * words <= room
 
 
 def test_64_features_in_two_warps_a_tile_where_eight_tiles_do_not_fit():

@@ -106,6 +106,13 @@ def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
     check(random_inputs(random_batch([64, 40, 60, 33], 11), 96, 2))
 
 
+def test_masks_of_tiles_of_128_places_in_eight_warps(emulate):
+    """Their lanes' bits fill one and a half words; deep enough that two a lane need more than the room of the largest molecules."""
+    inputs = random_inputs(random_batch([120, 128, 100, 90], 11), 96, 8, tile_nodes=128, last_activation=True)
+    assert warps_of(inputs, SMALL) == [8, 8]
+    check(inputs)
+
+
 @pytest.mark.parametrize("tile_nodes", [64, 96])
 @pytest.mark.parametrize("num_multiprocessors", [1, 12])
 def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors, tile_nodes):
