@@ -140,7 +140,7 @@ def capture(call: Callable[[], object]) -> Callable[[], object]:
             call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph), capturing_both_ways():
+    with torch.cuda.graph(graph, stream=stream), capturing_both_ways():
         call()
     return partial(_replay, graph, call)
 

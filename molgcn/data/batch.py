@@ -199,13 +199,15 @@ class GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
         tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)
         large_molecules = vars(self).get("large_molecules") if tile_ptr is None else self.large_molecules
-        return GraphBatch(
+        mapped = GraphBatch(
             *tensors,
             tile_nodes=vars(self).get("tile_nodes"),
             tile_ptr=tile_ptr,
             large_molecules=large_molecules,
             folded=self.folded,
         )
+        mapped.counts = None if self.counts is None else function(self.counts)
+        return mapped
 
     def _planned_tiles(self) -> Tensor | None:
         return vars(self).get("tile_ptr")

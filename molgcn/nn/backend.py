@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from molgcn.errors import UserError
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
+from molgcn.ops.gcn_stack import STRATEGIES
+from molgcn.ops.launch import MIN_CAPABILITY
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
 
 BACKENDS = ("auto", "fused", "pyg")
-STRATEGIES = ("auto", "stack", "vertex", "edge", "neighbor_group")
 NO_EXTENSION = (
     "backend=fused was installed without its C++ extension. With a C++17 compiler present run `pip install -e .` again, or use backend=pyg."
 )
@@ -54,7 +55,8 @@ def resolve_backend(name: str, hidden_channels: int = 1) -> Backend:
     cuda = torch.cuda.is_available()
     if name == "fused" and not (HAS_CPU_EXTENSION or cuda):
         raise UserError(NO_EXTENSION)
-    trains = hidden_channels <= MAX_HIDDEN if cuda else HAS_CPU_EXTENSION
+    on_gpu = cuda and hidden_channels <= MAX_HIDDEN and torch.cuda.get_device_capability()[0] >= MIN_CAPABILITY
+    trains = on_gpu if cuda else HAS_CPU_EXTENSION
     return backend_module("fused" if name == "fused" or (name == "auto" and trains) else "pyg")
 
 

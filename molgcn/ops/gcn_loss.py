@@ -14,7 +14,7 @@ from molgcn.ops.gcn_stack_autograd import NUM_TENSORS, flat, in_order, lists_of,
 from molgcn.ops.gcn_stack_cuda import launch_backward, launch_forward, strategy_of, supported, with_tiles
 from molgcn.ops.gcn_stack_plan import forward_plan
 from molgcn.ops.launch import gpu
-from molgcn.ops.masked_loss import LOSSES
+from molgcn.ops.masked_loss import number_of
 
 torch.library.define(
     "molgcn::gcn_loss",
@@ -114,7 +114,7 @@ def _forward(*args: Any) -> tuple[Tensor, ...]:
     value, sums, slopes = linear_loss.empty_outputs(pooled, weight)
     num_terms = (inputs.tile_ptr.shape[0] - 1) * forward_plan(inputs, gpu(pooled.device)).warps
     terms = pooled.new_empty(num_terms, 2, dtype=torch.double)
-    numbers = {"num_targets": weight.shape[0], "kind": LOSSES.index(loss), "delta": delta}
+    numbers = {"num_targets": weight.shape[0], "kind": number_of(loss), "delta": delta}
     launch_forward(inputs, pooled, saved, {**head, "slopes": slopes, "terms": terms}, loss=True, **numbers)
     return value, sums, slopes, linear_loss.launch_ends(pooled, weight, slopes, terms, sums, value), saved
 

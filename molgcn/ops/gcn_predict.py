@@ -47,7 +47,8 @@ def gcn_predict(inputs: StackInputs, head_weight: Tensor, head_bias: Tensor) -> 
 
 
 def _on_cpu(head_weight: Tensor, head_bias: Tensor, *args: Any) -> Tensor:
-    return F.linear(torch.ops.molgcn.gcn_stack.default(*args)[0], head_weight, head_bias)
+    with torch.autocast("cpu", enabled=False):
+        return F.linear(torch.ops.molgcn.gcn_stack.default(*args)[0], head_weight, head_bias)
 
 
 @torch.library.register_fake("molgcn::gcn_predict")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 POOLS = ("mean", "sum", "max")
 PRECISIONS = ("float32", "tf32", "bf16")
+STRATEGIES = ("auto", "stack", "vertex", "edge", "neighbor_group")
 
 
 class StackInputs(NamedTuple):
@@ -214,8 +215,13 @@ def check(inputs: StackInputs) -> None:
                 )
     if inputs.seed.dtype != torch.int64 or inputs.seed.numel() != 1 or inputs.seed.device != x.device:
         raise ValueError(f"gcn_stack: expected seed to be one int64 on {x.device}")
-    if inputs.pool not in POOLS or inputs.norm not in (None, "batch", "layer") or inputs.precision not in PRECISIONS:
-        raise ValueError(f"gcn_stack: unknown pool={inputs.pool}, norm={inputs.norm} or precision={inputs.precision}")
+    for option, names in (("pool", POOLS), ("norm", (None, "batch", "layer")), ("precision", PRECISIONS), ("strategy", STRATEGIES)):
+        if getattr(inputs, option) not in names:
+            raise ValueError(f"gcn_stack: {option}={getattr(inputs, option)} is unknown. Expected one of {', '.join(map(str, names))}.")
+    if inputs.tile_nodes < 1:
+        raise ValueError(f"gcn_stack: tile_nodes={inputs.tile_nodes}, expected at least 1")
+    if inputs.counts is not None and inputs.counts.numel() < 3:
+        raise ValueError(f"gcn_stack: expected counts of molecules, atoms and bonds, got {inputs.counts.numel()} numbers")
     if inputs.folded and (x.device.type != "cuda" or inputs.dropout_rate > 0):
         raise ValueError(
             f"gcn_stack: a folded batch on {x.device} with dropout={inputs.dropout_rate}, but atoms alike are one row on CUDA and without "

@@ -76,7 +76,8 @@ def predict(head_weight: Tensor, head_bias: Tensor, *args: Any) -> Tensor:
     """Schema in :mod:`molgcn.ops.gcn_predict`."""
     inputs = StackInputs(*args)
     if strategy_of(inputs) != "stack" or inputs.num_graphs == 0:
-        return F.linear(forward(*args)[0], head_weight, head_bias)
+        with torch.autocast("cuda", enabled=False):
+            return F.linear(forward(*args)[0], head_weight, head_bias)
     inputs = supported(inputs)
     pooled, _, _, saved = empty_outputs(inputs)
     predictions = inputs.x.new_empty(inputs.num_graphs, head_weight.shape[0])

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import molgcn._cpu as _cpu
-from molgcn.ops.masked_loss import LOSSES, masked_loss_reference
+from molgcn.ops.masked_loss import LOSSES, masked_loss_reference, number_of
 
 torch.library.define(
     "molgcn::head_loss",
@@ -78,7 +78,7 @@ class BoundHead:
         self.dtype = mean.dtype
         self.widths = [weights[0].shape[1], *(weight.shape[0] for weight in weights)]
         addresses = [tensor.data_ptr() for tensor in weights], [tensor.data_ptr() for tensor in biases]
-        self._bound = _CLASSES[self.dtype](self.widths, LOSSES.index(loss), delta, *addresses, mean.data_ptr(), std.data_ptr())
+        self._bound = _CLASSES[self.dtype](self.widths, number_of(loss), delta, *addresses, mean.data_ptr(), std.data_ptr())
 
     def forward(self, x: Tensor, target: Tensor, outputs: Outputs) -> None:
         """Writes the operator's outputs; all contiguous."""

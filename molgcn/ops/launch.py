@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from molgcn.errors import UserError
 from molgcn.ops.nvrtc import cubin, tool_chain
 
 
@@ -177,6 +178,7 @@ def gpu(device: torch.device) -> Gpu:
     return Gpu(properties.multi_processor_count, shared_limit, properties.major >= 9, properties.L2_cache_size)
 
 
+MIN_CAPABILITY = 8  # of a GPU: its tensor cores know TF32 and bf16
 _Macros = tuple[tuple[str, int], ...]
 Soon = Callable[[], Iterable[tuple[str, Mapping[str, int]]]]
 _compilers = ThreadPoolExecutor(thread_name_prefix="molgcn-nvrtc")
@@ -209,12 +211,17 @@ def kernel(
         soon: gives sources and macros of what will be wanted next; asked on first use, they are compiled at the same time.
 
     Raises:
-        UserError: when the CUDA tool chain is not installed.
+        UserError: when the CUDA tool chain is not installed, or the GPU is too old for the kernels or too new for NVRTC.
     """
     index = device.index if device.index is not None else torch.cuda.current_device()
     key = (source, name, _sorted(defines), index)
     if key not in _kernels:
         properties = torch.cuda.get_device_properties(index)
+        if properties.major < MIN_CAPABILITY:
+            raise UserError(
+                f"backend=fused needs a GPU of compute capability {MIN_CAPABILITY}.0 (Ampere) or later; cuda:{index} ({properties.name}) "
+                f"has {properties.major}.{properties.minor}. Use backend=pyg, or trainer.accelerator=cpu."
+            )
         arch = f"sm_{properties.major}{properties.minor}"
         code = _code(source, key[2], arch)
         for other, macros in soon() if soon is not None else ():

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.ops.launch import Kernel, kernel
-from molgcn.ops.masked_loss import LOSSES, masked_loss_reference
+from molgcn.ops.masked_loss import masked_loss_reference, number_of
 
 _THREADS, _COLUMNS = 512, 4
 _TARGETS = 8  # summed at a time where there are several
@@ -84,7 +84,7 @@ def _kernel(name: str, weight: Tensor) -> Kernel:
 
 
 def check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
-    """A look at shapes, dtypes and devices.
+    """A look at shapes, dtypes and devices; the others are `bias`, `target`, `mean` and `std`.
 
     Raises:
         ValueError: naming what does not fit.
@@ -96,6 +96,9 @@ def check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
     if others["target"].shape != expected:
         shapes = [list(tensor.shape) for tensor in (x, weight, others["target"])]
         raise ValueError("linear_loss: x {}, weight {} and target {} do not fit together".format(*shapes))
+    for name in ("bias", "mean", "std"):
+        if others[name].shape != (weight.shape[0],):
+            raise ValueError(f"linear_loss: expected {name} of shape [{weight.shape[0]}], got {list(others[name].shape)}")
 
 
 def _forward(
@@ -110,7 +113,7 @@ def _forward(
     inputs = {"x": x, "weight": weight, "bias": bias, "target": target, "mean": mean, "std": std}
     inputs = {name: tensor.contiguous() for name, tensor in inputs.items()}
     outputs = {"slopes": slopes, "partial": partial, "sums": sums, "loss": value}
-    parameters = _parameters(inputs | outputs, num_partial=blocks, kind=LOSSES.index(loss), delta=delta)
+    parameters = _parameters(inputs | outputs, num_partial=blocks, kind=number_of(loss), delta=delta)
     _kernel("linear_loss_forward", weight).launch(blocks, threads, 16 * threads, parameters, overlap=True)
     if blocks > 1:
         _kernel("linear_loss_sums", weight).launch(1, 256, 16 * 256, parameters, overlap=True)
@@ -180,6 +183,11 @@ def _autograd(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple:
     return *torch.ops.molgcn.linear_loss_backward(grad_loss, *ctx.saved_tensors), *(None,) * 5
 
 
+def _no_second_order(ctx: Any, *grads: Any) -> tuple:
+    raise RuntimeError("linear_loss has no second derivative; use backend=pyg to differentiate twice")
+
+
 torch.library.register_autograd("molgcn::linear_loss", _autograd, setup_context=_setup_context)
+torch.library.register_autograd("molgcn::linear_loss_backward", _no_second_order)
 torch.library.impl("molgcn::linear_loss", "CUDA", _forward)
 torch.library.impl("molgcn::linear_loss_backward", "CUDA", _backward)

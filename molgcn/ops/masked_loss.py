@@ -38,7 +38,7 @@ def masked_loss(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor, l
         delta: where huber turns from square to linear.
 
     Returns:
-        - loss: float32, 0 where nothing is known; differentiable in `prediction`
+        - loss: float32, 0 where nothing is known; differentiable in `prediction`, once
         - sums: float64 [2], sum and number of the terms
     """
     return torch.ops.molgcn.masked_loss(prediction, target, mean, std, loss, delta)
@@ -56,6 +56,17 @@ def masked_loss_reference(
         terms = (F.mse_loss if loss == "mse" else F.l1_loss)(prediction, target, reduction="none")
     total, count = torch.where(known, terms, 0.0).sum(), known.sum()
     return total / count.clamp(min=1), torch.stack((total.detach().double(), count.double()))
+
+
+def number_of(loss: str) -> int:
+    """The number by which kernels know a loss.
+
+    Raises:
+        ValueError: naming those that there are.
+    """
+    if loss not in LOSSES:
+        raise ValueError(f"loss={loss} is unknown. Expected one of {', '.join(LOSSES)}.")
+    return LOSSES.index(loss)
 
 
 class _Parameters(ctypes.Structure):
@@ -83,13 +94,16 @@ def _contiguous(**tensors: Tensor) -> dict[str, Tensor]:
             raise ValueError(f"masked_loss: expected {name} in float32 on {prediction.device}, got {tensor.dtype} on {tensor.device}")
     if prediction.shape != tensors["target"].shape or prediction.dim() != 2:
         raise ValueError(f"masked_loss: prediction {list(prediction.shape)} and target {list(tensors['target'].shape)} differ in shape")
+    for name in ("mean", "std"):
+        if tensors[name].shape != prediction.shape[1:]:
+            raise ValueError(f"masked_loss: expected {name} of shape [{prediction.shape[1]}], got {list(tensors[name].shape)}")
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
 def _forward(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float) -> tuple[Tensor, Tensor]:
     value, sums = _empty(prediction)
     inputs = _contiguous(prediction=prediction, target=target, mean=mean, std=std)
-    function = kernel("masked_loss.cu", "masked_loss_forward", {"LOSS": LOSSES.index(loss)}, prediction.device)
+    function = kernel("masked_loss.cu", "masked_loss_forward", {"LOSS": number_of(loss)}, prediction.device)
     function.launch(1, _THREADS, 16 * _THREADS, _parameters(delta, loss=value, sums=sums, **inputs))
     return value, sums
 
@@ -109,7 +123,7 @@ def _backward(
     gradient = torch.empty_like(prediction, memory_format=torch.contiguous_format)
     if gradient.numel():
         inputs = _contiguous(prediction=prediction, target=target, mean=mean, std=std)
-        function = kernel("masked_loss.cu", "masked_loss_backward", {"LOSS": LOSSES.index(loss)}, prediction.device)
+        function = kernel("masked_loss.cu", "masked_loss_backward", {"LOSS": number_of(loss)}, prediction.device)
         blocks = min(-(-prediction.numel() // 256), 4096)
         function.launch(blocks, 256, 0, _parameters(delta, grad_loss=grad_loss, sums=sums, grad_prediction=gradient, **inputs))
     return gradient
@@ -134,6 +148,11 @@ def _autograd(ctx: Any, grad_loss: Tensor | None, _: Any) -> tuple:
     return gradient, None, None, None, None, None
 
 
+def _no_second_order(ctx: Any, *grads: Any) -> tuple:
+    raise RuntimeError("masked_loss has no second derivative; use backend=pyg to differentiate twice")
+
+
+torch.library.register_autograd("molgcn::masked_loss_backward", _no_second_order)
 torch.library.register_autograd("molgcn::masked_loss", _autograd, setup_context=_setup_context)
 torch.library.impl("molgcn::masked_loss", "CUDA", _forward)
 torch.library.impl("molgcn::masked_loss_backward", "CUDA", _backward)

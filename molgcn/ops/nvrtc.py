@@ -32,7 +32,7 @@ def cubin(source: str, defines: Mapping[str, int], arch: str) -> bytes:
         arch: "sm_90" and the like.
 
     Raises:
-        UserError: when the CUDA tool chain is not installed.
+        UserError: when the CUDA tool chain is not installed, or older than the architecture.
         RuntimeError: with the compiler's log, when the source does not compile.
     """
     path = _cache_file(source, defines, arch)
@@ -46,7 +46,7 @@ def cubin(source: str, defines: Mapping[str, int], arch: str) -> bytes:
 
 def compile_source(source: str, defines: Mapping[str, int], arch: str) -> bytes:
     """As :func:`cubin`, past the cache."""
-    nvrtc_version()
+    _check_knows(arch)
     with tool_chain():
         from cuda.core import Program, ProgramOptions  # a tenth of a second, which reading the cache does without
     folder = resource("cuda")
@@ -97,6 +97,19 @@ def nvrtc_version() -> str:
     return f"{major}.{minor}"
 
 
+def _check_knows(arch: str) -> None:
+    version = nvrtc_version()
+    from cuda.bindings import nvrtc
+
+    _, count = nvrtc.nvrtcGetNumSupportedArchs()
+    _, known = nvrtc.nvrtcGetSupportedArchs()
+    if int(arch.removeprefix("sm_")) not in known[:count]:
+        raise UserError(
+            f"NVRTC {version} does not compile for {arch}, as this GPU is. For a newer GPU run "
+            "`pip install --upgrade nvidia-cuda-nvrtc nvidia-cuda-runtime`, or use backend=pyg."
+        )
+
+
 @contextmanager
 def tool_chain() -> Iterator[None]:
     """Around imports of `cuda`: two threads that import `cuda.core` at once may see a part of it."""
@@ -133,11 +146,11 @@ def _text(path: Path, changed: int) -> tuple[str, list[str]]:
 def _cache_folder() -> Path | None:
     """The user's folder of kernels; None where only this user can not be made sure of, since its files are run."""
     base = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "molgcn" / "kernels"
     try:
+        folder = (Path(base) if base else Path.home() / ".cache") / "molgcn" / "kernels"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         state = folder.stat()
-    except OSError:
+    except (OSError, RuntimeError):  # no folder, or no home
         return None
     others_write = bool(state.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
     foreign = hasattr(os, "getuid") and state.st_uid != os.getuid()

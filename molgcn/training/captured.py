@@ -64,6 +64,7 @@ class CapturedStep:
         self._warm = False
         self._graphs: dict[tuple[GraphBatch, bool, bool], torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(module.device)  # PyTorch's own is of the GPU on which a process captured first
         self._rates = [torch.zeros((), device=module.device) for _ in optimizer.param_groups]
         self._written: list[float | None] = [None for _ in optimizer.param_groups]
         accumulates = module.config.training.accumulate_batches > 1
@@ -98,7 +99,8 @@ class CapturedStep:
             parameter.grad = gradient
         graph, side = torch.cuda.CUDAGraph(keep_graph=True), torch.cuda.Stream(self.module.device)
         # Other threads may allocate meanwhile, to plan the next epoch.
-        with _rates_on_device(self.optimizer, self._rates), torch.cuda.graph(graph, self._pool, capture_error_mode="thread_local"):
+        capture = torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local")
+        with _rates_on_device(self.optimizer, self._rates), capture:
             current = torch.cuda.current_stream(self.module.device)
             side.wait_stream(current)
             with torch.cuda.stream(side):
@@ -137,7 +139,7 @@ class CapturedForward:
             return self.model(batch)
         if batch not in self._graphs:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, stream=torch.cuda.Stream(batch.x.device), capture_error_mode="thread_local"):
                 prediction = self.model(batch)
             self._graphs[batch] = graph, prediction
         graph, prediction = self._graphs[batch]

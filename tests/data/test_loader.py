@@ -62,7 +62,7 @@ def test_a_short_batch_keeps_its_shape(data, batch_size):
         padded = batch.padded
         shapes.add(tuple(getattr(padded, name).shape for name in ("x", "ptr", "rowptr", "col", "targets", "indices", "tile_ptr")))
         counts = [batch.num_graphs, batch.num_nodes, batch.num_edges, len(batch.tile_ptr) - 1]
-        assert padded.counts.tolist() == counts
+        assert padded.counts.tolist() == padded.clone().counts.tolist() == padded.double().counts.tolist() == counts
         assert torch.all(padded.ptr[batch.num_graphs :] == batch.num_nodes)
         assert torch.all(padded.rowptr[batch.num_nodes :] == batch.num_edges)
         assert torch.all(padded.tile_ptr[len(batch.tile_ptr) - 1 :] == batch.num_graphs)

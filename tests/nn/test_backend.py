@@ -6,18 +6,20 @@ from molgcn.nn.backend import check_strategy, resolve_backend
 
 
 @pytest.mark.parametrize(
-    ("extension", "cuda", "hidden", "expected"),
+    ("extension", "capability", "hidden", "expected"),
     [
-        (True, False, 64, "fused"),
-        (False, False, 64, "pyg"),
-        (True, True, 512, "fused"),
-        (True, True, 4096, "pyg"),
-        (False, True, 64, "fused"),
+        (True, None, 64, "fused"),
+        (False, None, 64, "pyg"),
+        (True, (9, 0), 512, "fused"),
+        (True, (9, 0), 4096, "pyg"),
+        (False, (8, 0), 64, "fused"),
+        (True, (7, 5), 64, "pyg"),
     ],
 )
-def test_auto_is_what_can_train_the_model(extension, cuda, hidden, expected, monkeypatch):
+def test_auto_is_what_can_train_the_model(extension, capability, hidden, expected, monkeypatch):
     monkeypatch.setattr(backend, "HAS_CPU_EXTENSION", extension)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: cuda)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: capability is not None)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
     assert resolve_backend("auto", hidden).name == expected
     assert resolve_backend("pyg", hidden).name == "pyg"
 

@@ -92,6 +92,9 @@ def test_on_the_cpu():
     inputs, head = inference(SIZES, 20, 2)
     with torch.no_grad():
         assert torch.equal(gcn_predict(inputs, *head), F.linear(gcn_stack(inputs)[0], *head))
+        narrow, head_of_32 = converted(inputs, torch.float32), [tensor.float() for tensor in head]
+        with torch.autocast("cpu", torch.bfloat16):
+            assert gcn_predict(narrow, *head_of_32).dtype == torch.float32
     with pytest.raises(RuntimeError, match="no derivative"):
         gcn_predict(inputs, *head).sum().backward()
     for leaf in leaves(inputs).values():

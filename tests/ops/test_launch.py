@@ -8,6 +8,7 @@ import torch
 from emulated import run_emulated
 from stack_cases import random_batch, random_inputs
 
+from molgcn.errors import UserError
 from molgcn.ops import gcn_layers_pass, gcn_stack_cuda, launch
 from molgcn.ops.nvrtc import cubin
 
@@ -33,6 +34,14 @@ def test_a_kernel_is_compiled_once_and_loaded_once_a_device(compiled):
     assert launch.kernel("a.cu", "a", {"A": 2, "B": 1}, DEVICE) is first
     assert launch.kernel("a.cu", "a", {"A": 2, "B": 1}, torch.device("cuda", 1)) == (b"a.cu", "a", 1)
     assert compiled == [("a.cu", {"A": 2, "B": 1}, "sm_90")]
+
+
+def test_a_gpu_before_ampere_is_refused_in_words(compiled, monkeypatch):
+    old = SimpleNamespace(major=7, minor=5, name="Tesla T4")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: old)
+    with pytest.raises(UserError, match=r"capability 8\.0 .* cuda:0 \(Tesla T4\) has 7\.5\. Use backend=pyg"):
+        launch.kernel("a.cu", "a", {}, DEVICE)
+    assert not compiled
 
 
 def test_what_is_wanted_soon_is_compiled_at_the_same_time(compiled, monkeypatch):

@@ -32,6 +32,18 @@ def example(count: int, width: int, num_targets: int, device: str = "cpu") -> li
     return [tensor.to(device) for tensor in (x, weight, bias, target, draw(num_targets), draw(num_targets).abs() + 0.1)]
 
 
+@pytest.fixture
+def emulated_operator(monkeypatch):
+    """The kernels as the operator's implementation for CPU tensors."""
+    monkeypatch.setattr(module, "kernel", emulated.kernel)
+    monkeypatch.setattr(module, "_THREADS", 64)  # a thread is a fiber here, and slow
+    library = torch.library.Library("molgcn", "IMPL")
+    library.impl("linear_loss", module._forward, "CPU")
+    library.impl("linear_loss_backward", module._backward, "CPU")
+    yield
+    library._destroy()
+
+
 def expected(inputs: list[torch.Tensor], loss: str) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor, ...]]:
     """Loss, sums and three times the gradients in float64."""
     exact = [tensor.double() for tensor in inputs]
@@ -97,5 +109,19 @@ def test_what_does_not_fit_is_refused():
     inputs = example(6, 4, 2)
     with pytest.raises(ValueError, match="expected mean in float32 on cpu"):
         module._forward(*inputs[:4], inputs[4].double(), inputs[5], "mse", 1.0)
+    for place, name in ((2, "bias"), (4, "mean"), (5, "std")):  # which PyTorch would spread over the targets
+        short = [tensor[:1] if place == index else tensor for index, tensor in enumerate(inputs)]
+        with pytest.raises(ValueError, match=rf"expected {name} of shape \[2\], got \[1\]"):
+            module._forward(*short, "mse", 1.0)
+    with pytest.raises(ValueError, match=r"loss=mae is unknown\. Expected one of mse, l1, huber"):
+        module._forward(*inputs, "mae", 1.0)
     with pytest.raises(ValueError, match=r"x \[6, 4\], weight \[2, 4\] and target \[3, 2\] do not fit"):
         module._forward(*inputs[:3], inputs[3][:3], *inputs[4:], "mse", 1.0)
+
+
+@needs_compiler
+def test_second_derivative_is_refused(emulated_operator):
+    inputs = example(6, 4, 2)
+    (grad,) = torch.autograd.grad(linear_loss(inputs[0].requires_grad_(), *inputs[1:], "mse")[0], inputs[0], create_graph=True)
+    with pytest.raises(RuntimeError, match="backend=pyg"):
+        grad.sum().backward()

@@ -53,10 +53,28 @@ def test_contract_of_an_operator(loss):
     torch.testing.assert_close(compiled(prediction), masked_loss(*arguments)[0], rtol=0, atol=0)
 
 
-@pytest.mark.gpu
+@needs_compiler
+def test_second_derivative_is_refused(monkeypatch):
+    monkeypatch.setattr(module, "kernel", emulated.kernel)
+    library = torch.library.Library("molgcn", "IMPL")
+    library.impl("masked_loss", module._forward, "CPU")
+    library.impl("masked_loss_backward", module._backward, "CPU")
+    prediction, *rest = example("cpu", 6)
+    (grad,) = torch.autograd.grad(masked_loss(prediction.requires_grad_(), *rest, "mse")[0], prediction, create_graph=True)
+    with pytest.raises(RuntimeError, match="backend=pyg"):
+        grad.sum().backward()
+    library._destroy()
+
+
 def test_what_does_not_fit_is_refused():
-    prediction, target, mean, std = example("cuda")
-    with pytest.raises(ValueError, match="expected mean in float32 on cuda:0"):
-        masked_loss(prediction, target, mean.cpu(), std, "l1")
-    with pytest.raises(ValueError, match="differ in shape"):
-        masked_loss(prediction, target[:3], mean, std, "l1")
+    prediction, target, mean, std = example("cpu")
+    for wrong, message in [
+        ((prediction, target, mean.double(), std), "expected mean in float32 on cpu"),
+        ((prediction, target[:3], mean, std), "differ in shape"),
+        ((prediction, target, mean[:1], std), r"expected mean of shape \[2\], got \[1\]"),
+        ((prediction, target, mean, std[:, None]), r"expected std of shape \[2\], got \[2, 1\]"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            module._forward(*wrong, "l1", 1.0)
+    with pytest.raises(ValueError, match="loss=mae is unknown"):
+        module._forward(prediction, target, mean, std, "mae", 1.0)

@@ -128,6 +128,20 @@ def test_error_in_the_source_shows_the_compilers_log(sources):
         nvrtc.cubin("fill.cu", {}, "sm_80")
 
 
+def test_a_gpu_newer_than_the_compiler_is_said_in_words(sources):
+    with pytest.raises(UserError, match=r"does not compile for sm_999, as this GPU is\..*--upgrade nvidia-cuda-nvrtc"):
+        nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_999")
+
+
+def test_without_a_home_kernels_are_compiled_in_every_process(sources, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80").startswith(ELF)
+
+
 @pytest.mark.parametrize("missing", ["cuda.core", "cuda.bindings"])
 def test_missing_tool_chain_names_the_extra(sources, monkeypatch, missing):
     nvrtc.nvrtc_version.cache_clear()

@@ -122,6 +122,14 @@ def test_determinism_takes_no_more_kernels(tmp_path, small_config):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_one_gpu_after_another_in_a_process(tmp_path, small_config):
+    for device in (0, 1):
+        train(on_gpu(small_config, {"trainer": {"devices": [device]}}, True), tmp_path / str(device))
+    assert_same_progress(tmp_path / "1", tmp_path / "0")
+
+
+@pytest.mark.gpu
 def test_a_captured_run_resumes_exactly(tmp_path, small_config):
     changes = {
         "model": {"dropout": 0.2},
