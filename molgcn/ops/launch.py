@@ -182,12 +182,17 @@ MIN_CAPABILITY = 8  # of a GPU: its tensor cores know TF32 and bf16
 _Macros = tuple[tuple[str, int], ...]
 Soon = Callable[[], Iterable[tuple[str, Mapping[str, int]]]]
 _compilers = ThreadPoolExecutor(thread_name_prefix="molgcn-nvrtc")
+_codes: dict[tuple[str, _Macros, str], Future[bytes]] = {}
 _kernels: dict[tuple[str, str, _Macros, int], Kernel] = {}
 
 
-@cache
 def _code(source: str, defines: _Macros, arch: str) -> Future[bytes]:
-    return _compilers.submit(cubin, source, dict(defines), arch)
+    """Of one compilation a process, but for one that failed: its reason, as a full memory, may have passed."""
+    key = (source, defines, arch)
+    code = _codes.get(key)
+    if code is None or (code.done() and code.exception() is not None):
+        code = _codes[key] = _compilers.submit(cubin, source, dict(defines), arch)
+    return code
 
 
 def _sorted(defines: Mapping[str, int]) -> _Macros:

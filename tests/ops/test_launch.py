@@ -22,10 +22,9 @@ def compiled(monkeypatch):
     monkeypatch.setattr(launch, "cubin", lambda source, defines, arch: found.append((source, defines, arch)) or source.encode())
     monkeypatch.setattr(launch, "Kernel", lambda code, name, device: (code.result(), name, device))
     monkeypatch.setattr(launch, "_kernels", {})
+    monkeypatch.setattr(launch, "_codes", {})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=9, minor=0))
-    launch._code.cache_clear()
-    yield found
-    launch._code.cache_clear()
+    return found
 
 
 def test_a_kernel_is_compiled_once_and_loaded_once_a_device(compiled):
@@ -34,6 +33,19 @@ def test_a_kernel_is_compiled_once_and_loaded_once_a_device(compiled):
     assert launch.kernel("a.cu", "a", {"A": 2, "B": 1}, DEVICE) is first
     assert launch.kernel("a.cu", "a", {"A": 2, "B": 1}, torch.device("cuda", 1)) == (b"a.cu", "a", 1)
     assert compiled == [("a.cu", {"A": 2, "B": 1}, "sm_90")]
+
+
+def test_what_did_not_compile_is_tried_again(compiled, monkeypatch):
+    working = launch.cubin
+
+    def full(source, defines, arch):
+        raise MemoryError
+
+    monkeypatch.setattr(launch, "cubin", full)
+    with pytest.raises(MemoryError):
+        launch.kernel("a.cu", "a", {}, DEVICE)
+    monkeypatch.setattr(launch, "cubin", working)
+    assert launch.kernel("a.cu", "a", {}, DEVICE) == (b"a.cu", "a", 0)
 
 
 def test_a_gpu_before_ampere_is_refused_in_words(compiled, monkeypatch):
