@@ -84,7 +84,7 @@ def _kernel(name: str, weight: Tensor) -> Kernel:
 
 
 def check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
-    """A look at shapes, dtypes and devices; the others are `bias`, `target`, `mean` and `std`.
+    """A look at shapes, dtypes and devices; the others are `target` and vectors of T.
 
     Raises:
         ValueError: naming what does not fit.
@@ -96,9 +96,9 @@ def check(x: Tensor, weight: Tensor, **others: Tensor) -> None:
     if others["target"].shape != expected:
         shapes = [list(tensor.shape) for tensor in (x, weight, others["target"])]
         raise ValueError("linear_loss: x {}, weight {} and target {} do not fit together".format(*shapes))
-    for name in ("bias", "mean", "std"):
-        if others[name].shape != (weight.shape[0],):
-            raise ValueError(f"linear_loss: expected {name} of shape [{weight.shape[0]}], got {list(others[name].shape)}")
+    for name, tensor in others.items():
+        if name != "target" and tensor.shape != weight.shape[:1]:
+            raise ValueError(f"linear_loss: expected {name} of shape [{weight.shape[0]}], got {list(tensor.shape)}")
 
 
 def _forward(

@@ -228,12 +228,16 @@ def test_no_races(emulate_loss, monkeypatch):
     check(random_inputs(random_batch(SIZES, 11), 32, 2), "cpu", num_targets=3)
 
 
-@pytest.mark.parametrize("wrong", ["head_bias", "target"])
-def test_tensors_that_do_not_fit(emulate_loss, wrong):
+def test_tensors_that_do_not_fit(emulate_loss):
     inputs, (weight, bias, target, mean, std) = example("cpu")
-    bias, target = (bias.double(), target) if wrong == "head_bias" else (bias, target[:3])
-    with pytest.raises(ValueError, match="linear_loss"):
-        gcn_loss(inputs, weight, bias, target, mean, std, "mse")
+    for wrong, message in [
+        ((bias.double(), target, mean, std), "head_bias in float32"),
+        ((bias, target[:3], mean, std), r"target \[3, 2\] do not fit"),
+        ((bias[:1], target, mean, std), r"head_bias of shape \[2\], got \[1\]"),
+        ((bias, target, mean, std[None]), r"target_std of shape \[2\], got \[1, 2\]"),
+    ]:
+        with pytest.raises(ValueError, match=f"linear_loss: .*{message}"):
+            gcn_loss(inputs, weight, *wrong, "mse")
 
 
 def test_what_it_takes():
