@@ -12,25 +12,35 @@ import torch
 
 from molgcn.benchmark.machine import machine
 
-WORK = [(hidden, None, precision, 1024) for hidden in (32, 64, 128, 256) for precision in ("highest", "high", "medium")]
-WORK += [(hidden, "batch", "highest", 1024) for hidden in (32, 128, 172, 512)]
-WORK += [(hidden, norm, "highest", 4096) for hidden in (32, 64, 96) for norm in (None, "layer")]  # other kernels: fewer warps a tile
+SMALL, LARGE = 18, 150  # atoms of the largest molecule; one that is larger than a tile takes code of its own
+WORK = [(hidden, None, precision, 1024, SMALL) for hidden in (32, 64, 128, 256) for precision in ("highest", "high", "medium")]
+WORK += [(hidden, "batch", "highest", 1024, SMALL) for hidden in (32, 128, 172, 512)]
+WORK += [(hidden, norm, "highest", 4096, SMALL) for hidden in (32, 64, 96) for norm in (None, "layer")]  # other kernels: fewer warps a tile
+WORK += [(hidden, None, "highest", 4096, LARGE) for hidden in (32, 64, 96)]
 
 STEP = """
 import sys, time
 import numpy as np, torch
+from molgcn.benchmark.candidates import fused_loss
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
-hidden, norm, precision, molecules, folded, device = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5], sys.argv[6]
+hidden, molecules, largest = (int(sys.argv[place]) for place in (1, 4, 5))
+norm, precision, folded, device = (sys.argv[place] for place in (2, 3, 6, 7))
 torch.set_float32_matmul_precision(precision)
-ring = np.arange(18)
-bonds = np.array([[*ring, *(ring + 1) % 18], [*(ring + 1) % 18, *ring]])
-x = np.random.default_rng(0).normal(size=(18 * molecules, 11)).astype(np.float32)
-packed = PackedMolecules.from_arrays(np.full(molecules, 18), np.full(molecules, 36), np.tile(bonds, molecules), x=x)
+def ring(atoms):
+    here = np.arange(atoms)
+    there = (here + 1) % atoms
+    return np.array([[*here, *there], [*there, *here]])
+sizes = np.array([largest] + [18] * (molecules - 1))
+x = np.random.default_rng(0).normal(size=(sizes.sum(), 11)).astype(np.float32)
+bonds = np.concatenate([ring(largest), *[ring(18)] * (molecules - 1)], axis=1)
+packed = PackedMolecules.from_arrays(sizes, 2 * sizes, bonds, x=x)
 batch = packed.batch(slice(None), device=device)
+assert batch.large_molecules == (largest > 128)
 batch.tile_ptr
 batch.folded = folded == "True"  # no two atoms are alike, but that is for the kernels to see
 model = GCN(11, hidden, 12, 1, backend="fused", norm=None if norm == "None" else norm).to(device)
+loss, targets = fused_loss(model), torch.zeros(molecules, 1, device=device)
 plain = torch.nn.Linear(11, 1).to(device)
 for _ in range(2):  # CUDA, cuBLAS, autograd's thread and PyTorch's own kernels are there
     plain(batch.x).sum().backward()
@@ -38,7 +48,7 @@ for _ in range(2):  # CUDA, cuBLAS, autograd's thread and PyTorch's own kernels 
 times = []
 for _ in range(2):
     begin = time.perf_counter()
-    model(batch).sum().backward()
+    loss(batch, targets).backward()
     model.head.bias.grad.sum().item()
     times.append(time.perf_counter() - begin)
 print(*times)
@@ -64,13 +74,15 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="+", default=sorted({work[0] for work in WORK}), help="of those that are measured")
     arguments = parser.parse_args()
     output = arguments.output or Path(f"benchmarks/results/first_use{'_folded' if arguments.folded else ''}.md")
-    works = [work for work in WORK if work[0] in arguments.widths and (work[3] == 4096 or not arguments.folded)]
+    works = [work for work in WORK if work[0] in arguments.widths and (work[3:] == (4096, SMALL) or not arguments.folded)]
     facts = json.dumps(machine(torch.device(arguments.device)))
     lines = [
-        f"Seconds of a process's first step (forward and backward, L = 12), CUDA's context and PyTorch's own kernels being there. {facts}",
+        "Seconds of a process's first step (forward, loss and backward, L = 12), CUDA's context and PyTorch's own kernels being there. "
+        f"{facts}",
         "",
-        "| hidden | norm | float32 matmul precision | molecules | nothing compiled | from the cache, another process | its second step |",
-        "|---|---|---|---|---|---|---|",
+        "| hidden | norm | float32 matmul precision | molecules | atoms of the largest | nothing compiled | from the cache, another process"
+        " | its second step |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for work in works:
         given = (*work, arguments.folded, arguments.device)
