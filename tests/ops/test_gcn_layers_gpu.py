@@ -82,25 +82,12 @@ def test_features_without_a_gradient(strategy, hidden, norm):
 @pytest.mark.parametrize(
     ("channels", "hidden"),
     [
-        (3, 1),
-        (300, 16),
-        (16, 16),
-        (50, 24),
-        (20, 20),
-        (11, 33),
-        (64, 64),
-        (12, 80),
-        (7, 96),
-        (5, 128),
-        (28, 172),
-        (9, 256),
-        (600, 512),
-        (30, 640),
+        *((3, 1), (300, 16), (16, 16), (50, 24), (20, 20), (11, 33), (64, 64)),
+        *((12, 80), (7, 96), (5, 128), (28, 172), (9, 256), (600, 512), (30, 640)),
     ],
 )
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 def test_widths(channels, hidden, norm, strategy):
-
     def make(seed):
         return random_inputs(random_batch(SIZES, channels, seed), hidden, 3, seed=seed, residual=True, norm=norm, training=True)
 
