@@ -40,10 +40,12 @@ def make_feed(
     """The best feed for the device; None where NumPy has to do. Arguments as :class:`molgcn.data.loader.PackedLoader`.
 
     Raises:
-        UserError: when `resident=True` and the set does not fit or the CUDA tool chain is missing.
+        UserError: for no threads, or when `resident=True` and the set does not fit or the CUDA tool chain is missing.
     """
     if resident not in (True, False, "auto"):
         raise UserError(f"dataset.resident={resident} is unknown. Expected auto, true or false.")
+    if num_threads is not None and num_threads < 1:
+        raise UserError(f"num_threads={num_threads} is not valid: expected at least 1, or None to leave it to the loader.")
     if device.type == "cuda":
         from molgcn.data.feed_cuda import ResidentFeed, StagedFeed
 

@@ -31,7 +31,8 @@ class BoundStack:
     def __init__(self, inputs: StackInputs, num_batches_tracked: Sequence[Tensor] = ()) -> None:
         blocks, gradients = empty_parameter_gradients(inputs)
         self.gradients: list[Tensor] = [gradient for some in gradients for gradient in some]
-        self._saved_bytes = saved_bytes(inputs._replace(x=inputs.x[:1])), saved_bytes(inputs._replace(x=inputs.x[:0]))
+        one, none = (inputs._replace(x=inputs.x.new_empty(count, inputs.x.shape[1])) for count in (1, 0))
+        self._saved_bytes = saved_bytes(one), saved_bytes(none)
         self._saved = inputs.x.new_empty(0, dtype=torch.uint8)
         self._hidden = inputs.hidden_channels
         tensors = contiguous(inputs, self._saved)

@@ -129,7 +129,7 @@ _REMEMBERED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 def graph_of(edge_index: Tensor, num_nodes: int, add_self_loops: bool, reverse: bool) -> ConvGraph:
     """The graph of an edge list: the one made before, if the very same tensor has not been written to since.
 
-    Writing past PyTorch (through NumPy or `.data`) goes unnoticed.
+    Writing values past PyTorch (through NumPy or `.data`) goes unnoticed.
     """
     if edge_index.is_inference():  # has no version counter
         return ConvGraph.build(edge_index, num_nodes, add_self_loops, reverse)
@@ -138,7 +138,7 @@ def graph_of(edge_index: Tensor, num_nodes: int, add_self_loops: bool, reverse: 
     if version != edge_index._version:
         known = graphs
         _REMEMBERED[edge_index] = (edge_index._version, known)
-    key = (num_nodes, add_self_loops, reverse)
+    key = (num_nodes, add_self_loops, reverse, edge_index.data_ptr(), edge_index.shape)  # `.data =` changes these, not the version
     if key not in known:
         known[key] = ConvGraph.build(edge_index, num_nodes, add_self_loops, reverse)
     return known[key]

@@ -152,12 +152,16 @@ def _backward(ctx: Any, grad_out: Tensor) -> tuple:
 
 
 def _differentiable_gradients(grad_out: Tensor, wanted: list[bool], inputs: ConvInputs) -> list[Tensor | None]:
-    """The gradients by plain PyTorch, which can be differentiated again."""
+    """The gradients by plain PyTorch, which can be differentiated again.
+
+    With respect to views of the inputs: these may have been computed from each other, which is not this layer's to differentiate.
+    """
     from molgcn.ops.gcn_conv_reference import gcn_conv_reference
 
-    leaves: list[Any] = [inputs[place] for place, want in zip(_PLACES, wanted, strict=True) if want]
-    out = gcn_conv_reference(inputs)
-    found = iter(torch.autograd.grad(out, leaves, grad_out, create_graph=True, allow_unused=True))
+    names = [name for name, want in zip(_DIFFERENTIABLE, wanted, strict=True) if want]
+    views = {name: tensor.view_as(tensor) for name in names for tensor in [getattr(inputs, name)]}
+    out = gcn_conv_reference(inputs._replace(**views))
+    found = iter(torch.autograd.grad(out, list(views.values()), grad_out, create_graph=True, allow_unused=True))
     return [next(found) if want else None for want in wanted]
 
 

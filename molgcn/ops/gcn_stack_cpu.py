@@ -43,6 +43,7 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @torch.library.impl("molgcn::gcn_stack_backward", "CPU")
 def _backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any) -> tuple[Tensor, list, list, list, list]:
     inputs = StackInputs(*args)
+    saved = saved if saved.data_ptr() % 64 == 0 else saved.clone()  # of a hook of saved tensors, whose memory lies anywhere
     run, tensors = _implementation(_BACKWARD, inputs), contiguous(inputs, saved)
     grad_pooled, x = grad_pooled.contiguous(), inputs.x
     grad_x = x.new_empty(x.shape if needs_grad_x else (0, 0))

@@ -73,7 +73,7 @@ class DirectStep:
         self.module = module
         self.optimizer = optimizer
         self._parameters = list(module.model.parameters())
-        self._modules = list(module.model.modules())
+        self._modules, self._buffers = list(module.model.modules()), list(module.model.buffers())
         self._warm = False
         self._made = False
 
@@ -83,7 +83,7 @@ class DirectStep:
         if not (self._warm and usual) or batch.num_nodes < 2:  # batch norm refuses a single atom
             self._warm = self._warm or usual
             return False
-        if not self._made:
+        if not self._made or self._addresses != self._current_addresses():  # replaced, as by torch.nn.utils.vector_to_parameters
             self._make(batch)
         self._gradients_of(batch)
         self._clip()
@@ -96,6 +96,10 @@ class DirectStep:
         """Everything learns, and nobody listens."""
         learning = all(parameter.requires_grad and not _has_hooks(parameter) for parameter in self._parameters)
         return learning and all(part.training for part in self._modules)
+
+    def _current_addresses(self) -> list[int]:
+        """Where parameters and running statistics lie."""
+        return [tensor.data_ptr() for tensor in (*self._parameters, *self._buffers)]
 
     def _make(self, batch: GraphBatch) -> None:
         model = self.module.model
@@ -116,7 +120,7 @@ class DirectStep:
         self._embed = None if model.embed is None else (model.embed.weight.detach(), gradients[model.embed.weight])
         self._one, self._gradient = torch.ones(()), torch.empty(0, 0)
         self._update = FusedUpdate(self.optimizer, gradients)
-        self._made = True
+        self._made, self._addresses = True, self._current_addresses()
 
     def _gradients_of(self, batch: GraphBatch) -> None:
         module = self.module

@@ -74,6 +74,12 @@ def test_a_short_batch_keeps_its_shape(data, batch_size):
     assert len(shapes) == 1 and padded.num_graphs == batch_size
 
 
+@pytest.mark.parametrize("num_threads", [0, -1])
+def test_no_thread_gathers_nothing(molecules, num_threads):
+    with pytest.raises(UserError, match=rf"num_threads={num_threads} is not valid: expected at least 1"):
+        PackedLoader(molecules, 8, num_threads=num_threads)
+
+
 @pytest.mark.parametrize(("num_workers", "tile_nodes"), [(0, None), (2, None), (0, 48), (0, 16)])
 def test_both_loaders_give_the_same_batches(molecules, num_workers, tile_nodes):
     packed = PackedLoader(molecules, 8, seed=3, tile_nodes=tile_nodes)

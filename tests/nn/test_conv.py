@@ -112,6 +112,41 @@ def test_second_derivatives():
     assert all(torch.allclose(left, right, rtol=1e-10) for left, right in zip(*found, strict=True))
 
 
+def tied(layers, x, edge_index, edge_weight):
+    first = layers[0](x, edge_index).tanh()
+    return layers[0](first, edge_index), [x, *layers[0].parameters()]
+
+
+def shared_edge_weight(layers, x, edge_index, edge_weight):
+    first = layers[0](x, edge_index, edge_weight).tanh()
+    return layers[1](first, edge_index, edge_weight), [x, edge_weight, layers[0].lin.weight, layers[1].lin.weight]
+
+
+def edge_weight_of_features(layers, x, edge_index, edge_weight):
+    weight = (x[edge_index[0]] * x[edge_index[1]]).sum(dim=1).sigmoid()
+    return layers[0](x, edge_index, weight), [x, layers[0].lin.weight]
+
+
+def features_that_are_the_weight(layers, x, edge_index, edge_weight):
+    return layers[0](layers[0].lin.weight, edge_index), [layers[0].lin.weight, layers[0].bias]
+
+
+@pytest.mark.parametrize("network", [tied, shared_edge_weight, edge_weight_of_features, features_that_are_the_weight])
+def test_gradients_to_differentiate_again_of_arguments_that_depend_on_each_other(network):
+    """First derivatives with `create_graph` are those without, and second ones PyG's."""
+    edge_index, pairs = random_graph(6, 14), [pair(6, 6) for _ in range(2)]
+    x, edge_weight = torch.randn(6, 6, dtype=torch.double), torch.rand(edge_index.shape[1], dtype=torch.double) + 0.1
+    found = []
+    for layers in zip(*pairs, strict=True):
+        out, leaves = network(layers, x.clone().requires_grad_(), edge_index, edge_weight.clone().requires_grad_())
+        loss = out.square().sum()
+        plain = torch.autograd.grad(loss, leaves, retain_graph=True)
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        found.append([*plain, *first, *torch.autograd.grad(sum(gradient.square().sum() for gradient in first), leaves)])
+    for actual, expected in zip(*found, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
 def test_normalised_edges_in_advance():
     """The usual way to save the normalisation: gcn_norm once, then layers without."""
     _, pyg = pair(16, 32)

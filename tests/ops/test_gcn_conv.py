@@ -207,6 +207,16 @@ def test_made_again_after_the_edges_change(builds):
     assert worst({"out": after}, {"out": gcn_conv_reference(inputs)}) < 1e-13
 
 
+def test_made_again_for_a_shorter_list_in_the_same_tensor(builds):
+    """`.data =` changes no version: the old graph would read beyond the weights' end."""
+    edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    for count in (4, 2):
+        edge_index.data = edge_index.data[:, :count].clone()
+        inputs = random_inputs(4, count, 3, 2)._replace(edge_index=edge_index)
+        assert worst({"out": gcn_conv(inputs)}, {"out": gcn_conv_reference(inputs)}) < 1e-13
+    assert len(builds) == 2
+
+
 def test_edge_weights_may_change_in_place():
     inputs = random_inputs(30, 60, 5, 5)
     gcn_conv(inputs)

@@ -69,6 +69,21 @@ def test_backward_needs_what_forward_kept():
         gcn_stack(inputs._replace(save_for_backward=False))[0].sum().backward()
 
 
+def test_what_forward_kept_may_come_back_from_anywhere():
+    """A hook of saved tensors gives backward memory of its own, here 16 bytes from a whole line."""
+
+    def elsewhere(tensor):
+        room = torch.empty(tensor.numel() * tensor.element_size() + 80, dtype=torch.uint8)
+        begin = (16 - room.data_ptr()) % 64
+        return room[begin : begin + tensor.numel() * tensor.element_size()].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+
+    inputs = random_inputs(random_batch([5, 9, 2], 6), 8, 3, norm="batch", training=True)
+    expected = run(gcn_stack, inputs)
+    with torch.autograd.graph.saved_tensors_hooks(elsewhere, lambda tensor: tensor):
+        actual = run(gcn_stack, inputs)
+    assert all(torch.equal(gradient, actual.gradients[name]) for name, gradient in expected.gradients.items())
+
+
 def test_wrong_inputs_are_refused_in_words():
     inputs = random_inputs(random_batch([4, 3], 3), 4, 2)
     none = inputs.col[:0]

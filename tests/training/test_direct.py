@@ -142,6 +142,24 @@ def test_what_is_frozen_stands_still(tmp_path, small_config, direct_steps):
     assert torch.equal(first, second) and not torch.equal(second, third)
 
 
+class Replace(Callback):
+    """Puts the weights elsewhere at the start of an epoch, as scripts do that average or perturb them."""
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        parameters = list(pl_module.model.parameters())
+        nn.utils.vector_to_parameters(0.5 * nn.utils.parameters_to_vector(parameters), parameters)
+        for buffer in pl_module.model.buffers():
+            buffer.data = buffer.data.clone()
+
+
+def test_weights_may_be_replaced(tmp_path, small_config, direct_steps):
+    changes = {"model": {"norm": "batch"}, "trainer": {"max_epochs": 3}}
+    for name, captured in (("plain", False), ("direct", "auto")):
+        train(fused(small_config, changes, captured=captured), tmp_path / name, [Replace()])
+    assert all(direct_steps[1:]) and len(direct_steps) > 10
+    assert_same_progress(tmp_path / "direct", tmp_path / "plain")
+
+
 class Subclass(MoleculeRegressor):
     """Has a hook of its own."""
 

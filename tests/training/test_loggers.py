@@ -51,5 +51,6 @@ def test_the_dashboard_is_told_what_auto_takes(width, backend, small_config, tmp
     told = []
     monkeypatch.setattr(loggers, "Wandb", lambda folder, config, settings: told.append(settings["backend"]["name"]))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     build_loggers(small_config(logger={"name": "wandb"}, backend={"name": "auto"}, model={"hidden_channels": width}), tmp_path, ["logp"])
     assert told == [backend]
