@@ -160,6 +160,8 @@ def _check_targets(molecules: PackedMolecules, splits: splitting.Split) -> None:
     for name, any_value in zip(molecules.target_names, present.any(axis=0), strict=True):
         if not any_value:
             raise UserError(f"Target '{name}' has no value in the training part. Use another split or leave the target out.")
+    if len(splits["val"]) and np.isnan(molecules.targets[splits["val"]]).all():
+        raise UserError("No molecule of the validation part has a target's value, so that no epoch would be the best. Use another split.")
 
 
 def write_skipped(path: str | Path, skipped: Sequence[SkippedRow]) -> None:

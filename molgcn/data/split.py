@@ -85,7 +85,7 @@ def scaffold_split(
 
     Scaffolds that hold more than half a validation or test part go to train; the others are shuffled by `seed` and fill
     train, validation and test in that order. Molecules without rings share the empty scaffold. Sizes follow
-    `fractions` as closely as whole scaffolds allow.
+    `fractions` as closely as whole scaffolds allow; of numbers of molecules that leave some unused none is exceeded.
 
     Raises:
         UserError: see :func:`split_sizes`, or when too few scaffolds leave a part empty.
@@ -103,7 +103,8 @@ def scaffold_split(
     for name in large + small:
         group = groups[name]
         part = next((p for p, size in zip(PARTS, sizes, strict=True) if len(parts[p]) + len(group) <= size), None)
-        parts[part or "train"] += group
+        if part is not None or sum(sizes) == len(smiles):  # else numbers of molecules were given, and what does not fit stays out
+            parts[part or "train"] += group
     split = {part: np.array(sorted(indices), np.int64) for part, indices in parts.items()}
     empty = [part for part in PARTS if len(split[part]) == 0]
     if empty:

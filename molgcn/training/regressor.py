@@ -17,6 +17,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
+from molgcn.errors import UserError
 from molgcn.nn import GCN
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.training.captured import CapturedForward, CapturedStep, count_optimizer_step, obstacle
@@ -243,6 +244,11 @@ class MoleculeRegressor(LightningModule):
         steps_per_epoch = max(math.ceil(batches / self.config.training.accumulate_batches), 1)
         limits = [steps_per_epoch * epochs for epochs in [self.trainer.max_epochs] if epochs is not None and epochs > 0]
         limits += [self.trainer.max_steps] if self.trainer.max_steps > 0 else []
+        if not limits and self.config.scheduler.name in ("cosine", "onecycle"):
+            raise UserError(
+                f"scheduler={self.config.scheduler.name} ends with the training, whose length neither trainer.max_epochs nor "
+                "trainer.max_steps gives. Set one of them, or use scheduler=constant or plateau."
+            )
         scheduler = build_scheduler(
             optimizer, self.config.scheduler, self.config.optimizer.lr, steps_per_epoch, min(limits, default=steps_per_epoch)
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from lightning import Callback, Trainer, seed_everything
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
@@ -43,6 +44,7 @@ from molgcn.training.trainer import build_trainer
 from molgcn.training.wandb_logger import Wandb
 
 log = logging.getLogger(__name__)
+_AVERAGE = "ema.module."  # of a checkpoint's keys
 
 
 def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> RunResult:
@@ -74,6 +76,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     resumed = load_checkpoint(checkpoint.last_path) if config.resume is not None else None
     if config.ckpt_path is not None and resumed is None:
         _start_from(module, Path(config.ckpt_path))
+    before = (folder / "config.yaml").read_text("utf-8") if resumed is not None else None
     _write_inputs(config, folder, data, module, resumed)
 
     launches = KernelLaunches()
@@ -85,20 +88,36 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         trainer = build_trainer(_trainer_options(config), callbacks, loggers, folder)
         if resumed is not None:
             _check_same_network(module, resumed, checkpoint.last_path)
+            _check_average(module, resumed, folder)
             _check_epochs(trainer, resumed, folder)
             metrics_csv = loggers[0]
             assert isinstance(metrics_csv, MetricsCSV)
             metrics_csv.truncate(resumed["metrics_csv_size"])
-        trainer.fit(module, datamodule=data, ckpt_path=str(checkpoint.last_path) if resumed else None, weights_only=True)
+        _fit(trainer, module, data, checkpoint.last_path if resumed else None)
         result = _evaluate(trainer, module, data, checkpoint, throughput, folder)
         if config.training.report and trainer.is_global_zero:
             _report(result, module, data, loggers, config)
         failed = False
+    except Exception:
+        if before is not None:  # what refused the changed keys, or broke off by them, is not to stand in the way of the next resume=
+            _write_config(before, folder)
+        raise
     finally:
         for logger in loggers:
             if isinstance(logger, Wandb):
                 logger.finish(failed)
     return result
+
+
+def _fit(trainer: Trainer, module: MoleculeRegressor, data: MoleculeDataModule, last: Path | None) -> None:
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=None if last is None else str(last), weights_only=True)
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # of which Lightning makes an exit with 1
+            raise KeyboardInterrupt from None
+        raise
+    except MisconfigurationException as error:
+        raise UserError(f"Lightning's Trainer refuses an option under trainer.*: {error}") from error
 
 
 def quieten() -> None:
@@ -135,12 +154,15 @@ def _trainer_options(config: Config) -> dict[str, Any]:
 
 
 def _start_from(module: MoleculeRegressor, path: Path) -> None:
+    """Takes the weights that the checkpoint was chosen for: the moving average, where it has one."""
     checkpoint = load_checkpoint(path)
     _check_same_network(module, checkpoint, path)
-    own = module.state_dict()
-    keep = {key: own[key] for key in ("target_mean", "target_std")}
-    weights = {key: value for key, value in checkpoint["state_dict"].items() if key in own}
-    module.load_state_dict({**own, **weights, **keep})
+    saved = checkpoint["state_dict"]
+    average = {key.removeprefix(_AVERAGE): value for key, value in saved.items() if key.startswith(_AVERAGE)}
+    weights = average or {key.removeprefix("model."): value for key, value in saved.items() if key.startswith("model.")}
+    module.model.load_state_dict(weights)
+    if module.ema is not None:
+        module.ema.module.load_state_dict(weights)
 
 
 def _check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], path: Path) -> None:
@@ -154,6 +176,16 @@ def _check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], p
         raise UserError(
             f"The checkpoint {path} is of another architecture: {key[6:]} has shape {saved.get(key, 'none')} there and "
             f"{mine.get(key, 'none')} here. " + (f"Give {hint}." if hint else "Use the features and targets that it was trained with.")
+        )
+
+
+def _check_average(module: MoleculeRegressor, checkpoint: dict[str, Any], folder: Path) -> None:
+    had = any(key.startswith(_AVERAGE) for key in checkpoint["state_dict"])
+    if had != (module.ema is not None):
+        raise UserError(
+            f"The run in {folder} trained {'with' if had else 'without'} a moving average, so that training.ema_decay cannot become "
+            f"{module.config.training.ema_decay} when it is resumed. Leave the key out, or start a new run from the weights with "
+            f"ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
         )
 
 
@@ -180,7 +212,7 @@ def _write_inputs(
                 f"The data of {folder} has changed since the run was interrupted (hash {before[:12]}, now {data.dataset.data_hash[:12]}). "
                 f"Restore it, or start a new run from the weights with ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
             )
-    OmegaConf.save(OmegaConf.create(config.to_dict()), folder / "config.yaml")
+    _write_config(OmegaConf.to_yaml(OmegaConf.create(config.to_dict())), folder)
     save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
     if data.dataset.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped)
@@ -188,6 +220,13 @@ def _write_inputs(
         (folder / "metrics.csv").unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
         write_json(path, provenance(data.dataset.data_hash, device, config.seed))
+
+
+@rank_zero_only
+def _write_config(content: str, folder: Path) -> None:
+    temporary = folder / ".config.yaml"
+    temporary.write_text(content, encoding="utf-8")
+    temporary.replace(folder / "config.yaml")
 
 
 def _evaluate(

@@ -36,6 +36,7 @@ _NOT_ZERO = {
     "limit_train_batches": "trainer.max_epochs=0 tests the network as it was drawn.",
     "limit_test_batches": "A run ends with the errors of its test.",
     "check_val_every_n_epoch": "trainer.limit_val_batches=0 leaves validation out.",
+    "val_check_interval": "trainer.limit_val_batches=0 leaves validation out.",
 }
 _WHOLE = ("max_epochs", "min_epochs", "max_steps", "min_steps")
 _NOTHING = nullcontext()

@@ -141,6 +141,11 @@ def test_scaffold_split(tmp_path):
         ("smiles,y,z\nC,1,2\n", {"split": "file"}, "needs dataset.split_file"),
         ("smiles,y,z\nC,1,2\n", {"split": "benchmark"}, "no benchmark split"),
         ("smiles,y,z\n" + "C,1,\n" * 9 + "C,1,5\n", {"split_seed": NOT_IN_TRAIN}, "'z' has no value in the training part"),
+        (
+            "smiles,y,z,part\n" + "C,1,2,train\n" * 3 + "C,,,val\n" + "C,1,2,test\n",
+            {"split": "column", "split_column": "part"},
+            "No molecule of the validation part has a target's value",
+        ),
     ],
 )
 def test_mistakes_are_one_paragraph_that_names_the_place(tmp_path, content, options, what):

@@ -80,6 +80,12 @@ def test_scaffolds_stay_together():
     assert as_sets(split) != as_sets(scaffold_split(smiles, (0.6, 0.2, 0.2), seed=4))
 
 
+def test_scaffolds_by_numbers_of_molecules_leave_the_rest_out():
+    smiles = ring_molecules()
+    split = scaffold_split(smiles, (8, 3, 3), seed=3)
+    assert all(0 < len(split[part]) <= size for part, size in zip(PARTS, (8, 3, 3), strict=True))
+
+
 def test_too_few_scaffolds_are_an_error():
     with pytest.raises(UserError, match="different scaffolds"):
         scaffold_split(["C" * n for n in range(1, 20)])

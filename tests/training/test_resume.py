@@ -97,6 +97,42 @@ def test_sigkill(kills, tmp_path):
     assert_same_run(folder, tmp_path / "whole")
 
 
+def test_what_cannot_be_changed_leaves_the_run_as_it_was(tmp_path, small_config):
+    config = small_config()
+    train(config, tmp_path)
+    before = (tmp_path / "config.yaml").read_bytes()
+    for changes, message in [
+        ({"model": {"hidden_channels": 16}}, r"another architecture.*Give model\.hidden_channels=8"),
+        ({"training": {"ema_decay": 0.9}}, "without a moving average"),
+        ({"dataset": {"batch_size": 20}}, "batch_size"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            train(small_config(**changes, resume=str(tmp_path), trainer={"max_epochs": 3}), tmp_path)
+        assert (tmp_path / "config.yaml").read_bytes() == before
+    train(small_config(resume=str(tmp_path), trainer={"max_epochs": 3}), tmp_path)
+    assert saved_config(tmp_path, [])["trainer"]["max_epochs"] == 3
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_with_130_and_a_run_to_go_on_with(tmp_path):
+    command = [sys.executable, str(TRAIN), f"hydra.run.dir={tmp_path / 'run'}", *KILLED, "trainer.max_epochs=4000"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # jobs in a shell's background ignore it
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT)
+    assert "Interrupted." in errors and "Traceback" not in errors
+
+
 def test_resume_finds_the_last_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for age, name in ((100, "old"), (10, "new")):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from molgcn.config import Config, parse
+from molgcn.errors import UserError
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.train import train
 
@@ -180,3 +181,30 @@ def test_config_survives_its_file(tmp_path, small_config):
     config = small_config(model={"dropout": 0.25})
     train(config, tmp_path)
     assert parse(Config, OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))) == config
+
+
+@pytest.mark.parametrize("first", [None, 0.5])
+@pytest.mark.parametrize("second", [None, 0.999])
+def test_another_run_s_weights_are_those_it_was_chosen_for(first, second, tmp_path, small_config):
+    """Its moving average where it has one, for the model and for the average that it goes on with."""
+    train(small_config(training={"ema_decay": first}, optimizer={"lr": 0.01}), tmp_path / "first")
+    best = tmp_path / "first" / "checkpoints" / "best.ckpt"
+    still = {"optimizer": {"name": "sgd", "lr": 1e-12}, "scheduler": {"name": "constant"}, "trainer": {"max_steps": 1}}
+    train(small_config(**still, training={"ema_decay": second}, ckpt_path=str(best)), tmp_path / "second")
+    given, taken = (load_checkpoint(path)["state_dict"] for path in (best, tmp_path / "second" / "checkpoints" / "last.ckpt"))
+    source = "model." if first is None else "ema.module."
+    for name in ("convs.0.lin.weight", "convs.1.bias", "head.weight"):
+        for prefix in ("model.", *(["ema.module."] if second else [])):
+            torch.testing.assert_close(taken[prefix + name], given[source + name], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("scheduler", ["cosine", "onecycle"])
+def test_a_schedule_of_no_length_is_refused(scheduler, tmp_path, small_config):
+    endless = small_config(scheduler={"name": scheduler}, trainer={"max_epochs": -1, "max_time": "00:00:00:01"})
+    with pytest.raises(UserError, match=rf"scheduler={scheduler} ends with the training.*scheduler=constant or plateau"):
+        train(endless, tmp_path)
+
+
+def test_options_that_lightning_refuses_late(tmp_path, small_config):
+    with pytest.raises(UserError, match=r"refuses an option under trainer\.\*: .*Please increase the `limit_train_batches`"):
+        train(small_config(trainer={"limit_train_batches": 0.0001}), tmp_path)
