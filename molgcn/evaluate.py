@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -232,7 +233,8 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
 
 
 def _output_folder(config: EvaluateConfig, own: bool, beside: Path) -> Path:
-    other = config.dataset.name if config.dataset.path is None else Path(config.dataset.path).name.split(".")[0]
+    file = Path(config.dataset.path or "").name
+    other = re.sub(r"(\.[a-z]+)?(\.gz)?$", "", file, flags=re.IGNORECASE) or config.dataset.name
     name = "evaluation" if own else f"evaluation_{other}"
     folder = beside / name if config.output is None else Path(config.output).expanduser()
     try:

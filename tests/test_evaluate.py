@@ -182,6 +182,10 @@ def test_the_command(run, run_cli, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "all 2 molecules" in done.stdout
     assert (run / "evaluation_other one" / "report.html").is_file()
+    for name in ("set.v1.csv", "set.v2.tsv"):  # one does not replace the other
+        (tmp_path / name).write_text("smiles,logp,tpsa\nCCO,1,10\nCC,2,20\n".replace(",", "\t" if name.endswith("tsv") else ","))
+        assert run_cli("ckpt=run", f"dataset={name}", "split=all", module="molgcn.evaluate").returncode == 0
+    assert (run / "evaluation_set.v1" / "report.html").is_file() and (run / "evaluation_set.v2" / "report.html").is_file()
     done = run_cli("ckpt=run", "dataset.batchsize=50", module="molgcn.evaluate")
     assert done.returncode == 2
     assert "Did you mean dataset.batch_size?" in done.stderr
