@@ -22,8 +22,9 @@ def _reader(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
     """The header and an iterator over the rows; what goes wrong in the block is reported as a mistake in the file."""
     if path.is_dir():
         raise UserError(f"{path} is a folder. Give the CSV file itself as dataset.path.")
-    opener = gzip.open if path.suffix == ".gz" else open
-    delimiter = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+    name = path.name.lower()
+    opener = gzip.open if name.endswith(".gz") else open
+    delimiter = "\t" if name.removesuffix(".gz").endswith(".tsv") else ","
     lines = 0
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
@@ -104,7 +105,7 @@ def numbers(values: Sequence[str], path: Path, column: str) -> np.ndarray:
         if stripped.lower() in MISSING:
             continue
         try:
-            result[row] = float(stripped)
+            result[row] = float(stripped.replace("_", "?"))  # which Python passes over: 1_5 would be 15
         except ValueError as error:
             raise UserError(
                 f"{path}, column '{column}', row {row} (counted from 0, without the header): '{text}' is not a number. "

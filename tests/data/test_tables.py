@@ -25,7 +25,8 @@ def test_gz_tsv_and_byte_order_mark(tmp_path):
     with gzip.open(tmp_path / "x.csv.gz", "wt") as file:
         file.write("smiles,y\nC,1\n")
     assert read_columns(tmp_path / "x.csv.gz", ["smiles"])["smiles"] == ["C"]
-    assert column_names(write(tmp_path / "x.tsv", "smiles\ty\nC\t1\n")) == ["smiles", "y"]
+    for name in ("x.tsv", "Y.TSV"):
+        assert column_names(write(tmp_path / name, "smiles\ty\nC\t1\n")) == ["smiles", "y"]
     assert column_names(write(tmp_path / "bom.csv", "smiles,y\nC,1\n", "utf-8-sig")) == ["smiles", "y"]
 
 
@@ -79,6 +80,7 @@ def test_numbers_and_missing_cells(tmp_path):
     ("cells", "what"),
     [
         (["1", "high"], "row 1 .*'high' is not a number"),
+        (["1", "1_5"], "row 1 .*'1_5' is not a number"),
         (["1", "inf"], "infinite"),
         (["1", "-4e38"], "row 1: '-4e38' is infinite"),
         (["", "NA"], "all 2 values"),
