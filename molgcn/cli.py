@@ -110,9 +110,14 @@ class Terminated(SystemExit):
     """A SIGTERM, which unlike the signal alone leaves no process behind that this one started; the exit code is a shell's."""
 
 
-def _terminate(*_: object) -> NoReturn:
+def _terminate(*_: object) -> None:
+    """Ends the program where it stands; within a fit, whose Trainer has put a handler of its own around this one, it is the Trainer that
+    ends, after the batch: an exception anywhere may come where nobody passes it on, as in a generator that is closed.
+    """
+    within_fit = signal.getsignal(signal.SIGTERM) is not _terminate
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # for a second one
-    raise Terminated(128 + signal.SIGTERM)
+    if not within_fit:
+        raise Terminated(128 + signal.SIGTERM)
 
 
 def exit_interrupted() -> NoReturn:

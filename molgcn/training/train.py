@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import signal
 import statistics
 import sys
 import warnings
@@ -16,8 +17,10 @@ from lightning import Callback, Trainer, seed_everything
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
+from molgcn.cli import Terminated
 from molgcn.config import Config
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
@@ -60,7 +63,10 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
     with claimed(folder, rank_zero_only.rank == 0) as free:  # type: ignore[attr-defined]
         if not free:
             raise UserError(f"Another process is training in {folder}. Wait for its end, or choose another folder with hydra.run.dir=.")
-        return _train(config, folder, watchers)
+        try:
+            return _train(config, folder, watchers)
+        except SIGTERMException:  # the Trainer's answer to SIGTERM, with which an exit code would be 0
+            raise Terminated(128 + signal.SIGTERM) from None
 
 
 def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunResult:
