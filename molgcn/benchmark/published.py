@@ -113,5 +113,5 @@ def _figures(times: dict[str, list[tuple[float, float]]]) -> Row:
     for index, work in enumerate(WORKS):
         found = {name: statistics.median(sum(one) if work == "training" else one[index] for one in both) for name, both in times.items()}
         row |= {f"{work}_{name}_ms": round(value, 4) for name, value in found.items()}
-        row[f"{work}_factor"] = round(found["pyg"] / found["fused"], 2)
+        row[f"{work}_factor"] = round(found["pyg"] / found["fused"], 4)
     return row
