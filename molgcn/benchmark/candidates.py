@@ -139,6 +139,7 @@ def capture(call: Callable[[], object]) -> Callable[[], object]:
         for _ in range(3):
             call()
     torch.cuda.current_stream().wait_stream(stream)
+    torch._C._cuda_clearCublasWorkspaces()  # the graph gets one of its own: torch.compile frees those that calls share
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream), capturing_both_ways():
         call()

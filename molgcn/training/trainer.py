@@ -52,7 +52,7 @@ class _NoProfiler(PassThroughProfiler):
 
 
 def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
-    """A Trainer that writes to `folder`.
+    """A Trainer that writes to `folder`, on one device where `options` do not say `devices`: Lightning would take all that there are.
 
     Raises:
         UserError: for an option that Lightning does not have, or that has another name here.
@@ -85,7 +85,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         return Trainer(
-            **options | {"profiler": options.get("profiler") or _NoProfiler()},
+            **{"devices": 1} | options | {"profiler": options.get("profiler") or _NoProfiler()},
             callbacks=callbacks,
             logger=loggers,
             default_root_dir=str(folder),
