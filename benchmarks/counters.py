@@ -114,7 +114,7 @@ def main() -> None:
             sys.exit(done.stdout + done.stderr)
         columns |= {f"{name}: {title}": found for title, found in zip(TITLES, counters(done.stdout), strict=True)}
     with arguments.output.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
+        table = csv.writer(file, lineterminator="\n")
         table.writerow(["counter", *columns])
         table.writerows([title, *(f"{column[title]:.4g}" for column in columns.values())] for title in METRICS)
     facts = machine(torch.device("cuda")) | {"molecules": arguments.packed.name}

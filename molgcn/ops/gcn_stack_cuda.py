@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.errors import UserError
-from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan
+from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, linear_loss
 from molgcn.ops.aggregate_cuda import ATOMICS
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
 from molgcn.ops.gcn_stack_arguments import MAX_LAYERS, fill, parameters_of, table_size
@@ -100,7 +100,8 @@ def launch_forward(
         **numbers: by their names too.
     """
     plan = forward_plan(inputs, gpu(inputs.x.device))
-    function = _kernel("gcn_stack_forward", inputs, plan, soon=partial(_backward_soon, inputs, loss), loss=loss)
+    soon = partial(_soon, inputs, int(numbers["num_targets"]) if loss else 0)
+    function = _kernel("gcn_stack_forward", inputs, plan, soon=soon, loss=loss)
     scratch = inputs.x.new_empty(scratch_bytes(inputs, plan) // 4)
     parameters = parameters_of(inputs, saved, scratch)
     fill(parameters, {"pooled": pooled, **tensors}, numbers)
@@ -191,11 +192,12 @@ def _kernel(name: str, inputs: StackInputs, plan: Plan, needs_grad_x: bool = Fal
     return kernel(f"{name}.cu", name, _defines(inputs, plan, needs_grad_x, loss), inputs.x.device, soon)
 
 
-def _backward_soon(inputs: StackInputs, loss: bool) -> list[tuple[str, dict[str, int]]]:
-    """What follows a forward that keeps something: compiled beside it."""
+def _soon(inputs: StackInputs, loss_targets: int) -> list[tuple[str, dict[str, int]]]:
+    """What follows a forward that keeps something, with a loss of so many targets or without: compiled beside it."""
     if not inputs.save_for_backward:
         return []
-    return [("gcn_stack_backward.cu", _defines(inputs, backward_plan(inputs, gpu(inputs.x.device)), inputs.x.requires_grad, loss))]
+    defines = _defines(inputs, backward_plan(inputs, gpu(inputs.x.device)), inputs.x.requires_grad, loss_targets > 0)
+    return [("gcn_stack_backward.cu", defines), *([linear_loss.source(loss_targets)] if loss_targets else [])]
 
 
 def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, loss: bool = False) -> dict[str, int]:

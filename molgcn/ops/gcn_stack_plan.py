@@ -254,7 +254,8 @@ def _layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
         warps, row_tiles = (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
     else:
         places = 128 if inputs.tile_nodes > 64 and width <= 128 else 64
-        most_rows = 2048 // width if width > 64 else 32 if more or few else 64
+        long = width == 64 and places == 128  # to compile: 64 rows a warp take twice the time, and leave a scheduler one or two warps
+        most_rows = 2048 // width if width > 64 else 32 if more or few or long else 64
         warps = max(-(-places // most_rows), 4 if per_block <= FEW_TILES else 2 if per_block <= 6 else 1)
         even = 1 << (warps - 1).bit_length()  # as many rows for each
         warps = min(even, places // 16, 8 if places > 64 else 4)

@@ -79,8 +79,14 @@ def _parameters(tensors: dict[str, Tensor], **values: float) -> _Parameters:
     return parameters
 
 
+def source(num_targets: int) -> tuple[str, dict[str, int]]:
+    """The kernels' file and macros."""
+    return "linear_loss.cu", {"TARGETS": 1 if num_targets == 1 else _TARGETS}
+
+
 def _kernel(name: str, weight: Tensor) -> Kernel:
-    return kernel("linear_loss.cu", name, {"TARGETS": 1 if weight.shape[0] == 1 else _TARGETS}, weight.device)
+    file, defines = source(weight.shape[0])
+    return kernel(file, name, defines, weight.device)
 
 
 def check(x: Tensor, weight: Tensor, **others: Tensor) -> None:

@@ -56,6 +56,7 @@ def compile_source(source: str, defines: Mapping[str, int], arch: str) -> bytes:
         std="c++17",
         define_macro=[(name, str(value)) for name, value in sorted(defines.items())] or None,
         include_path=[str(folder)],
+        split_compile=0 if defines.get("LARGE_MOLECULES") else None,  # their code is a function of its own: on another core
     )
     try:
         return bytes(Program((folder / source).read_text(), "c++", options).compile("cubin").code)

@@ -223,6 +223,22 @@ def test_three_launches_forward_and_backward(device, monkeypatch, options):
     assert len(launched) == 3
 
 
+@pytest.mark.parametrize("num_targets", [1, 3])
+def test_forward_knows_all_that_follows(emulate_loss, monkeypatch, num_targets):
+    """All kernels of a step compile at once, so that its first one takes as long as the slowest."""
+    used, wanted = [], []
+
+    def kernel(source, name, defines, device, soon=None):
+        used.append((source, defines))
+        wanted.extend(soon() if soon is not None else ())
+        return emulated.kernel(source, name, defines, device)
+
+    for place in (gcn_stack_cuda, linear_loss):
+        monkeypatch.setattr(place, "kernel", kernel)
+    check(random_inputs(random_batch([5, 9], 11), 16, 2), "cpu", num_targets)
+    assert sorted(wanted, key=str) == sorted(used[1:], key=str)
+
+
 def test_no_races(emulate_loss, monkeypatch):
     monkeypatch.setattr(emulated, "find_races", True)
     check(random_inputs(random_batch(SIZES, 11), 32, 2), "cpu", num_targets=3)

@@ -106,10 +106,11 @@ def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
     check(random_inputs(random_batch([64, 40, 60, 33], 11), 96, 2))
 
 
-def test_masks_of_tiles_of_128_places_in_eight_warps(emulate):
-    """Their lanes' bits fill one and a half words; deep enough that two a lane need more than the room of the largest molecules."""
-    inputs = random_inputs(random_batch([120, 128, 100, 90], 11), 96, 8, tile_nodes=128, last_activation=True)
-    assert warps_of(inputs, SMALL) == [8, 8]
+@pytest.mark.parametrize(("hidden", "layers", "warps"), [(64, 3, 4), (96, 8, 8)])
+def test_tiles_of_128_places_in_several_warps(emulate, hidden, layers, warps):
+    """In eight the lanes' masks fill one and a half words; deep enough that two a lane need more than the room of the largest molecules."""
+    inputs = random_inputs(random_batch([120, 128, 100, 90], 11), hidden, layers, tile_nodes=128, last_activation=True)
+    assert warps_of(inputs, SMALL) == [warps, warps]
     check(inputs)
 
 
