@@ -159,7 +159,7 @@ class RunCheckpoint(Checkpoint):
         checkpoint["train_loader"] = trainer.datamodule.timed_train_loader.state_dict()  # type: ignore[attr-defined]
         checkpoint["rng"] = of_all_ranks(trainer, rng_state())
         if self._between_epochs:
-            _complete_epoch(checkpoint["loops"]["fit_loop"])
+            (_complete_epoch if trainer.is_last_batch else _leave_epoch)(checkpoint["loops"]["fit_loop"])
         checkpoint["metrics_csv_size"] = next(logger.size for logger in trainer.loggers if isinstance(logger, MetricsCSV))
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -193,3 +193,13 @@ def _complete_epoch(fit_loop: dict[str, Any]) -> None:
         counts["completed"] = counts["processed"]
     batches["current"] = dict.fromkeys(batches["current"], 0)
     batches["is_last_batch"] = False
+
+
+def _leave_epoch(fit_loop: dict[str, Any]) -> None:
+    """Makes the loops' state that of a run which goes on within the epoch: `trainer.max_steps` or `max_time` ended it there.
+
+    Lightning counts the epoch as processed, and would leave the rest of it out.
+    """
+    epochs = fit_loop["epoch_progress"]
+    for counts in (epochs["total"], epochs["current"]):
+        counts["processed"] = counts["completed"]

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from lightning import Callback, Trainer
 from rich.console import Console
 from run_cases import assert_same_run, train_and_copy
 
 from molgcn.data.locks import claimed
 from molgcn.errors import UserError
+from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.resume import last_run, prepare_resume, saved_config
 from molgcn.training.train import train
 
@@ -51,6 +54,32 @@ def test_every_checkpoint_leads_to_the_same_end(variant, tmp_path, small_config)
         resumed = train(replace(config, resume=str(copy)), copy)
         assert_same_run(copy, tmp_path / "run")
         assert resumed.metrics == pytest.approx(finished.metrics, abs=0, rel=0, nan_ok=True)
+
+
+class StopsAfter(Callback):
+    """As Lightning's timer of `trainer.max_time` does, after so many batches."""
+
+    def __init__(self, batches: int) -> None:
+        self.left = batches
+
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+        self.left -= 1
+        trainer.should_stop = self.left == 0
+
+
+@pytest.mark.parametrize("stops", ["max_steps", "max_time"])
+@pytest.mark.parametrize("changes", [{}, {"loader": {"name": "packed"}, "training": {"ema_decay": 0.9}}], ids=["pyg", "packed"])
+def test_a_run_that_ended_within_an_epoch_goes_on_there(stops, changes, tmp_path, small_config):
+    changes = {**changes, "model": {"dropout": 0.2}, "scheduler": {"name": "constant"}}
+    longer = small_config(**changes, trainer={"max_steps": 30, "max_epochs": -1})
+    train(longer, tmp_path / "whole")
+    shorter = small_config(**changes, trainer={"max_steps": 13 if stops == "max_steps" else 30, "max_epochs": -1})
+    train(shorter, tmp_path / "run", [] if stops == "max_steps" else [StopsAfter(13)])
+    assert load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 13  # of eight an epoch
+    train(replace(longer, resume=str(tmp_path / "run")), tmp_path / "run")
+    whole, run = (load_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt") for name in ("whole", "run"))
+    assert (run["global_step"], run["epoch"]) == (whole["global_step"], whole["epoch"]) == (30, 3)
+    assert all(torch.equal(run["state_dict"][key], value) for key, value in whole["state_dict"].items())
 
 
 def start(folder: Path, *overrides: str) -> subprocess.Popen[bytes]:
