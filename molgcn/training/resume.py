@@ -30,7 +30,11 @@ def prepare_resume(arguments: list[str]) -> list[str]:
         raise UserError("resume= continues one run and does not go with --multirun. Resume the runs of a sweep one by one.")
     rest = [argument for argument in arguments if not argument.startswith("resume=")]
     for argument in rest:
-        key = argument.lstrip("+~").partition("=")[0]
+        if argument.startswith("~"):
+            raise UserError(
+                f"{argument} does not go with resume=: a run keeps its keys. Give the key another value, null where it allows it."
+            )
+        key = argument.lstrip("+").partition("=")[0]
         if not argument.startswith("-") and "." not in key:
             raise UserError(
                 f"{argument} does not go with resume=, which continues with the run's own configuration; single keys such as "
@@ -81,7 +85,7 @@ def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The run's own configuration with the single keys changed that the command line names; nothing in the file is interpolated."""
     try:
         config = OmegaConf.load(folder / _CONFIG)
-        changes = [override.lstrip("+") for override in overrides if not override.startswith(("resume=", "hydra.", "paths.", "~"))]
+        changes = [override.lstrip("+") for override in overrides if not override.startswith(("resume=", "hydra.", "paths."))]
         merged: Any = OmegaConf.to_container(OmegaConf.merge(config, OmegaConf.from_dotlist(changes)), resolve=False)
     except (OSError, ValueError, OmegaConfBaseException) as error:
         raise UserError(f"{folder / _CONFIG} cannot be read: {error}. Expected the file that the run wrote.") from error

@@ -11,7 +11,14 @@ from molgcn.config import CallbacksConfig
 
 
 class PatientStopping(EarlyStopping):
-    """Lightning's early stopping on `val/loss`, which also stays stopped when a run that was killed after its last epoch is resumed."""
+    """Lightning's early stopping on `val/loss`, which also stays stopped when a run that was killed after its last epoch is resumed.
+
+    A resumed run has the patience that it is given now.
+    """
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continues from a checkpoint's."""
+        super().load_state_dict({**state_dict, "patience": self.patience})
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Stops a resumed run whose patience was over."""

@@ -92,9 +92,10 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     try:
         callbacks: list[Callback] = [launches, throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint, *watchers]
         trainer = build_trainer(_trainer_options(config), callbacks, loggers, folder)
-        if resumed is not None:
+        if resumed is not None and before is not None:
             _check_same_network(module, resumed, checkpoint.last_path)
             _check_average(module, resumed, folder)
+            _check_optimizer(config, folder, before)
             _check_epochs(trainer, resumed, folder)
             metrics_csv = loggers[0]
             assert isinstance(metrics_csv, MetricsCSV)
@@ -193,6 +194,21 @@ def _check_average(module: MoleculeRegressor, checkpoint: dict[str, Any], folder
             f"{module.config.training.ema_decay} when it is resumed. Leave the key out, or start a new run from the weights with "
             f"ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
         )
+
+
+def _check_optimizer(config: Config, folder: Path, before: str) -> None:
+    """Refuses what the checkpoint's own optimiser and schedule would make nothing of."""
+    saved: Any = OmegaConf.create(before)
+    given = OmegaConf.create(config.to_dict())
+    for section in ("optimizer", "scheduler"):
+        for key, value in given[section].items():
+            had = saved.get(section, {}).get(key, value)
+            if had != value:
+                raise UserError(
+                    f"The run in {folder} trained with {section}.{key}={had}, which cannot become {value} when it is resumed: its "
+                    "optimiser and schedule go on where they stood. Leave the key out, or start a new run from the weights with "
+                    f"ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
+                )
 
 
 def _check_epochs(trainer: Trainer, checkpoint: dict[str, Any], folder: Path) -> None:

@@ -134,12 +134,22 @@ def test_what_cannot_be_changed_leaves_the_run_as_it_was(tmp_path, small_config)
         ({"model": {"hidden_channels": 16}}, r"another architecture.*Give model\.hidden_channels=8"),
         ({"training": {"ema_decay": 0.9}}, "without a moving average"),
         ({"dataset": {"batch_size": 20}}, "batch_size"),
+        ({"optimizer": {"lr": 1e-4}}, r"trained with optimizer\.lr=0\.001, which cannot become 0\.0001 .*ckpt_path="),
+        ({"scheduler": {"name": "plateau"}}, r"scheduler\.name=cosine, which cannot become plateau"),
     ]:
         with pytest.raises(UserError, match=message):
             train(small_config(**changes, resume=str(tmp_path), trainer={"max_epochs": 3}), tmp_path)
         assert (tmp_path / "config.yaml").read_bytes() == before
     train(small_config(resume=str(tmp_path), trainer={"max_epochs": 3}), tmp_path)
     assert saved_config(tmp_path, [])["trainer"]["max_epochs"] == 3
+
+
+@pytest.mark.parametrize("patience", [1, 3])
+def test_a_resumed_run_has_the_patience_that_it_is_given(patience, tmp_path, small_config):
+    changes = {"early_stopping_patience": 1, "early_stopping_min_delta": 10.0}  # nothing is an improvement
+    assert train(small_config(callbacks=changes, trainer={"max_epochs": 9}), tmp_path).epochs == 2
+    changes["early_stopping_patience"] = patience
+    assert train(small_config(callbacks=changes, trainer={"max_epochs": 9}, resume=str(tmp_path)), tmp_path).epochs == patience + 1
 
 
 @pytest.mark.slow
@@ -209,6 +219,7 @@ def test_resume_mistakes(tmp_path, monkeypatch):
         (["resume=empty"], "nothing to continue from"),
         (["resume=last", "-m"], "does not go with --multirun"),
         (["resume=last", "model=gcn"], "does not go with resume="),
+        (["resume=last", "~callbacks.stop_below_lr"], "~callbacks.stop_below_lr does not go with resume=.*null"),
     ):
         with pytest.raises(UserError, match=message):
             prepare_resume(arguments)
