@@ -171,6 +171,17 @@ def test_mistakes_are_one_paragraph(trained_run, tmp_path, monkeypatch, content,
     assert (tmp_path / "new.csv").read_bytes() == content
 
 
+def test_the_files_of_a_run_stay(trained_run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained_run.folder, folder)
+    (tmp_path / "new.smi").write_text("C\n")
+    before = (folder / "metrics.csv").read_bytes()
+    with pytest.raises(UserError, match=r"metrics\.csv would replace a file that the run in .*run wrote"):
+        predict(config(ckpt=str(folder), input=str(tmp_path / "new.smi"), output=str(folder / "metrics.csv")))
+    assert (folder / "metrics.csv").read_bytes() == before
+    predict(config(ckpt=str(folder), input=str(tmp_path / "new.smi"), output=str(folder / "p.csv")))
+
+
 def test_what_was_there_survives_a_failure(trained_run, tmp_path):
     (tmp_path / "p.csv").write_text("mine")
     (tmp_path / "new.smi").write_text("C\n" * 3 + "C1\n")

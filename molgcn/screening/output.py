@@ -15,6 +15,7 @@ from typing import IO, Any, cast
 from molgcn.errors import UserError
 
 _ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_OF_A_RUN = ("metrics.csv", "skipped.csv", "predictions_test.csv")
 
 
 def failure_list(output: Path) -> Path:
@@ -24,7 +25,7 @@ def failure_list(output: Path) -> Path:
 
 
 def check_output(output: Path, inputs: Sequence[Path], listing: bool = False) -> None:
-    """Refuses, before any work, a file that would replace an input, is of another kind or cannot be written.
+    """Refuses, before any work, a file that would replace an input or a run's own, is of another kind or cannot be written.
 
     Args:
         output: the file.
@@ -43,6 +44,8 @@ def check_output(output: Path, inputs: Sequence[Path], listing: bool = False) ->
     read = [path.resolve() for path in inputs]
     if output.resolve() in read:
         raise UserError(f"output={output} would replace a file that is read. Give another file with output=.")
+    if output.name in _OF_A_RUN and (output.parent / "checkpoints").is_dir():
+        raise UserError(f"output={output} would replace a file that the run in {output.parent} wrote. Give another file with output=.")
     if listing and (failure_list(output).resolve() in read or failure_list(output).is_dir()):
         raise UserError(
             f"on_error=skip lists the rows that it leaves out in {failure_list(output)}, which is a folder or a file that is read. "

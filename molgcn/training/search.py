@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from molgcn.cli import exit_interrupted
+from molgcn.cli import Terminated, exit_interrupted
 from molgcn.config import Config
 from molgcn.data.load import load_dataset
 from molgcn.data.locks import exclusive
@@ -121,9 +121,13 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
                 catch=(UserError, torch.OutOfMemoryError),
                 callbacks=[lambda study, trial: _after(study, trial, settings, compose, folder)],
             )
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated) as stop:
+            for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):  # Optuna knows of interrupts alone
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
             write_reports(study, settings.objective, _preset(study, compose), folder)
             log.info("\nInterrupted after %d trials, which %s keeps. The same command continues.", _finished(study), folder)
+            if isinstance(stop, Terminated):
+                raise
             exit_interrupted()
     return _end(study, settings, compose, folder)
 
@@ -173,6 +177,8 @@ def _objective(trial: Trial, settings: SearchConfig, space: dict[str, Any], comp
         result = train(replace(config, logger=logger), folder / str(trial.number), [pruning])
     except (UserError, torch.OutOfMemoryError) as error:
         trial.set_user_attr("error", " ".join(str(error).split()))
+        raise
+    except Terminated:
         raise
     except SystemExit:  # Lightning's answer to Ctrl-C
         raise KeyboardInterrupt from None

@@ -123,7 +123,9 @@ def _fit(trainer: Trainer, module: MoleculeRegressor, data: MoleculeDataModule, 
         if isinstance(error.__context__, KeyboardInterrupt):  # of which Lightning makes an exit with 1
             raise KeyboardInterrupt from None
         raise
-    except MisconfigurationException as error:
+    except (MisconfigurationException, ValueError) as error:
+        if isinstance(error, ValueError) and "`val_check_interval`" not in str(error):  # of more batches than there are
+            raise
         raise UserError(f"Lightning's Trainer refuses an option under trainer.*: {error}") from error
 
 

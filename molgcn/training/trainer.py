@@ -29,12 +29,12 @@ _OURS = {
     "default_root_dir": "hydra.run.dir",
     "plugins": "trainer.precision or trainer.strategy",
     "enable_checkpointing": "training.checkpoint_seconds",
+    "limit_test_batches": "dataset.subset or dataset.split_fractions",
     "use_distributed_sampler": "loader=packed|pyg, whose loaders share the molecules among the devices",
     "reload_dataloaders_every_n_epochs": "seed, which with the epoch decides each permutation",
 }
-_NOT_ZERO = {
+_ABOVE_ZERO = {
     "limit_train_batches": "trainer.max_epochs=0 tests the network as it was drawn.",
-    "limit_test_batches": "A run ends with the errors of its test.",
     "check_val_every_n_epoch": "trainer.limit_val_batches=0 leaves validation out.",
     "val_check_interval": "trainer.limit_val_batches=0 leaves validation out.",
 }
@@ -60,15 +60,16 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
     known = [name for name in inspect.signature(Trainer.__init__).parameters if name != "self" and name not in _OURS]
     for name in options:
         if name in _OURS:
-            raise UserError(f"trainer.{name} does not go with this program's own training step. Use {_OURS[name]} instead.")
+            raise UserError(f"trainer.{name} is not an option of this program. Use {_OURS[name]} instead.")
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             raise UserError(
                 f"trainer.{name} is not an option of Lightning's Trainer. {f'Did you mean trainer.{close[0]}?' if close else ''}"
             )
-    for name, advice in _NOT_ZERO.items():
-        if options.get(name, 1) == 0:
-            raise UserError(f"trainer.{name}=0 is not valid: expected more than 0. {advice}")
+    for name, advice in _ABOVE_ZERO.items():
+        value = options.get(name, 1)
+        if isinstance(value, int | float) and value <= 0:
+            raise UserError(f"trainer.{name}={value:g} is not valid: expected more than 0. {advice}")
     for name in _WHOLE:
         if not isinstance(options.get(name), int | None):
             raise UserError(f"trainer.{name}={options[name]} is not valid: expected a whole number.")

@@ -252,7 +252,8 @@ def test_from_the_command_line_and_its_best_again(run_cli, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_the_study(tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_end_from_outside_keeps_the_study(number, code, tmp_path):
     command = [sys.executable, str(TRAIN), "sweep=optuna", "sweep.n_trials=3", *FAST[:4], *FAST[5:], "trainer.max_epochs=6"]
     process = subprocess.Popen(
         command,
@@ -268,8 +269,8 @@ def test_ctrl_c_keeps_the_study(tmp_path):
     for line in process.stdout:
         lines.append(line)
         if "Trial 1 (of 3)" in line:
-            process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130, "".join(lines)
+            process.send_signal(number)
+    assert process.wait(60) == code, "".join(lines)
     assert "The same command continues" in "".join(lines)
     assert "Traceback" not in "".join(lines)
     folder = tmp_path / "multirun" / "optuna_builtin"

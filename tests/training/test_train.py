@@ -205,6 +205,14 @@ def test_a_schedule_of_no_length_is_refused(scheduler, tmp_path, small_config):
         train(endless, tmp_path)
 
 
-def test_options_that_lightning_refuses_late(tmp_path, small_config):
-    with pytest.raises(UserError, match=r"refuses an option under trainer\.\*: .*Please increase the `limit_train_batches`"):
-        train(small_config(trainer={"limit_train_batches": 0.0001}), tmp_path)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"limit_train_batches": 0.0001}, "Please increase the `limit_train_batches`"),
+        ({"val_check_interval": 1000}, r"`val_check_interval` \(1000\) must be less"),
+    ],
+    ids=str,
+)
+def test_options_that_lightning_refuses_late(options, message, tmp_path, small_config):
+    with pytest.raises(UserError, match=rf"refuses an option under trainer\.\*: .*{message}"):
+        train(small_config(trainer=options), tmp_path)
