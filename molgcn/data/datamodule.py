@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,12 +25,22 @@ _LOADED: dict[str, LoadedDataset] = {}
 
 
 def load_once(config: DatasetConfig) -> LoadedDataset:
-    """The data set of a configuration, kept for the next job of the process; one at a time, so that a sweep over sets does not pile up."""
-    key = repr({name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")})
+    """The data set of a configuration, kept for the next job of the process as long as its files stay what they are; one at a time, so that
+    a sweep over sets does not pile up.
+    """
+    values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
+    key = repr((values, [_stamps(Path(path)) for path in (config.path, config.split_file) if path is not None]))
     if key not in _LOADED:
         _LOADED.clear()
         _LOADED[key] = load_dataset(config)
     return _LOADED[key]
+
+
+def _stamps(path: Path) -> list[tuple[str, int, int]]:
+    """What tells a file, or the files of a folder, from later ones of that name."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    found = [(file.name, file.stat()) for file in files if file.exists()]
+    return [(name, state.st_mtime_ns, state.st_size) for name, state in found]
 
 
 class MoleculeDataModule(LightningDataModule):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -38,7 +38,8 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
         "skipped": [asdict(row) for row in molecules.skipped],
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    temporary = folder.parent / f".{folder.name}-{uuid4().hex}"
+    temporary.mkdir()  # unlike tempfile's, for whom the umask says: several users may share a cache
     try:
         for name, array in arrays.items():
             with open(temporary / f"{name}.npy", "wb") as file:

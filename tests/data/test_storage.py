@@ -1,4 +1,5 @@
 import json
+import os
 
 import numpy as np
 import pytest
@@ -54,6 +55,15 @@ def test_saving_replaces_an_older_set_and_leaves_nothing_behind(molecules, tmp_p
     molecules[:3].save(str(tmp_path / "set"))
     assert len(PackedMolecules.load(str(tmp_path / "set"))) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_others_may_read_what_the_umask_lets_them(molecules, tmp_path):
+    before = os.umask(0o027)
+    try:
+        molecules.save(tmp_path / "set")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "set").stat().st_mode & 0o777 == 0o750
 
 
 def test_a_failed_save_leaves_the_older_set(molecules, tmp_path, monkeypatch):
