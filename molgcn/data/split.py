@@ -219,7 +219,7 @@ def load_split(path: str | Path) -> Split:
         UserError: when the file is missing or holds something else.
     """
     try:
-        content = json.loads(Path(path).read_text())
+        content = json.loads(Path(path).expanduser().read_text("utf-8"))
     except OSError as error:
         raise UserError(f"dataset.split_file={path} cannot be read: {error.strerror}. Give a JSON file.") from error
     except ValueError as error:

@@ -40,7 +40,7 @@ def prepare_resume(arguments: list[str]) -> list[str]:
                 f"{argument} does not go with resume=, which continues with the run's own configuration; single keys such as "
                 "trainer.max_epochs=100 may change. To start anew from its weights use ckpt_path=."
             )
-    folder = last_run(_runs_folders(rest)) if wanted[-1] == "last" else Path(wanted[-1])
+    folder = last_run(_runs_folders(rest)) if wanted[-1] == "last" else Path(wanted[-1]).expanduser()
     check_resumable(folder, wanted[-1])
     quoted = quote(str(folder.resolve()))
     return [*rest, f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]

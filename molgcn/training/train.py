@@ -81,7 +81,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         raise UserError(f"{folder} already holds a run. Continue it with resume={folder}, or choose another folder with hydra.run.dir=.")
     resumed = load_checkpoint(checkpoint.last_path) if config.resume is not None else None
     if config.ckpt_path is not None and resumed is None:
-        _start_from(module, Path(config.ckpt_path))
+        _start_from(module, Path(config.ckpt_path).expanduser())
     before = (folder / "config.yaml").read_text("utf-8") if resumed is not None else None
     _write_inputs(config, folder, data, module, resumed)
 

@@ -20,6 +20,7 @@ from run_cases import assert_same_run, train_and_copy
 
 from molgcn.data.locks import claimed
 from molgcn.errors import UserError
+from molgcn.overrides import quote_paths
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.resume import last_run, prepare_resume, saved_config
 from molgcn.training.train import train
@@ -224,6 +225,17 @@ def test_resume_mistakes(tmp_path, monkeypatch):
         with pytest.raises(UserError, match=message):
             prepare_resume(arguments)
     assert prepare_resume(["dataset=qm9"]) == ["dataset=qm9"]
+
+
+def test_a_run_in_the_home_folder(tmp_path, monkeypatch, small_config):
+    """No shell replaces `~` behind a `=`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    train(small_config(trainer={"max_epochs": 1}), tmp_path / "first")
+    assert f"resume={tmp_path / 'first'}" in prepare_resume(quote_paths(["resume=~/first"]))
+    parts = {"dataset": {"split": "file", "split_file": "~/first/splits.json"}}
+    train(small_config(**parts, ckpt_path="~/first/checkpoints/last.ckpt", trainer={"max_epochs": 0}), tmp_path / "second")
+    first, second = ((tmp_path / name / "splits.json").read_bytes() for name in ("first", "second"))
+    assert first == second
 
 
 def test_changed_data_is_refused(tmp_path, small_config):
