@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from molgcn.errors import UserError
 
 _PATH_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "ckpt", "input", "resume", "dir", "runs", "sweeps", "output")
-_PLAIN = re.compile(r"[\w./:@%+*~-]*", re.ASCII)
+_PLAIN = re.compile(r"[\w./:@%+*-]*", re.ASCII)
 _CONFIG_DIR = ("--config-dir", "-cd")
 _TAKE_A_WORD = (*_CONFIG_DIR, "--cfg", "-c", "--package", "-p", "--experimental-rerun")
 _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # which --info may take

@@ -181,6 +181,7 @@ def test_paths_of_every_kind_work(name, files, cli):
 
 def test_quoting():
     assert quote_paths(["dataset.path=a (1).csv", "model.norm=batch,layer"]) == ["dataset.path='a (1).csv'", "model.norm=batch,layer"]
+    assert quote_paths(["ckpt_path=~/a.ckpt"]) == ["ckpt_path='~/a.ckpt'"]  # Hydra takes no tilde that is not quoted
     assert quote_paths(["dataset.path='a b'", "dataset.path=plain.csv"]) == ["dataset.path='a b'", "dataset.path=plain.csv"]
     assert quote_paths(["-m", "dataset.path=a.csv,b.csv"]) == ["-m", "dataset.path=a.csv,b.csv"]
 

@@ -231,7 +231,7 @@ def test_a_run_in_the_home_folder(tmp_path, monkeypatch, small_config):
     """No shell replaces `~` behind a `=`."""
     monkeypatch.setenv("HOME", str(tmp_path))
     train(small_config(trainer={"max_epochs": 1}), tmp_path / "first")
-    assert f"resume={tmp_path / 'first'}" in prepare_resume(quote_paths(["resume=~/first"]))
+    assert f"resume='{tmp_path / 'first'}'" in prepare_resume(quote_paths(["resume=~/first"]))
     parts = {"dataset": {"split": "file", "split_file": "~/first/splits.json"}}
     train(small_config(**parts, ckpt_path="~/first/checkpoints/last.ckpt", trainer={"max_epochs": 0}), tmp_path / "second")
     first, second = ((tmp_path / name / "splits.json").read_bytes() for name in ("first", "second"))
