@@ -242,15 +242,15 @@ class MoleculeRegressor(LightningModule):
             self.trainer.fit_loop.setup_data()
             batches = self.trainer.num_training_batches
         steps_per_epoch = max(math.ceil(batches / self.config.training.accumulate_batches), 1)
-        limits = [steps_per_epoch * epochs for epochs in [self.trainer.max_epochs] if epochs is not None and epochs > 0]
-        limits += [self.trainer.max_steps] if self.trainer.max_steps > 0 else []
+        limits = [steps_per_epoch * epochs for epochs in [self.trainer.max_epochs] if epochs is not None and epochs >= 0]
+        limits += [self.trainer.max_steps] if self.trainer.max_steps >= 0 else []
         if not limits and self.config.scheduler.name in ("cosine", "onecycle"):
             raise UserError(
                 f"scheduler={self.config.scheduler.name} ends with the training, whose length neither trainer.max_epochs nor "
                 "trainer.max_steps gives. Set one of them, or use scheduler=constant or plateau."
             )
         scheduler = build_scheduler(
-            optimizer, self.config.scheduler, self.config.optimizer.lr, steps_per_epoch, min(limits, default=steps_per_epoch)
+            optimizer, self.config.scheduler, self.config.optimizer.lr, steps_per_epoch, max(min(limits, default=steps_per_epoch), 1)
         )
         return [optimizer], [scheduler]
 

@@ -205,6 +205,13 @@ def test_a_schedule_of_no_length_is_refused(scheduler, tmp_path, small_config):
         train(endless, tmp_path)
 
 
+@pytest.mark.parametrize("limit", ["max_epochs", "max_steps"])
+@pytest.mark.parametrize("scheduler", ["cosine", "onecycle", "plateau"])
+def test_a_network_as_it_was_drawn(scheduler, limit, tmp_path, small_config):
+    result = train(small_config(scheduler={"name": scheduler}, trainer={limit: 0}), tmp_path)
+    assert result.epochs == 0 and result.metrics["test/mae/logp"] > 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
