@@ -14,6 +14,7 @@ from molgcn.overrides import quote, values_of
 
 _LAST = Path("checkpoints") / "last.ckpt"
 _CONFIG = Path("config.yaml")
+_SHOW = ("-c", "--cfg", "-i", "--info")
 NOTED = Path(".hydra") / "overrides.yaml"
 
 
@@ -21,10 +22,14 @@ def prepare_resume(arguments: list[str]) -> list[str]:
     """Turns `resume=` into the run's folder and makes Hydra write there; leaves other command lines alone.
 
     Raises:
-        UserError: when there is no such run, it has no checkpoint yet, or the command line would change what cannot change.
+        UserError: when there is no such run, it has no checkpoint yet, or the command line would change what cannot change; and without
+            `resume=` for a folder that holds a run, before Hydra replaces what it noted of that.
     """
     wanted = values_of("resume", arguments)
     if not wanted:
+        only_shown = any(argument.startswith(_SHOW) for argument in arguments)
+        for given in [] if only_shown else values_of("hydra.run.dir", arguments):
+            check_new(Path(given))
         return arguments
     if {"-m", "--multirun"} & set(arguments):
         raise UserError("resume= continues one run and does not go with --multirun. Resume the runs of a sweep one by one.")
@@ -44,6 +49,12 @@ def prepare_resume(arguments: list[str]) -> list[str]:
     check_resumable(folder, wanted[-1])
     quoted = quote(str(folder.resolve()))
     return [*rest, f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
+
+
+def check_new(folder: Path) -> None:
+    """Raises UserError when `folder` holds a run, which a new one would replace."""
+    if (folder / _LAST).exists():
+        raise UserError(f"{folder} already holds a run. Continue it with resume={folder}, or choose another folder with hydra.run.dir=.")
 
 
 def _runs_folders(arguments: Sequence[str]) -> list[Path]:

@@ -41,6 +41,7 @@ from molgcn.training.progress import EpochLine
 from molgcn.training.provenance import provenance
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.result import RunResult, write_predictions
+from molgcn.training.resume import check_new
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import Throughput
 from molgcn.training.trainer import build_trainer
@@ -77,8 +78,8 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, config.model, config.backend.strategy)
     module = build_module(config, data)
     checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)
-    if config.resume is None and checkpoint.last_path.exists():
-        raise UserError(f"{folder} already holds a run. Continue it with resume={folder}, or choose another folder with hydra.run.dir=.")
+    if config.resume is None:
+        check_new(folder)
     resumed = load_checkpoint(checkpoint.last_path) if config.resume is not None else None
     if config.ckpt_path is not None and resumed is None:
         _start_from(module, Path(config.ckpt_path).expanduser())

@@ -264,6 +264,10 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path, small_config):
     with pytest.raises(UserError, match="already holds a run"):
         train(config, tmp_path / "run")
     assert last.read_bytes() == before
+    asked = [f"hydra.run.dir={tmp_path / 'run'}", "model.num_layers=3"]
+    with pytest.raises(UserError, match="already holds a run"):  # before Hydra writes there
+        prepare_resume(asked)
+    assert prepare_resume(["--cfg=job", *asked]) == ["--cfg=job", *asked]
 
 
 def test_another_architecture_is_refused(tmp_path, small_config):
