@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from molgcn.benchmark.candidates import build
+from molgcn.benchmark.candidates import build, capture
 from molgcn.benchmark.strategies import Row, Work, strategies_for, table
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
@@ -57,3 +57,16 @@ def test_hoisted_pyg_is_the_same_network(options):
         torch.manual_seed(0)  # of dropout
         results.append(network(inputs))
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.gpu
+def test_a_replay_outlives_the_workspaces_that_calls_share():
+    """As where PyG's compiled form is measured beside it: torch.compile frees them, and what the allocator keeps."""
+    weight, product = torch.randn(512, 512, device="cuda"), torch.empty(512, 512, device="cuda")
+    replay = capture(lambda: torch.mm(weight, weight, out=product))
+    expected = (weight.double() @ weight.double()).float()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    product.zero_()
+    replay()
+    torch.testing.assert_close(product, expected, rtol=1e-3, atol=1e-3)
