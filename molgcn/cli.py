@@ -153,6 +153,8 @@ def _as_mistake(error: Exception) -> UserError | None:
         )
     if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):  # of a log file
         error = error.__cause__
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's
+        return UserError("A path begins with ~ and the name of a user who is not known here. Give it in full, or as ./~name for a folder.")
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
         place = f" at {error.filename}" if error.filename else ""
         return UserError(

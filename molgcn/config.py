@@ -170,13 +170,8 @@ class Config:
     ckpt_path: str | None = None
 
     def __post_init__(self) -> None:
-        """Checks the seed, and that validations take place where something waits for their losses."""
+        """Checks the seed."""
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
-        waiting = {"scheduler=plateau": self.scheduler.name == "plateau"}
-        waiting["callbacks.early_stopping_patience"] = self.callbacks.early_stopping_patience is not None
-        for key, waits in waiting.items():
-            if waits and self.trainer.get("limit_val_batches", 1) == 0:
-                raise UserError(f"{key} looks at validation losses, but trainer.limit_val_batches=0 leaves validation out. Leave out one.")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists and scalars, as a checkpoint or a YAML file takes them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,10 +39,11 @@ def _quote(argument: str, multirun: bool) -> str:
     key, separator, value = argument.partition("=")
     if argument.startswith("-") or not separator or key.rsplit(".", 1)[-1] not in _PATH_KEYS:
         return argument
+    value = os.path.expanduser(value)  # no shell replaces ~ behind a =
     quoted = value[:1] in ("'", '"') and value[-1:] == value[:1]
     several = multirun and "," in value and not Path(value).exists()
     if quoted or several or "${" in value or _PLAIN.fullmatch(value):
-        return argument
+        return f"{key}={value}"
     return f"{key}={quote(value)}"
 
 

@@ -179,9 +179,10 @@ def test_paths_of_every_kind_work(name, files, cli):
     assert len((folder / "run" / "metrics.csv").read_text().splitlines()) == 5
 
 
-def test_quoting():
+def test_quoting(monkeypatch):
     assert quote_paths(["dataset.path=a (1).csv", "model.norm=batch,layer"]) == ["dataset.path='a (1).csv'", "model.norm=batch,layer"]
-    assert quote_paths(["ckpt_path=~/a.ckpt"]) == ["ckpt_path='~/a.ckpt'"]  # Hydra takes no tilde that is not quoted
+    monkeypatch.setenv("HOME", "/home/me")
+    assert quote_paths(["hydra.run.dir=~/a", "x=~/a", "ckpt=~nobody1/a"]) == ["hydra.run.dir=/home/me/a", "x=~/a", "ckpt='~nobody1/a'"]
     assert quote_paths(["dataset.path='a b'", "dataset.path=plain.csv"]) == ["dataset.path='a b'", "dataset.path=plain.csv"]
     assert quote_paths(["-m", "dataset.path=a.csv,b.csv"]) == ["-m", "dataset.path=a.csv,b.csv"]
 

@@ -37,9 +37,12 @@ def load_once(config: DatasetConfig) -> LoadedDataset:
 
 
 def _stamps(path: Path) -> list[tuple[str, int, int]]:
-    """What tells a file, or the files of a folder, from later ones of that name."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    found = [(file.name, file.stat()) for file in files if file.exists()]
+    """What tells a file and the lists that may lie beside it, or the files of a folder, from later ones of these names."""
+    try:
+        files = sorted(path.iterdir() if path.is_dir() else [path, *path.parent.glob("*.index"), *path.parent.glob("uncharacterized.txt")])
+        found = [(file.name, file.stat()) for file in files if file.exists()]
+    except OSError:  # of which loading says more
+        return []
     return [(name, state.st_mtime_ns, state.st_size) for name, state in found]
 
 

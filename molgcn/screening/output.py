@@ -44,7 +44,7 @@ def check_output(output: Path, inputs: Sequence[Path], listing: bool = False) ->
     read = [path.resolve() for path in inputs]
     if output.resolve() in read:
         raise UserError(f"output={output} would replace a file that is read. Give another file with output=.")
-    if output.name in _OF_A_RUN and (output.parent / "checkpoints").is_dir():
+    if output.name in _OF_A_RUN and any((output.parent / name).exists() for name in ("checkpoints", "config.yaml")):
         raise UserError(f"output={output} would replace a file that the run in {output.parent} wrote. Give another file with output=.")
     if listing and (failure_list(output).resolve() in read or failure_list(output).is_dir()):
         raise UserError(

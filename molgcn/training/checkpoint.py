@@ -17,6 +17,7 @@ from molgcn.training.checkpoint_writer import CheckpointWriter
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.ranks import of_all_ranks, of_this_rank
 from molgcn.training.rng import rng_state, set_rng_state
+from molgcn.training.stopping import stopped_early
 
 _SECOND = 1.0  # between two epochs' checkpoints: epochs of milliseconds would mostly wait for the disk
 
@@ -93,6 +94,7 @@ class RunCheckpoint(Checkpoint):
         self.best_epoch: int | None = None
         self._written = time.monotonic()
         self._between_epochs = False
+        self._has_last = False
         self._rng_to_restore: dict[str, Any] | None = None
         self._loader_to_restore: dict[str, Any] | None = None
 
@@ -134,9 +136,13 @@ class RunCheckpoint(Checkpoint):
             self.best_loss, self.best_epoch = float(loss), trainer.current_epoch
             self._save(trainer, self.best_path)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Writes `last.ckpt` when it is time; Lightning runs checkpoint callbacks after all others."""
-        if self._due(trainer, min(self.seconds, _SECOND)) or _ends(trainer):
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Writes `last.ckpt` when it is time; Lightning runs checkpoint callbacks after all others.
+
+        Where `trainer.max_time` ends the run between two optimiser steps, an earlier `last.ckpt` stays: what it leads to is exact.
+        """
+        whole = trainer.is_last_batch or pl_module.steps_after(trainer.fit_loop.epoch_loop.batch_idx)
+        if (whole or not self._has_last) and (self._due(trainer, min(self.seconds, _SECOND)) or _ends(trainer)):
             self._between_epochs = True
             self._save(trainer, self.last_path)
             self._between_epochs = False
@@ -152,20 +158,22 @@ class RunCheckpoint(Checkpoint):
     def _save(self, trainer: Trainer, path: Path) -> None:
         trainer.save_checkpoint(path)
         if path == self.last_path:
-            self._written = time.monotonic()
+            self._written, self._has_last = time.monotonic(), True
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Adds what Lightning leaves out: the loader's place, all random number generators and how far metrics.csv was written."""
         checkpoint["train_loader"] = trainer.datamodule.timed_train_loader.state_dict()  # type: ignore[attr-defined]
         checkpoint["rng"] = of_all_ranks(trainer, rng_state())
         if self._between_epochs:
-            (_complete_epoch if trainer.is_last_batch else _leave_epoch)(checkpoint["loops"]["fit_loop"])
+            over = trainer.is_last_batch or stopped_early(trainer)
+            (_complete_epoch if over else _leave_epoch)(checkpoint["loops"]["fit_loop"])
         checkpoint["metrics_csv_size"] = next(logger.size for logger in trainer.loggers if isinstance(logger, MetricsCSV))
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keeps the loader's place for the start and the generators' state for the first batch."""
         self._loader_to_restore = checkpoint["train_loader"]
         self._rng_to_restore = of_this_rank(trainer, checkpoint["rng"])
+        self._has_last = True
 
     def state_dict(self) -> dict[str, Any]:
         """What was best so far."""

@@ -14,7 +14,18 @@ from molgcn.overrides import quote, values_of
 
 _LAST = Path("checkpoints") / "last.ckpt"
 _CONFIG = Path("config.yaml")
-_SHOW = ("-c", "--cfg", "-i", "--info")
+_ELSEWHERE = {
+    "-c",
+    "--cfg",
+    "-i",
+    "--info",
+    "-h",
+    "--help",
+    "--hydra-help",
+    "--version",
+    "-m",
+    "--multirun",
+}  # nothing runs in hydra.run.dir
 NOTED = Path(".hydra") / "overrides.yaml"
 
 
@@ -27,8 +38,8 @@ def prepare_resume(arguments: list[str]) -> list[str]:
     """
     wanted = values_of("resume", arguments)
     if not wanted:
-        only_shown = any(argument.startswith(_SHOW) for argument in arguments)
-        for given in [] if only_shown else values_of("hydra.run.dir", arguments):
+        runs = _ELSEWHERE.isdisjoint(argument.partition("=")[0] for argument in arguments)
+        for given in values_of("hydra.run.dir", arguments)[-1:] if runs else []:
             check_new(Path(given))
         return arguments
     if {"-m", "--multirun"} & set(arguments):

@@ -122,8 +122,6 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
                 callbacks=[lambda study, trial: _after(study, trial, settings, compose, folder)],
             )
         except (KeyboardInterrupt, Terminated) as stop:
-            for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):  # Optuna knows of interrupts alone
-                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
             write_reports(study, settings.objective, _preset(study, compose), folder)
             log.info("\nInterrupted after %d trials, which %s keeps. The same command continues.", _finished(study), folder)
             if isinstance(stop, Terminated):
@@ -178,7 +176,8 @@ def _objective(trial: Trial, settings: SearchConfig, space: dict[str, Any], comp
     except (UserError, torch.OutOfMemoryError) as error:
         trial.set_user_attr("error", " ".join(str(error).split()))
         raise
-    except Terminated:
+    except Terminated:  # Optuna knows of interrupts alone
+        trial.study.tell(trial.number, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
         raise
     except SystemExit:  # Lightning's answer to Ctrl-C
         raise KeyboardInterrupt from None

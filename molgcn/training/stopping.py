@@ -22,8 +22,11 @@ class PatientStopping(EarlyStopping):
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Stops a resumed run whose patience was over."""
-        if self.wait_count >= self.patience:
-            trainer.should_stop = True
+        trainer.should_stop |= self.is_over(trainer)
+
+    def is_over(self, trainer: Trainer) -> bool:
+        """Whether the patience is."""
+        return bool(self.wait_count >= self.patience)
 
 
 class StopBelowRate(Callback):
@@ -40,9 +43,17 @@ class StopBelowRate(Callback):
         """Looks at the rate after the epoch's schedule step."""
         self._check(trainer)
 
+    def is_over(self, trainer: Trainer) -> bool:
+        """Whether the rate is below."""
+        return bool(trainer.optimizers[0].param_groups[0]["lr"] < self.rate)
+
     def _check(self, trainer: Trainer) -> None:
-        if trainer.optimizers[0].param_groups[0]["lr"] < self.rate:
-            trainer.should_stop = True
+        trainer.should_stop |= self.is_over(trainer)
+
+
+def stopped_early(trainer: Trainer) -> bool:
+    """Whether the run is over for good, and stays so when it is resumed; not one that `trainer.max_steps` or `max_time` ended."""
+    return any(callback.is_over(trainer) for callback in trainer.callbacks if isinstance(callback, PatientStopping | StopBelowRate))  # type: ignore[attr-defined]
 
 
 def stopping_callbacks(config: CallbacksConfig) -> list[Callback]:

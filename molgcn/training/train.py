@@ -32,6 +32,7 @@ from molgcn.nn.backend import resolve_backend
 from molgcn.report.facts import facts
 from molgcn.report.page import Subject, write_report
 from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
+from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_network
 from molgcn.training.inference import predict_molecules
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
@@ -44,11 +45,10 @@ from molgcn.training.result import RunResult, write_predictions
 from molgcn.training.resume import check_new
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import Throughput
-from molgcn.training.trainer import build_trainer
+from molgcn.training.trainer import build_trainer, check_validates
 from molgcn.training.wandb_logger import Wandb
 
 log = logging.getLogger(__name__)
-_AVERAGE = "ema.module."  # of a checkpoint's keys
 
 
 def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> RunResult:
@@ -74,6 +74,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     gc.collect()  # an earlier run of this process is in cycles, with its memory on the device
     quieten()
     seed_everything(config.seed, workers=True, verbose=False)
+    check_validates(config)
     backend = resolve_backend(config.backend.name, config.model.hidden_channels).name
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, config.model, config.backend.strategy)
     module = build_module(config, data)
@@ -94,10 +95,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         callbacks: list[Callback] = [launches, throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint, *watchers]
         trainer = build_trainer(_trainer_options(config), callbacks, loggers, folder)
         if resumed is not None and before is not None:
-            _check_same_network(module, resumed, checkpoint.last_path)
-            _check_average(module, resumed, folder)
-            _check_optimizer(config, folder, before)
-            _check_epochs(trainer, resumed, folder)
+            check_goes_on(trainer, module, resumed, before, folder)
             metrics_csv = loggers[0]
             assert isinstance(metrics_csv, MetricsCSV)
             metrics_csv.truncate(resumed["metrics_csv_size"])
@@ -166,61 +164,13 @@ def _trainer_options(config: Config) -> dict[str, Any]:
 def _start_from(module: MoleculeRegressor, path: Path) -> None:
     """Takes the weights that the checkpoint was chosen for: the moving average, where it has one."""
     checkpoint = load_checkpoint(path)
-    _check_same_network(module, checkpoint, path)
+    check_same_network(module, checkpoint, path)
     saved = checkpoint["state_dict"]
-    average = {key.removeprefix(_AVERAGE): value for key, value in saved.items() if key.startswith(_AVERAGE)}
+    average = {key.removeprefix(AVERAGE): value for key, value in saved.items() if key.startswith(AVERAGE)}
     weights = average or {key.removeprefix("model."): value for key, value in saved.items() if key.startswith("model.")}
     module.model.load_state_dict(weights)
     if module.ema is not None:
         module.ema.module.load_state_dict(weights)
-
-
-def _check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], path: Path) -> None:
-    saved = {key: tuple(value.shape) for key, value in checkpoint["state_dict"].items() if key.startswith("model.")}
-    mine = {key: tuple(value.shape) for key, value in module.state_dict().items() if key.startswith("model.")}
-    if saved != mine:
-        key = next(key for key in sorted(saved.keys() | mine.keys()) if saved.get(key) != mine.get(key))
-        model = checkpoint["molgcn"]["config"]["model"]
-        changed = {name: value for name, value in model.items() if getattr(module.config.model, name) != value}
-        hint = " ".join(f"model.{name}={'null' if value is None else value}" for name, value in changed.items())
-        raise UserError(
-            f"The checkpoint {path} is of another architecture: {key[6:]} has shape {saved.get(key, 'none')} there and "
-            f"{mine.get(key, 'none')} here. " + (f"Give {hint}." if hint else "Use the features and targets that it was trained with.")
-        )
-
-
-def _check_average(module: MoleculeRegressor, checkpoint: dict[str, Any], folder: Path) -> None:
-    had = any(key.startswith(_AVERAGE) for key in checkpoint["state_dict"])
-    if had != (module.ema is not None):
-        raise UserError(
-            f"The run in {folder} trained {'with' if had else 'without'} a moving average, so that training.ema_decay cannot become "
-            f"{module.config.training.ema_decay} when it is resumed. Leave the key out, or start a new run from the weights with "
-            f"ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
-        )
-
-
-def _check_optimizer(config: Config, folder: Path, before: str) -> None:
-    """Refuses what the checkpoint's own optimiser and schedule would make nothing of."""
-    saved: Any = OmegaConf.create(before)
-    given = OmegaConf.create(config.to_dict())
-    for section in ("optimizer", "scheduler"):
-        for key, value in given[section].items():
-            had = saved.get(section, {}).get(key, value)
-            if had != value:
-                raise UserError(
-                    f"The run in {folder} trained with {section}.{key}={had}, which cannot become {value} when it is resumed: its "
-                    "optimiser and schedule go on where they stood. Leave the key out, or start a new run from the weights with "
-                    f"ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
-                )
-
-
-def _check_epochs(trainer: Trainer, checkpoint: dict[str, Any], folder: Path) -> None:
-    done = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
-    if trainer.max_epochs is not None and 0 <= trainer.max_epochs < done:
-        raise UserError(
-            f"trainer.max_epochs={trainer.max_epochs} is fewer than the {done} epochs that the run in {folder} has behind it. Give more "
-            "to continue, or take its best weights as they are: checkpoints/best.ckpt."
-        )
 
 
 @rank_zero_only

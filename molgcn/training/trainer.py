@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import PassThroughProfiler
 
+from molgcn.config import Config
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import AtomicCheckpointIO
 
@@ -51,12 +52,21 @@ class _NoProfiler(PassThroughProfiler):
         return _NOTHING
 
 
+def check_validates(config: Config) -> None:
+    """Raises UserError where a schedule or stopping waits for validation losses that are never computed."""
+    waits = {"scheduler=plateau": config.scheduler.name == "plateau"}
+    waits["callbacks.early_stopping_patience"] = config.callbacks.early_stopping_patience is not None
+    for key in (key for key, it_does in waits.items() if it_does and config.trainer.get("limit_val_batches", 1) == 0):
+        raise UserError(f"{key} looks at validation losses, but trainer.limit_val_batches=0 leaves validation out. Leave out one of them.")
+
+
 def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
     """A Trainer that writes to `folder`, on one device where `options` do not say `devices`: Lightning would take all that there are.
 
     Raises:
         UserError: for an option that Lightning does not have, or that has another name here.
     """
+    options = {name: value for name, value in options.items() if name not in _OURS or value is not None}
     known = [name for name in inspect.signature(Trainer.__init__).parameters if name != "self" and name not in _OURS]
     for name in options:
         if name in _OURS:

@@ -83,6 +83,24 @@ def test_a_run_that_ended_within_an_epoch_goes_on_there(stops, changes, tmp_path
     assert all(torch.equal(run["state_dict"][key], value) for key, value in whole["state_dict"].items())
 
 
+def test_a_run_that_ended_between_two_optimiser_steps_goes_on_before(tmp_path, small_config):
+    changes = {"training": {"accumulate_batches": 3, "checkpoint_seconds": 0}, "scheduler": {"name": "constant"}}
+    config = small_config(**changes, trainer={"max_epochs": 3})
+    train(config, tmp_path / "whole")
+    train(config, tmp_path / "run", [StopsAfter(13)])  # of eight an epoch, where the optimiser steps after 3, 6 and 8
+    assert load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 4
+    train(replace(config, resume=str(tmp_path / "run")), tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_run_that_stopped_early_within_an_epoch_stays_stopped(tmp_path, small_config):
+    callbacks = {"early_stopping_patience": 1, "early_stopping_min_delta": 10.0}  # nothing is an improvement
+    config = small_config(callbacks=callbacks, trainer={"max_epochs": 9, "val_check_interval": 3})
+    stopped = train(config, tmp_path)
+    resumed = train(replace(config, resume=str(tmp_path)), tmp_path)
+    assert (resumed.epochs, resumed.metrics) == (stopped.epochs, stopped.metrics)
+
+
 def start(folder: Path, *overrides: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, str(TRAIN), f"hydra.run.dir={folder}", *overrides]
     return subprocess.Popen(command, cwd=folder.parent, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -232,6 +250,7 @@ def test_a_run_in_the_home_folder(tmp_path, monkeypatch, small_config):
     monkeypatch.setenv("HOME", str(tmp_path))
     train(small_config(trainer={"max_epochs": 1}), tmp_path / "first")
     assert f"resume='{tmp_path / 'first'}'" in prepare_resume(quote_paths(["resume=~/first"]))
+    assert f"resume='{tmp_path / 'first'}'" in prepare_resume(["resume='~/first'"])
     parts = {"dataset": {"split": "file", "split_file": "~/first/splits.json"}}
     train(small_config(**parts, ckpt_path="~/first/checkpoints/last.ckpt", trainer={"max_epochs": 0}), tmp_path / "second")
     first, second = ((tmp_path / name / "splits.json").read_bytes() for name in ("first", "second"))
@@ -265,9 +284,11 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path, small_config):
         train(config, tmp_path / "run")
     assert last.read_bytes() == before
     asked = [f"hydra.run.dir={tmp_path / 'run'}", "model.num_layers=3"]
-    with pytest.raises(UserError, match="already holds a run"):  # before Hydra writes there
-        prepare_resume(asked)
-    assert prepare_resume(["--cfg=job", *asked]) == ["--cfg=job", *asked]
+    for flags in ([], ["-cd=presets"]):
+        with pytest.raises(UserError, match="already holds a run"):  # before Hydra writes there
+            prepare_resume([*flags, *asked])
+    for flag in ("--cfg=job", "--help", "-m"):
+        assert prepare_resume([flag, *asked]) == [flag, *asked]
 
 
 def test_another_architecture_is_refused(tmp_path, small_config):

@@ -205,6 +205,16 @@ def test_a_schedule_of_no_length_is_refused(scheduler, tmp_path, small_config):
         train(endless, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [({"scheduler": {"name": "plateau"}}, "scheduler=plateau"), ({"callbacks": {"early_stopping_patience": 3}}, "early_stopping_patience")],
+    ids=str,
+)
+def test_what_waits_for_validations_needs_some(changes, key, tmp_path, small_config):
+    with pytest.raises(UserError, match=rf"{key} looks at validation losses, but trainer\.limit_val_batches=0"):
+        train(small_config(**changes, trainer={"limit_val_batches": 0}), tmp_path)
+
+
 @pytest.mark.parametrize("limit", ["max_epochs", "max_steps"])
 @pytest.mark.parametrize("scheduler", ["cosine", "onecycle", "plateau"])
 def test_a_network_as_it_was_drawn(scheduler, limit, tmp_path, small_config):
