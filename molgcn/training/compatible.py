@@ -5,33 +5,43 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lightning import Trainer
 from omegaconf import OmegaConf
 
 from molgcn.config import Config
 from molgcn.errors import UserError
+from molgcn.json_file import read_json
 from molgcn.training.regressor import MoleculeRegressor
 
 AVERAGE = "ema.module."  # of a checkpoint's keys
 
 
-def check_goes_on(trainer: Trainer, module: MoleculeRegressor, checkpoint: dict[str, Any], before: str, folder: Path) -> None:
-    """Refuses what a resumed run cannot change, or would in silence make nothing of.
+def check_goes_on(module: MoleculeRegressor, data_hash: str, checkpoint: dict[str, Any], folder: Path) -> None:
+    """Refuses, before anything is written, what a resumed run cannot change, or would in silence make nothing of.
 
     Args:
-        trainer: of the run that goes on.
-        module: its model.
-        checkpoint: from which it does.
-        before: config.yaml of the run.
+        module: of the run that goes on, with its configuration.
+        data_hash: of its data.
+        checkpoint: from which it goes on.
         folder: of the run.
 
     Raises:
         UserError: naming the key, and what to do instead.
     """
+    _check_data(data_hash, folder)
     check_same_network(module, checkpoint, folder / "checkpoints" / "last.ckpt")
     _check_average(module, checkpoint, folder)
-    _check_optimizer(module.config, before, folder)
-    _check_epochs(trainer, checkpoint, folder)
+    _check_optimizer(module.config, folder)
+    _check_epochs(module.config, checkpoint, folder)
+
+
+def _check_data(data_hash: str, folder: Path) -> None:
+    path = folder / "provenance.json"
+    before = read_json(path)["data_hash"] if path.exists() else data_hash
+    if before != data_hash:
+        raise UserError(
+            f"The data of {folder} has changed since the run was interrupted (hash {before[:12]}, now {data_hash[:12]}). "
+            f"Restore it, or start a new run from the weights with ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
+        )
 
 
 def check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], path: Path) -> None:
@@ -59,9 +69,9 @@ def _check_average(module: MoleculeRegressor, checkpoint: dict[str, Any], folder
         )
 
 
-def _check_optimizer(config: Config, before: str, folder: Path) -> None:
+def _check_optimizer(config: Config, folder: Path) -> None:
     """Refuses what the checkpoint's own optimiser and schedule would make nothing of."""
-    saved: Any = OmegaConf.create(before)
+    saved: Any = OmegaConf.load(folder / "config.yaml")
     given = OmegaConf.create(config.to_dict())
     for section in ("optimizer", "scheduler"):
         for key, value in given[section].items():
@@ -74,10 +84,11 @@ def _check_optimizer(config: Config, before: str, folder: Path) -> None:
                 )
 
 
-def _check_epochs(trainer: Trainer, checkpoint: dict[str, Any], folder: Path) -> None:
+def _check_epochs(config: Config, checkpoint: dict[str, Any], folder: Path) -> None:
     done = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
-    if trainer.max_epochs is not None and 0 <= trainer.max_epochs < done:
+    limit = config.trainer.get("max_epochs")
+    if limit is not None and 0 <= limit < done:
         raise UserError(
-            f"trainer.max_epochs={trainer.max_epochs} is fewer than the {done} epochs that the run in {folder} has behind it. Give more "
+            f"trainer.max_epochs={limit} is fewer than the {done} epochs that the run in {folder} has behind it. Give more "
             "to continue, or take its best weights as they are: checkpoints/best.ckpt."
         )

@@ -14,18 +14,8 @@ from molgcn.overrides import quote, values_of
 
 _LAST = Path("checkpoints") / "last.ckpt"
 _CONFIG = Path("config.yaml")
-_ELSEWHERE = {
-    "-c",
-    "--cfg",
-    "-i",
-    "--info",
-    "-h",
-    "--help",
-    "--hydra-help",
-    "--version",
-    "-m",
-    "--multirun",
-}  # nothing runs in hydra.run.dir
+# With these nothing runs in hydra.run.dir
+_ELSEWHERE = {"-c", "--cfg", "-i", "--info", "-h", "--help", "--hydra-help", "--version", "-m", "--multirun"}
 NOTED = Path(".hydra") / "overrides.yaml"
 
 

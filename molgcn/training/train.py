@@ -27,7 +27,7 @@ from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
 from molgcn.data.split import PARTS, save_split
 from molgcn.errors import UserError
-from molgcn.json_file import read_json, write_json
+from molgcn.json_file import write_json
 from molgcn.nn.backend import resolve_backend
 from molgcn.report.facts import facts
 from molgcn.report.page import Subject, write_report
@@ -85,7 +85,9 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     if config.ckpt_path is not None and resumed is None:
         _start_from(module, Path(config.ckpt_path).expanduser())
     before = (folder / "config.yaml").read_text("utf-8") if resumed is not None else None
-    _write_inputs(config, folder, data, module, resumed)
+    if resumed is not None:
+        check_goes_on(module, data.dataset.data_hash, resumed, folder)
+    _write_inputs(config, folder, data, fresh=resumed is None)
 
     launches = KernelLaunches()
     throughput = Throughput(launches)
@@ -94,8 +96,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     try:
         callbacks: list[Callback] = [launches, throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint, *watchers]
         trainer = build_trainer(_trainer_options(config), callbacks, loggers, folder)
-        if resumed is not None and before is not None:
-            check_goes_on(trainer, module, resumed, before, folder)
+        if resumed is not None:
             metrics_csv = loggers[0]
             assert isinstance(metrics_csv, MetricsCSV)
             metrics_csv.truncate(resumed["metrics_csv_size"])
@@ -174,27 +175,17 @@ def _start_from(module: MoleculeRegressor, path: Path) -> None:
 
 
 @rank_zero_only
-def _write_inputs(
-    config: Config, folder: Path, data: MoleculeDataModule, module: MoleculeRegressor, resumed: dict[str, Any] | None
-) -> None:
-    """Config, split, skipped rows and provenance; a resumed run keeps its own and checks that the data is what it was."""
+def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh: bool) -> None:
+    """Config, split, skipped rows and provenance, which a resumed run keeps."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "provenance.json"
-    if resumed is not None and path.exists():
-        before = read_json(path)["data_hash"]
-        if before != data.dataset.data_hash:
-            raise UserError(
-                f"The data of {folder} has changed since the run was interrupted (hash {before[:12]}, now {data.dataset.data_hash[:12]}). "
-                f"Restore it, or start a new run from the weights with ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
-            )
     _write_config(OmegaConf.to_yaml(OmegaConf.create(config.to_dict())), folder)
     save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
     if data.dataset.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped)
-    if resumed is None:
+    if fresh:
         (folder / "metrics.csv").unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
-        write_json(path, provenance(data.dataset.data_hash, device, config.seed))
+        write_json(folder / "provenance.json", provenance(data.dataset.data_hash, device, config.seed))
 
 
 @rank_zero_only

@@ -54,10 +54,12 @@ class _NoProfiler(PassThroughProfiler):
 
 def check_validates(config: Config) -> None:
     """Raises UserError where a schedule or stopping waits for validation losses that are never computed."""
-    waits = {"scheduler=plateau": config.scheduler.name == "plateau"}
-    waits["callbacks.early_stopping_patience"] = config.callbacks.early_stopping_patience is not None
-    for key in (key for key, it_does in waits.items() if it_does and config.trainer.get("limit_val_batches", 1) == 0):
-        raise UserError(f"{key} looks at validation losses, but trainer.limit_val_batches=0 leaves validation out. Leave out one of them.")
+    if config.trainer.get("limit_val_batches", 1) != 0:
+        return
+    patient = config.callbacks.early_stopping_patience is not None
+    for key, waits in (("scheduler=plateau", config.scheduler.name == "plateau"), ("callbacks.early_stopping_patience", patient)):
+        if waits:
+            raise UserError(f"{key} looks at validation losses, but trainer.limit_val_batches=0 leaves validation out. Leave out one.")
 
 
 def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:

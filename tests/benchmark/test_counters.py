@@ -1,9 +1,10 @@
 """What benchmarks/counters.py reads of a profiler's report."""
 
 import csv
-import importlib.util
 import io
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "counters.py"
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("counters", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
 def report(script, kernels, **changes):
