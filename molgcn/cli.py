@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -25,6 +25,7 @@ from molgcn import new_folder  # noqa: F401, for conf/hydra/default.yaml
 from molgcn.errors import UserError
 from molgcn.overrides import check_overrides, compose_config, misfit, own_presets, quote_paths, values_of
 from molgcn.resources import resource
+from molgcn.signals import Terminated, exit_interrupted, terminate
 
 MISTAKE = 2
 _MEMORY_FULL = re.compile("out of memory|can't allocate memory")
@@ -49,7 +50,7 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
     """
     failures: list[str] = []
     left: list[BrokenPipeError] = []
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, terminate)
 
     def guarded(config: DictConfig) -> Any:
         try:
@@ -104,30 +105,6 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
         signal.signal(signal.SIGTERM, before)
     if failures:
         sys.exit(MISTAKE)
-
-
-class Terminated(SystemExit):
-    """A SIGTERM, which unlike the signal alone leaves no process behind that this one started; the exit code is a shell's."""
-
-
-def _terminate(*_: object) -> None:
-    """Ends the program where it stands; within a fit, whose Trainer has put a handler of its own around this one, it is the Trainer that
-    ends, after the batch: an exception anywhere may come where nobody passes it on, as in a generator that is closed.
-    """
-    within_fit = signal.getsignal(signal.SIGTERM) is not _terminate
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # for a second one
-    if not within_fit:
-        raise Terminated(128 + signal.SIGTERM)
-
-
-def exit_interrupted() -> NoReturn:
-    """Ends the process as shells say that an interrupt does, with 130.
-
-    Where it came while Python executed a string, as it does to make a dataclass, `python -m` would end by the signal instead: CPython
-    remembers it until another string is executed.
-    """
-    exec("")
-    sys.exit(130)
 
 
 def _as_mistake(error: Exception) -> UserError | None:

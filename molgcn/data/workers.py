@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
 from molgcn.errors import UserError
+from molgcn.signals import SignalsLater
 
 C = TypeVar("C")
 K = TypeVar("K")
@@ -104,7 +104,7 @@ def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_wo
     waiting: deque[tuple[Future[T], K]] = deque()
     try:
         for chunk, companion in chunks:
-            with _interrupts_later():  # a process that is being started would lose its instructions and say so
+            with SignalsLater():  # a process that is being started would lose its instructions and say so
                 future = pool.submit(function, chunk)
             waiting.append((future, companion))
             if len(waiting) > 2 * num_workers:
@@ -121,23 +121,6 @@ def map_stream(function: Callable[[C], T], chunks: Iterable[tuple[C, K]], num_wo
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Lets an interrupt that comes within the block happen at its end, where this thread is the one that is interrupted."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        signal.raise_signal(signal.SIGINT)
 
 
 def _start_worker() -> None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from molgcn.cli import Terminated, exit_interrupted
 from molgcn.config import Config
 from molgcn.data.load import load_dataset
 from molgcn.data.locks import exclusive
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override, values_of
+from molgcn.signals import SignalsLater, Terminated, exit_interrupted
 from molgcn.training.pruning import Pruning
 from molgcn.training.search_report import print_table, write_reports
 from molgcn.training.search_space import as_overrides, first_values, read_space, suggest
@@ -115,17 +115,19 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     study.pruner = median if settings.pruning else optuna.pruners.NopPruner()
     if before < settings.n_trials:
         try:
-            study.optimize(
-                lambda trial: _objective(trial, settings, space, compose, folder),
-                timeout=settings.timeout,
-                catch=(UserError, torch.OutOfMemoryError),
-                callbacks=[lambda study, trial: _after(study, trial, settings, compose, folder)],
-            )
+            with SignalsLater() as signals:  # within a training or after one, so that Optuna comes to record the trial's end
+                study.optimize(
+                    lambda trial: _objective(trial, settings, space, compose, folder, signals),
+                    timeout=settings.timeout,
+                    catch=(UserError, torch.OutOfMemoryError),
+                    callbacks=[lambda study, trial: _after(study, trial, settings, compose, folder, signals)],
+                )
         except (KeyboardInterrupt, Terminated) as stop:
             write_reports(study, settings.objective, _preset(study, compose), folder)
             log.info("\nInterrupted after %d trials, which %s keeps. The same command continues.", _finished(study), folder)
-            if isinstance(stop, Terminated):
-                raise
+            for ended in (stop, stop.__cause__):
+                if isinstance(ended, Terminated):
+                    raise ended from None
             exit_interrupted()
     return _end(study, settings, compose, folder)
 
@@ -162,7 +164,7 @@ def _what_matters(config: Config) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in ("logger", "resume")}
 
 
-def _objective(trial: Trial, settings: SearchConfig, space: dict[str, Any], compose: Compose, folder: Path) -> float:
+def _objective(trial: Trial, settings: SearchConfig, space: dict[str, Any], compose: Compose, folder: Path, signals: SignalsLater) -> float:
     import optuna
 
     overrides = as_overrides(suggest(trial, space))
@@ -172,15 +174,13 @@ def _objective(trial: Trial, settings: SearchConfig, space: dict[str, Any], comp
     try:
         config = compose(overrides)
         logger = replace(config.logger, group=config.logger.group or settings.study, run_name=f"{settings.study}-{trial.number}")
-        result = train(replace(config, logger=logger), folder / str(trial.number), [pruning])
+        with signals.now():
+            result = train(replace(config, logger=logger), folder / str(trial.number), [pruning])
     except (UserError, torch.OutOfMemoryError) as error:
         trial.set_user_attr("error", " ".join(str(error).split()))
         raise
-    except Terminated:  # Optuna knows of interrupts alone
-        trial.study.tell(trial.number, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
-        raise
-    except SystemExit:  # Lightning's answer to Ctrl-C
-        raise KeyboardInterrupt from None
+    except SystemExit as ended:  # Terminated, or Lightning's answer to Ctrl-C; Optuna knows of interrupts alone
+        raise KeyboardInterrupt from ended
     result.save(overrides)
     if pruning.pruned:
         raise optuna.TrialPruned
@@ -189,12 +189,13 @@ def _objective(trial: Trial, settings: SearchConfig, space: dict[str, Any], comp
     return pruning.best
 
 
-def _after(study: Study, trial: Any, settings: SearchConfig, compose: Compose, folder: Path) -> None:
+def _after(study: Study, trial: Any, settings: SearchConfig, compose: Compose, folder: Path, signals: SignalsLater) -> None:
     state = trial.state.name.lower()
     value = "-" if trial.value is None else f"{trial.value:.5g}"
     detail = trial.user_attrs.get("error", f"{settings.objective} {value}")
     log.info("Trial %d %s: %s", trial.number, {"fail": "failed"}.get(state, state), detail)
-    write_reports(study, settings.objective, _preset(study, compose), folder)
+    with signals.now():
+        write_reports(study, settings.objective, _preset(study, compose), folder)
     if _finished(study) >= settings.n_trials:
         study.stop()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import signal
 import statistics
 import sys
 import warnings
@@ -20,7 +19,6 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
-from molgcn.cli import Terminated
 from molgcn.config import Config
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
@@ -31,6 +29,7 @@ from molgcn.json_file import write_json
 from molgcn.nn.backend import resolve_backend
 from molgcn.report.facts import facts
 from molgcn.report.page import Subject, write_report
+from molgcn.signals import Terminated
 from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
 from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_network
 from molgcn.training.inference import predict_molecules
@@ -67,7 +66,7 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
         try:
             return _train(config, folder, watchers)
         except SIGTERMException:  # the Trainer's answer to SIGTERM, with which an exit code would be 0
-            raise Terminated(128 + signal.SIGTERM) from None
+            raise Terminated from None
 
 
 def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunResult:

@@ -1,7 +1,5 @@
 import multiprocessing
 import os
-import signal
-import threading
 import time
 from functools import partial
 
@@ -67,37 +65,3 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path):
     children = [psutil.Process(int(path.name)) for path in tmp_path.iterdir()]
     parent.kill()
     assert len(children) == 2 and not psutil.wait_procs(children, timeout=10)[1]
-
-
-def test_an_interrupt_waits_until_a_process_has_started():
-    """A process whose start is cut short prints a traceback of its own."""
-
-    def interrupted():
-        with workers._interrupts_later():
-            signal.raise_signal(signal.SIGINT)
-            reached.append("the end")
-
-    reached = []
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            interrupted()
-        assert reached == ["the end"]
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with workers._interrupts_later():
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_elsewhere_than_in_the_main_thread_interrupts_are_left_alone():
-    def enter():
-        with workers._interrupts_later():
-            done.append(signal.getsignal(signal.SIGINT))
-
-    done = []
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
-    assert done == [signal.getsignal(signal.SIGINT)]

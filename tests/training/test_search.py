@@ -17,6 +17,7 @@ from molgcn.config import Config, parse
 from molgcn.data import load
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override
+from molgcn.signals import terminate
 from molgcn.training import search as search_module
 from molgcn.training.pruning import Pruning
 from molgcn.training.search import SearchConfig, prepare_search, search
@@ -221,6 +222,35 @@ def test_without_optuna(tmp_path, compose, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match=r"pip install molgcn\[sweep\]"):
         search(SearchConfig(params=SPACE), compose, tmp_path)
+
+
+@pytest.fixture
+def handlers():
+    """A command's own, whatever started the tests."""
+    before = [
+        (signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler)),
+        (signal.SIGTERM, signal.signal(signal.SIGTERM, terminate)),
+    ]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("moment", "states"), [("suggest", ["FAIL"]), ("train", ["FAIL"]), ("_after", ["COMPLETE"])])
+def test_an_end_at_any_moment_is_recorded(number, code, moment, states, tmp_path, compose, monkeypatch, handlers):
+    """In the midst of Optuna's own work a trial would be left as if it still ran."""
+    real = getattr(search_module, moment)
+
+    def ended(*args):
+        signal.raise_signal(number)
+        return real(*args)
+
+    monkeypatch.setattr(search_module, moment, ended)
+    with pytest.raises(SystemExit) as end:
+        search(SearchConfig(n_trials=3, params=SPACE), compose, tmp_path)
+    assert end.value.code == code
+    assert [trial.state.name for trial in study_in(tmp_path).trials] == states
 
 
 # --- as it is typed ---
