@@ -119,6 +119,8 @@ class PackedMolecules:
         else:
             assert codes is not None and table is not None
             table = packing.check_features(table, "table")
+            if len(table) > packing.MAX_CODES:
+                raise UserError(f"The table has {len(table):,} feature rows; at most {packing.MAX_CODES:,} are supported. Give x instead.")
             if np.any((codes < 0) | (codes >= len(table))):
                 raise UserError(f"An atom's code is outside the table of {len(table)} feature rows.")
             x = codes.astype(smallest_uint(len(table) - 1))

@@ -8,6 +8,7 @@ from molgcn.data.segments import pointers, smallest_uint
 from molgcn.errors import UserError
 
 MAX_ATOMS = 65_535
+MAX_DEGREE = 65_535
 MAX_CODES = 65_536
 
 
@@ -28,7 +29,8 @@ def pack_graphs(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
         sources, sorted by molecule, target, source); the last two uint8, or uint16 where uint8 does not reach.
 
     Raises:
-        UserError: for a molecule without atoms or with more than 65,535, an index out of range, or a bond without its reverse.
+        UserError: for a molecule without atoms or with more than 65,535, an index out of range, a bond without its reverse, or an
+            atom with more than 65,535 bonds.
     """
     num_nodes, num_edges = np.asarray(num_nodes, np.int64), np.asarray(num_edges, np.int64)
     edge_index = np.asarray(edge_index, np.int64).reshape(2, -1)
@@ -68,6 +70,13 @@ def pack_graphs(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
         )
     target, source = np.divmod(incoming, total)
     degree = np.bincount(target, minlength=total)
+    if degree.max(initial=0) > MAX_DEGREE:
+        bad = _first(degree > MAX_DEGREE)
+        mol = int(np.searchsorted(node_ptr, bad, side="right")) - 1
+        raise UserError(
+            f"Atom {bad - node_ptr[mol]} of molecule {mol} has {degree[bad]:,} bonds, duplicates counted; at most {MAX_DEGREE:,} are "
+            "supported. Remove duplicate bonds, as torch_geometric.utils.coalesce does."
+        )
     return {
         "node_ptr": node_ptr,
         "edge_ptr": pointers(num_edges),

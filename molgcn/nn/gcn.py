@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from molgcn.data.batch import GraphBatch
 from molgcn.nn.backend import Backend, backend_module, check_strategy, resolve_backend
 from molgcn.nn.init import INITIALISERS
-from molgcn.nn.options import check_options
+from molgcn.nn.options import check_options, check_sizes
 
 Norm = Literal["batch", "layer"] | None
 Pool = Literal["mean", "sum", "max"]
@@ -76,7 +76,8 @@ class GCN(nn.Module):
         init: Literal["glorot", "kaiming"] = "glorot",
     ) -> None:
         super().__init__()
-        check_options(hidden_channels, num_layers, dropout, norm, pool, head_layers, init)
+        check_sizes(in_channels, hidden_channels, num_layers, out_channels)
+        check_options(hidden_channels, dropout, norm, pool, head_layers, init)
         self.in_channels = in_channels
         self.hidden_channels = hidden_channels
         self.num_layers = num_layers

@@ -82,6 +82,7 @@ def test_codes_and_table_in_place_of_features():
         ({"x": np.zeros((3, 1))}, "features for 3 atoms, but the molecules have 2"),
         ({"codes": np.array([0, 2]), "table": np.zeros((2, 1))}, "outside the table of 2"),
         ({"codes": np.array([0, -1]), "table": np.zeros((2, 1))}, "outside the table of 2"),
+        ({"codes": np.array([0, 65_536]), "table": np.zeros((65_537, 1))}, "table has 65,537 feature rows; .* Give x instead"),
         ({"codes": np.array([0, 0]), "table": np.array([[np.nan]])}, "Row 0 of the features `table`"),
         ({"x": np.zeros((2, 1)), "targets": np.zeros((1, 2)), "target_names": ["a"]}, "2 targets, 1 names"),
         ({"x": np.zeros((2, 1)), "smiles": ["C", "N"]}, "2 SMILES for 1 molecules"),

@@ -48,6 +48,7 @@ def test_a_star_of_many_bonds_has_a_wide_degree():
         ([2], [3], [[0, 1, 0], [1, 0, 1]], "one direction only"),
         ([3], [3], PATH, "Bond counts do not fit"),
         ([3, 2], [4], PATH, "Bond counts do not fit"),
+        ([1, 2], [0, 2 * 65_536], np.tile([[0, 1], [1, 0]], 65_536), "Atom 0 of molecule 1 has 65,536 bonds"),
     ],
 )
 def test_bad_molecules(num_nodes, num_edges, edge_index, match):

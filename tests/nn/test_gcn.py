@@ -148,6 +148,8 @@ def test_models_can_be_copied():
         ({"init": "zeros"}, "model.init=zeros"),
         ({"num_layers": 0}, "model.num_layers=0"),
         ({"hidden_channels": 0}, "model.hidden_channels=0"),
+        ({"in_channels": 0}, "in_channels=0: expected at least one feature"),
+        ({"out_channels": 0}, "out_channels=0: expected at least one target"),
         ({"backend": "dgl"}, "backend=dgl is unknown"),
         ({"backend": "pyg", "strategy": "edge"}, "backend.strategy=edge belongs to backend=fused"),
         ({"strategy": "warp"}, "backend.strategy=warp is unknown"),
