@@ -170,8 +170,10 @@ class Config:
     ckpt_path: str | None = None
 
     def __post_init__(self) -> None:
-        """Checks the seed."""
+        """Checks the seed, and rates against each other."""
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
+        lr, least = self.optimizer.lr, self.scheduler.min_lr
+        _require(least <= lr, "scheduler.min_lr", least, f"at most optimizer.lr={lr:g}, from which the schedule descends")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists and scalars, as a checkpoint or a YAML file takes them."""

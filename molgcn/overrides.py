@@ -132,9 +132,16 @@ def parse_override(argument: str) -> Override:
         key, separator, value = argument.partition("=")
         if not separator:
             raise UserError(f"'{argument}' is not understood. Expected key=value, for example dataset=qm9 or optimizer.lr=0.001.") from None
+        signs = "holds spaces, commas, parentheses, brackets, quotes, '=' or letters beyond ASCII."
+        if value.startswith("["):
+            example = ", ".join(f'"{item.strip()}"' for item in value.strip("[]").split(","))
+            raise UserError(
+                f"The value of {key} is not understood: {value}. Quote each text of the list for Hydra, and all for the shell, as in "
+                f"'{key}=[{example}]', when it {signs}"
+            ) from None
         raise UserError(
             f"The value of {key} is not understood: {value}. Quote it for both the shell and Hydra, as in \"{key}='{value}'\", when it "
-            "holds spaces, commas, parentheses, brackets, quotes or '='."
+            f"{signs}"
         ) from None
 
 

@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from molgcn.cli import _as_mistake, main
 from molgcn.errors import UserError
-from molgcn.overrides import check_overrides, compose_config, own_presets, quote_paths
+from molgcn.overrides import check_overrides, compose_config, own_presets, parse_override, quote_paths
 from molgcn.resources import resource
 from molgcn.training.result import RunResult
 
@@ -230,6 +231,15 @@ def test_lightning_arguments_can_be_added():
     )
     with pytest.raises(UserError, match="Quote it"):
         check_overrides(["model.norm=a(b"], resource("conf"), "train")
+
+
+def test_a_list_is_quoted_text_by_text():
+    """As one text it would be no list."""
+    with pytest.raises(UserError) as error:
+        check_overrides(["dataset.targets=[ΔG, mu]"], resource("conf"), "train")
+    advice = re.search("as in '([^']*)'", str(error.value))
+    assert advice
+    assert parse_override(advice[1]).value() == ["ΔG", "mu"]
 
 
 def test_a_log_that_cannot_be_written():

@@ -232,6 +232,12 @@ def test_standard_output_carries_rows_only(trained_run, tmp_path, packed, form, 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_standard_input_that_is_closed(trained_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)  # as Python has it after <&-
+    with pytest.raises(UserError, match="standard input is closed"):
+        predict(config(ckpt=str(trained_run.folder), input="-", output=str(tmp_path / "p.csv")))
+
+
 @pytest.mark.slow
 def test_a_reader_that_leaves_and_an_interrupt(trained_run, tmp_path):
     (tmp_path / "new.smi").write_text("CCO\n" * 200_000)

@@ -46,7 +46,11 @@ def _reader(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
                         yield row
 
             yield header, rows()
-    except (csv.Error, UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 text (after line {lines}): {error}. `iconv -f latin1 -t utf-8` converts older files."
+        ) from error
+    except (csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path} is not a readable CSV file (after line {lines}): {error}. Correct it or fetch it again.") from error
     except OSError as error:
         reason = error.strerror or str(error)

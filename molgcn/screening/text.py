@@ -49,6 +49,8 @@ def open_text(path: Path | None) -> Iterator[Text]:
         UserError: when the file cannot be opened. What goes wrong in reading it later is for :func:`as_mistake` to report.
     """
     name = source_name(path)
+    if path is None and sys.stdin is None:
+        raise UserError("standard input is closed. Give it something to read, or a file with input=.")
     try:
         raw = sys.stdin.buffer if path is None else open(path, "rb")  # noqa: SIM115
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -39,6 +40,7 @@ _ABOVE_ZERO = {
     "check_val_every_n_epoch": "trainer.limit_val_batches=0 leaves validation out.",
     "val_check_interval": "trainer.limit_val_batches=0 leaves validation out.",
 }
+_STARTED_ON_NODES = ("MASTER_ADDR", "SLURM_JOB_ID", "LSB_JOBID")  # of torchrun, SLURM, LSF
 _WHOLE = ("max_epochs", "min_epochs", "max_steps", "min_steps")
 _NOTHING = nullcontext()
 _PRECISIONS = ("32-true", "32", 32, "bf16-mixed", "64-true", "64", 64)
@@ -94,6 +96,11 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         )
     if options.get("accelerator") in ("cuda", "gpu") and not torch.cuda.is_available():
         raise UserError("trainer.accelerator=gpu, but torch sees no CUDA GPU. Use trainer.accelerator=auto or cpu.")
+    if (options.get("num_nodes") or 1) != 1 and not any(name in os.environ for name in _STARTED_ON_NODES):
+        raise UserError(
+            f"trainer.num_nodes={options['num_nodes']}, but nothing started this process as one of several, so that it would wait for the "
+            "others for ever. Start it with srun or torchrun on each node, or leave trainer.num_nodes out."
+        )
     if options.get("deterministic"):  # PyTorch would fill every new tensor, lest one is read before it is written; none is here
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:

@@ -27,6 +27,16 @@ def test_refusals_name_the_alternative(options, message, tmp_path):
         build_trainer(options, [], [], tmp_path)
 
 
+def test_several_nodes_need_a_launcher(tmp_path, monkeypatch):
+    """Lightning's own process would wait for the others for ever."""
+    for name in ("MASTER_ADDR", "SLURM_JOB_ID", "LSB_JOBID"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match=r"trainer\.num_nodes=2, but nothing started .* torchrun"):
+        build_trainer({"num_nodes": 2, "accelerator": "cpu", "max_epochs": 1}, [], [], tmp_path)
+    monkeypatch.setenv("MASTER_ADDR", "node0")
+    assert build_trainer({"num_nodes": 2, "accelerator": "cpu", "max_epochs": 1}, [], [], tmp_path).num_nodes == 2
+
+
 def test_no_gpu_is_said_in_words(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError, match="no CUDA GPU"):

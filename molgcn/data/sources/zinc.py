@@ -125,9 +125,12 @@ def _list_in(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return [(line.split() or [""])[0] for line in path.read_text().splitlines()]
+        return [(line.split() or [""])[0] for line in path.read_text("utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a text file of SMILES, one a line: {error.reason} at byte {error.start}.") from error
+        raise UserError(
+            f"{path} is not UTF-8 text: {error.reason} at byte {error.start}. Expected SMILES, one a line; `iconv -f latin1 -t utf-8` "
+            "converts older files."
+        ) from error
 
 
 def _index(path: Path, num_lines: int) -> np.ndarray:
