@@ -39,7 +39,8 @@ void plan_batches(int64_t first, int64_t last, int64_t* order, const int64_t* ba
     }
 }
 
-void check_plan(const Array<int64_t>& order, const Longs& batch_ptr, const Longs& sizes) {
+void check_plan(const Array<int64_t>& order, const Longs& batch_ptr, const Longs& sizes, int tile_nodes) {
+    if (tile_nodes < 1 || tile_nodes > TileFilling::most_nodes) throw std::invalid_argument("tile_nodes must be from 1 to 240");
     const int64_t batches = static_cast<int64_t>(batch_ptr.size()) - 1, count = static_cast<int64_t>(order.size());
     for (int64_t i = 0; i < count; ++i)
         if (order.data()[i] < 0 || order.data()[i] >= static_cast<int64_t>(sizes.size())) throw std::out_of_range("a molecule is not in the set");
@@ -54,7 +55,7 @@ nb::tuple plan_tiles(Array<int64_t> order, Longs batch_ptr, Longs sizes, int til
     auto starts = std::make_unique<std::vector<int64_t>>();
     {
         nb::gil_scoped_release release;
-        check_plan(order, batch_ptr, sizes);
+        check_plan(order, batch_ptr, sizes, tile_nodes);
         const int64_t batches = static_cast<int64_t>(batch_ptr.size()) - 1, count = static_cast<int64_t>(order.size());
         const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
         const int64_t threads = std::max<int64_t>(1, std::min({cores, batches, count / kMoleculesAThread, int64_t{4}}));

@@ -10,6 +10,8 @@ namespace molgcn {
 
 class TileFilling {
   public:
+    static constexpr int most_nodes = 240;  // no sum of values exceeds 144 T^3, which has to fit into 32 bits
+
     explicit TileFilling(int tile_nodes) : tile_nodes_(tile_nodes), initial_(tile_nodes + 1), ends_(tile_nodes + 2) {
         for (int size = 0; size <= tile_nodes; ++size) initial_[size] = 16 * size * (8 * tile_nodes + size);
     }

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from molgcn.data.segments import pointers
-from molgcn.data.tiles import plan_tiles, tile_size
+from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
 from molgcn.errors import UserError
 
 
@@ -81,7 +81,7 @@ class MoleculeSampler:
         tile_nodes: node places of the tiles, T; default 64, or 128 where a molecule needs it.
 
     Raises:
-        UserError: for a batch size or seed out of range, or fewer molecules than ranks (or, with `drop_last`, than one batch).
+        UserError: for a batch size, seed or tile size out of range, or fewer molecules than ranks (or, with `drop_last`, than one batch).
     """
 
     def __init__(
@@ -100,6 +100,8 @@ class MoleculeSampler:
             raise UserError(f"dataset.batch_size={batch_size}: expected at least 1.")
         if seed < 0:
             raise UserError(f"seed={seed}: expected 0 or a positive number.")
+        if tile_nodes is not None and not 1 <= tile_nodes <= TILE_SIZES[-1]:
+            raise UserError(f"tile_nodes={tile_nodes}: expected 1 to {TILE_SIZES[-1]}, the places of the largest tile.")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is outside 0 ... {world_size - 1}")
         self.num_nodes = np.ascontiguousarray(num_nodes, np.int64)

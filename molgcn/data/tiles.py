@@ -107,7 +107,7 @@ def plan_tiles(order: np.ndarray, batch_ptr: np.ndarray, sizes: np.ndarray, tile
         order: int64 [n], molecules, batch after batch.
         batch_ptr: int64 [K + 1], first molecule of each batch in `order`.
         sizes: int64 [M], atoms a molecule.
-        tile_nodes: T, node places a tile.
+        tile_nodes: T, node places a tile, at most 128.
 
     Returns:
         `tile_ptr` int32, the batches' tile pointers one after the other, each starting with 0.

@@ -119,6 +119,8 @@ def test_is_a_batch_sampler():
     [
         ({"batch_size": 0}, "dataset.batch_size=0"),
         ({"seed": -1}, "seed=-1"),
+        ({"tile_nodes": 0}, "tile_nodes=0: expected 1 to 128"),
+        ({"tile_nodes": 129}, "tile_nodes=129: expected 1 to 128"),
         ({"count": 3, "world_size": 4}, "3 molecules cannot be shared by 4"),
         ({"count": 7, "drop_last": True}, "no full batch of 8"),
     ],

@@ -78,6 +78,18 @@ def test_the_extension_plans_many_molecules_as_python_does(tile):
 
 
 @needs_extension
+def test_the_extension_refuses_tiles_whose_values_pass_32_bits():
+    sizes = np.random.default_rng(0).integers(1, 241, 500)
+    order, tile_ptr = fill_tiles(sizes, 240)
+    planned = np.arange(len(sizes))
+    assert np.array_equal(plan_tiles(planned, np.array([0, len(sizes)]), sizes, 240)[0], tile_ptr)
+    assert np.array_equal(planned, order)
+    for tile in (0, 241):
+        with pytest.raises(ValueError, match="from 1 to 240"):
+            plan_tiles(planned, np.array([0, len(sizes)]), sizes, tile)
+
+
+@needs_extension
 @given(sizes_and_tile, st.integers(0, 2**32), st.integers(1, 50))
 def test_the_extension_plans_as_python_does(case, seed, batch_size):
     assert tiles.HAS_EXTENSION
