@@ -15,6 +15,7 @@ from molgcn.data.config import nearest
 from molgcn.errors import UserError
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+csv.field_size_limit(2**31 - 1)  # cells may hold a spectrum or a learned representation; Python's limit is 131,072 characters
 
 
 @contextmanager

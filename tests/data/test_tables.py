@@ -71,6 +71,12 @@ def test_missing_folder_binary_and_truncated_files(tmp_path):
         read_columns(tmp_path / "y.csv.gz", ["smiles"])
 
 
+def test_a_cell_may_be_long(tmp_path):
+    long = "0.125 " * 50_000
+    path = write(tmp_path / "x.csv", f"smiles,spectrum\nC,{long}\n")
+    assert read_columns(path, ["smiles", "spectrum"]) == {"smiles": ["C"], "spectrum": [long]}
+
+
 def test_numbers_and_missing_cells(tmp_path):
     values = numbers(["1", " -2.5e3 ", "", "NA", "nan", "None"], tmp_path, "y")
     np.testing.assert_array_equal(values, [1, -2500, np.nan, np.nan, np.nan, np.nan])

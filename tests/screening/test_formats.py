@@ -22,6 +22,12 @@ def test_tables(tmp_path, name):
     assert read(tmp_path / name, smiles="SMILES") == (["id", "SMILES"], [(["1", "C"], "C"), (["2", "CC"], "CC")])
 
 
+def test_a_cell_may_be_long(tmp_path):
+    cells = ["C", "0.125 " * 50_000]
+    (tmp_path / "a.csv").write_text(f"smiles,spectrum\n{','.join(cells)}\n")
+    assert read(tmp_path / "a.csv") == (["smiles", "spectrum"], [(cells, "C")])
+
+
 @pytest.mark.parametrize("name", ["a.smi", "a.txt", "a.smiles", "a.smi.gz"])
 @pytest.mark.parametrize("header", ["", "smiles zinc_id\n"])
 def test_lists(tmp_path, name, header):
