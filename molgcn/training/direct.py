@@ -75,7 +75,7 @@ class DirectStep:
         self._parameters = list(module.model.parameters())
         self._modules, self._buffers = list(module.model.modules()), list(module.model.buffers())
         self._warm = False
-        self._made = False
+        self._addresses: list[int] = []
 
     def __call__(self, batch: GraphBatch, first: bool, last: bool) -> bool:
         """Takes the step, or returns False where it is to be taken plainly; arguments as of a captured step."""
@@ -83,7 +83,7 @@ class DirectStep:
         if not (self._warm and usual) or batch.num_nodes < 2:  # batch norm refuses a single atom
             self._warm = self._warm or usual
             return False
-        if not self._made or self._addresses != self._current_addresses():  # replaced, as by torch.nn.utils.vector_to_parameters
+        if self._addresses != self._current_addresses():  # the first time, or replaced, as by torch.nn.utils.vector_to_parameters
             self._make(batch)
         self._gradients_of(batch)
         self._clip()
@@ -120,7 +120,7 @@ class DirectStep:
         self._embed = None if model.embed is None else (model.embed.weight.detach(), gradients[model.embed.weight])
         self._one, self._gradient = torch.ones(()), torch.empty(0, 0)
         self._update = FusedUpdate(self.optimizer, gradients)
-        self._made, self._addresses = True, self._current_addresses()
+        self._addresses = self._current_addresses()
 
     def _gradients_of(self, batch: GraphBatch) -> None:
         module = self.module
