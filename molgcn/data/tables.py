@@ -55,7 +55,7 @@ def _reader(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
         raise UserError(f"{path} is not a readable CSV file (after line {lines}): {error}. Correct it or fetch it again.") from error
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(f"{path} cannot be read: {reason}. Give an existing CSV file as dataset.path.") from error
+        raise UserError(f"{path.absolute()} cannot be read: {reason}. Give an existing CSV file as dataset.path.") from error
 
 
 def column_names(path: Path) -> list[str]:

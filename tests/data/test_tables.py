@@ -1,4 +1,5 @@
 import gzip
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,8 +57,8 @@ def test_broken_files_are_named(tmp_path, text, what):
 
 
 def test_missing_folder_binary_and_truncated_files(tmp_path):
-    with pytest.raises(UserError, match="cannot be read: No such file"):
-        column_names(tmp_path / "none.csv")
+    with pytest.raises(UserError, match=r"/none\.csv cannot be read: No such file"):  # in which folder, too
+        column_names(Path("none.csv"))
     with pytest.raises(UserError, match="is a folder"):
         column_names(tmp_path)
     (tmp_path / "x.csv").write_bytes(b"smiles,y\n\xff\xfe\x00,1\n")

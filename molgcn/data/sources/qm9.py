@@ -152,7 +152,9 @@ def _find(path: Path, downloaded: Path) -> Files:
             raise UserError(f"The folder {path} has no {SDF}, qm9.csv or qm9.csv.gz. Give the file itself as dataset.path.")
         path = known[0]
     if not path.is_file():
-        raise UserError(f"dataset.path={path} does not exist. Give QM9 as a CSV with MoleculeNet's columns, or {SDF} beside {SDF_TABLE}.")
+        raise UserError(
+            f"dataset.path={path.absolute()} does not exist. Give QM9 as a CSV with MoleculeNet's columns, or {SDF} beside {SDF_TABLE}."
+        )
     beside = [folder / UNCHARACTERIZED_LIST for folder in (path.parent, downloaded)]
     listed = next((file for file in beside if file.is_file()), None)
     if path.suffix != ".sdf":

@@ -111,7 +111,9 @@ def _find(path: Path, index: str | None) -> Files:
             )
         path = single[0]
     if not path.is_file():
-        raise UserError(f"dataset.path={path} does not exist. Give a list of SMILES, one a line, or a folder with train, valid and test.")
+        raise UserError(
+            f"dataset.path={path.absolute()} does not exist. Give a list of SMILES, one a line, or a folder with train, valid and test."
+        )
     beside = [Path(index).expanduser()] if index else sorted(path.parent.glob("*val*.index"))
     if index and not beside[0].is_file():
         raise UserError(f"dataset.split_file={index} does not exist. Give the benchmark's index file: line numbers separated by commas.")
