@@ -145,7 +145,7 @@ def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) ->
                 + ("has no columns." if source.column is None else "came without split_column.")
             )
         values = source.column(config.split_column)
-        return splitting.column_split([values[row] for row in molecules.rows], config.split_column)
+        return splitting.column_split(values, config.split_column, molecules.rows)
     if config.split == "file":
         if config.split_file is None:
             raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")

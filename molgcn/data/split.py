@@ -135,18 +135,25 @@ def _scaffold(smiles: str, murcko: Callable[[str], str]) -> str:
         return smiles
 
 
-def column_split(values: Sequence[object], column: str = "split") -> Split:
+def column_split(values: Sequence[object], column: str = "split", rows: Sequence[int] | np.ndarray | None = None) -> Split:
     """Splits by a column that says train, val (valid, validation) or test; an empty cell leaves the molecule out.
+
+    Args:
+        values: the column's cells, one a row of the source.
+        column: its name, for messages.
+        rows: int [M], the source row of each molecule, where rows were skipped; by default every row is a molecule.
 
     Raises:
         UserError: for another value, or when a part is empty.
     """
     names = []
-    for row, value in enumerate(values):
+    for row in range(len(values)) if rows is None else rows:
+        value = values[row]
         text = "" if value is None or value != value else str(value).strip().lower()
         if text and text not in _SPELLINGS:
             raise UserError(
-                f"Column '{column}' says '{value}' for molecule {row}; expected train, val (or valid, validation), test or an empty cell."
+                f"Column '{column}', row {row} (counted from 0, without the header) says '{value}'; expected train, val (or valid, "
+                "validation), test or an empty cell."
             )
         names.append(_SPELLINGS.get(text, ""))
     split = {part: np.flatnonzero(np.array(names) == part) for part in PARTS}
