@@ -106,7 +106,7 @@ class GraphBatch:
         index = getattr(batch, "batch", None)
         index = torch.zeros(num_nodes, dtype=torch.long, device=device) if index is None else index
         num_graphs = int(batch.num_graphs) if hasattr(batch, "num_graphs") else 1
-        source, target = batch.edge_index
+        source, target = batch.edge_index.long()  # numbers of pairs of atoms pass 32 bits
         if torch.any(index[1:] < index[:-1]):
             raise UserError("`batch` is not sorted. Expected the atoms of one molecule next to each other, as PyG's Batch has them.")
         if torch.any(index[source] != index[target]):

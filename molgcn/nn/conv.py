@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch_geometric.nn import GCNConv, MessagePassing
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.nn.dense.linear import Linear
 
 from molgcn.ops.gcn_conv import DTYPES, ConvInputs, available, gcn_conv
+from molgcn.ops.transforms import transformed
 
 _MESSAGE_PASSING = ("message", "message_and_aggregate", "aggregate", "update", "edge_update")
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate")
@@ -103,7 +103,7 @@ class FusedGCNConv(GCNConv):
         if not (isinstance(x, Tensor) and _is_edge_list(edge_index) and edge_index.dtype == torch.int64):
             return False
         weight, device = self.lin.weight, x.device
-        if not available(device.type) or torch.is_autocast_enabled(device.type) or _transformed():
+        if not available(device.type) or torch.is_autocast_enabled(device.type) or transformed():
             return False
         if x.dim() != 2 or x.layout != torch.strided or x.dtype not in DTYPES or edge_index.device != device:
             return False
@@ -136,13 +136,6 @@ class FusedGCNConv(GCNConv):
         twin = GCNConv(self.in_channels, self.out_channels)  # makes the class's own scriptable methods
         vars(twin).update(copy.copy(vars(self)))
         return twin
-
-
-def _transformed() -> bool:
-    """Whether torch.func or forward-mode differentiation is at work, which go through PyTorch's own operations only."""
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def _is_edge_list(edge_index: Any) -> bool:

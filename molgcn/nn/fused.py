@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
@@ -87,7 +90,9 @@ def stack_inputs(model: GCN, batch: GraphBatch | Any) -> StackInputs:
     _check_device(batch.x.device, model.strategy)
     convs: list[Any] = list(model.convs)
     norms: list[Any] = list(model.norms)
-    weights = [layer.lin.weight for layer in convs]
+    linears = [layer.lin for layer in convs]
+    _compute_weights([*convs, *linears, *norms])
+    weights = [linear.weight for linear in linears]
     x = batch.x if model.embed is None else model.embed(batch.x).to(weights[0].dtype)
     statistics = norms if model.norm == "batch" else []
     training = model.training
@@ -125,6 +130,14 @@ def stack_inputs(model: GCN, batch: GraphBatch | Any) -> StackInputs:
         large_molecules=batch.large_molecules,
         folded=batch.folded,
     )
+
+
+def _compute_weights(modules: list[Any]) -> None:
+    """What is left to a hook before a module's forward: the weights of torch.nn.utils.prune, and of its first weight and spectral norm."""
+    for module in modules:
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, (BasePruningMethod, WeightNorm, SpectralNorm)):
+                hook(module, ())
 
 
 def _check_device(device: torch.device, strategy: str) -> None:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from molgcn.ops.transforms import transformed
+
 POOLS = ("mean", "sum", "max")
 PRECISIONS = ("float32", "tf32", "bf16")
 STRATEGIES = ("auto", "stack", "vertex", "edge", "neighbor_group")
@@ -163,6 +165,7 @@ def gcn_stack(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
 
     Raises:
         ValueError: for tensors whose shape, dtype or device does not fit, or an option that the device does not have.
+        NotImplementedError: under a transform of torch.func or forward-mode differentiation.
     """
     check(inputs)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # its autograd kernel, without a turn through the dispatcher
@@ -179,7 +182,13 @@ def check(inputs: StackInputs) -> None:
 
     Raises:
         ValueError: naming the first argument that does not fit.
+        NotImplementedError: under a transform of torch.func or forward-mode differentiation.
     """
+    if transformed():
+        raise NotImplementedError(
+            "backend=fused has no rule for transforms of torch.func or forward-mode derivatives: its layers are one operator with a "
+            "derivative in reverse. Use backend=pyg, whose layers are PyTorch's own operations."
+        )
     x, weights = inputs.x, inputs.weights
     if x.dim() != 2 or not weights:
         raise ValueError(f"gcn_stack: expected x of shape [N, F] and at least one layer, got x {list(x.shape)} and {len(weights)} layers")

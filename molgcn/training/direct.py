@@ -18,6 +18,7 @@ from molgcn.ops.head_loss import BoundHead, empty_outputs
 from molgcn.training.fused_update import FusedUpdate
 
 if TYPE_CHECKING:
+    from molgcn.nn.gcn import GCN
     from molgcn.training.regressor import MoleculeRegressor
 
 _WITHIN = ("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad")
@@ -47,6 +48,7 @@ def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool
         and all(tensor.dtype == torch.int32 for tensor in integers)
         and all(getattr(type(module), name) is getattr(MoleculeRegressor, name) for name in _OURS)
         and model.linears is not None
+        and _has_its_own_weights(model)
         and trainer.world_size == 1
         and trainer.precision == "32-true"
         and module.config.training.accumulate_batches == 1
@@ -95,7 +97,7 @@ class DirectStep:
     def _as_usual(self) -> bool:
         """Everything learns, and nobody listens."""
         learning = all(parameter.requires_grad and not _has_hooks(parameter) for parameter in self._parameters)
-        return learning and all(part.training for part in self._modules)
+        return learning and all(part.training and not part._forward_pre_hooks for part in self._modules)
 
     def _current_addresses(self) -> list[int]:
         """Where parameters and running statistics lie."""
@@ -150,6 +152,19 @@ class DirectStep:
         clip_grad_norm_(self._parameters, limit)
         for parameter in self._parameters:
             parameter.grad = None
+
+
+def _has_its_own_weights(model: GCN) -> bool:
+    """Whether the operators' arguments are the parameters, each once: not computed from others, as by pruning, and not shared."""
+    layers = [
+        *model.convs,
+        *(conv.lin for conv in model.convs),
+        *model.norms,
+        *(model.linears or []),
+        *([model.embed] if model.embed else []),
+    ]
+    read = [tensor for layer in layers for name in ("weight", "bias") if (tensor := getattr(layer, name, None)) is not None]
+    return sorted(map(id, read)) == sorted(map(id, model.parameters()))
 
 
 def _has_hooks(parameter: Any) -> bool:

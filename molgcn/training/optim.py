@@ -44,7 +44,9 @@ def build_scheduler(
     if config.name == "plateau":
         return ReduceLROnPlateau(optimizer, factor=config.factor, patience=config.patience, min_lr=config.min_lr)
     if config.name == "onecycle":
-        return OneCycleLR(optimizer, max_lr=lr, total_steps=max(total_steps, 2), pct_start=config.pct_start)
+        steps, share = max(total_steps, 2), config.pct_start
+        share += 1e-9 * (steps * share == 1.0)  # PyTorch divides by the rise's steps behind the first, which may not be none
+        return OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=share)
     shape = cosine(max(total_steps - warmup, 1), floor) if config.name == "cosine" else _constant
     return LambdaLR(optimizer, lambda step: warmup_factor(step, warmup) * shape(max(step - warmup, 0)))
 

@@ -46,6 +46,15 @@ def test_a_single_data_is_a_batch_of_one():
     assert batch.num_graphs == 1 and batch.targets.shape == (1, 0) and batch.batch.tolist() == [0, 0]
 
 
+def test_indices_of_32_bits_in_a_batch_of_many_atoms():
+    """Whose pairs of atoms have numbers beyond 32 bits."""
+    atoms = torch.arange(60_000)
+    ends = torch.stack([torch.cat([atoms[:-1], atoms[1:]]), torch.cat([atoms[1:], atoms[:-1]])])
+    one, other = (GraphBatch.from_pyg(Data(x=torch.zeros(60_000, 1), edge_index=index)) for index in (ends, ends.int()))
+    assert_equal(one, other)
+    assert other.col[-1] == 59_998
+
+
 def test_the_order_of_a_batch_made_by_hand_is_the_callers(packed):
     batch = packed.batch([5, 3, 3, 9])
     assert batch.indices.tolist() == [5, 3, 3, 9]

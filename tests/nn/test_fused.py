@@ -9,6 +9,8 @@ import pytest
 import torch
 from compiler import needs_extension
 from torch import nn
+from torch.autograd import forward_ad
+from torch.nn.utils import prune
 
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
@@ -228,6 +230,60 @@ def test_wrong_use_is_refused_in_words(batch):
         model(batch)
     with pytest.raises(UserError, match="one operator"):
         model.convs[0](batch.x, batch.edge_index)
+
+
+@pytest.mark.parametrize("transform", ["jvp", "forward_ad", "vmap"])
+def test_transforms_are_refused(batch, transform):
+    """Dropping a tangent in silence would give a wrong derivative."""
+    fused, _ = pair()
+    batch = as_dtype(batch, torch.float64)
+    weights = {name: weight.detach() for name, weight in fused.named_parameters()}
+
+    def predictions(weights):
+        return torch.func.functional_call(fused, weights, (batch,))
+
+    def transformed():
+        if transform == "jvp":
+            torch.func.jvp(predictions, (weights,), (weights,))
+        elif transform == "vmap":
+            torch.func.vmap(predictions)({name: torch.stack([weight] * 2) for name, weight in weights.items()})
+        else:
+            with forward_ad.dual_level():
+                predictions({name: forward_ad.make_dual(weight, weight) for name, weight in weights.items()})
+
+    assert predictions(weights).isfinite().all()
+    with pytest.raises(NotImplementedError, match=r"torch\.func.*backend=pyg"):
+        transformed()
+
+
+@pytest.mark.parametrize(
+    "computed",
+    [
+        lambda module: prune.l1_unstructured(module, "weight", 0.5),
+        torch.nn.utils.weight_norm,
+        torch.nn.utils.spectral_norm,
+        torch.nn.utils.parametrizations.weight_norm,
+    ],
+    ids=["prune", "weight_norm", "spectral_norm", "parametrizations"],
+)
+def test_weights_that_are_computed(batch, computed):
+    """Also after their parameters have changed."""
+    batch = as_dtype(batch, torch.float64)
+    models = pair(norm="layer", residual=True)
+    for model in models:
+        torch.manual_seed(0)
+        computed(model.convs[1].lin)
+        for step in range(2):
+            model.zero_grad()
+            model(batch).square().sum().backward()
+            if step == 0:
+                with torch.no_grad():
+                    for parameter in model.parameters():
+                        parameter -= 1e-3 * parameter.grad
+    fused, reference = (dict(model.named_parameters()) for model in models)
+    assert reference.keys() == fused.keys()
+    for name, parameter in reference.items():
+        assert relative(fused[name].grad, parameter.grad) < 1e-9, name
 
 
 def test_without_the_extension(monkeypatch):

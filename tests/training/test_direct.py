@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.utils.prune
 from compiler import needs_extension
 from lightning import Callback
 from lightning.pytorch.callbacks import LambdaCallback
@@ -20,6 +21,7 @@ from molgcn.config import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.training.checkpoint import load_checkpoint
+from molgcn.training.direct import _has_its_own_weights
 from molgcn.training.fused_update import FusedUpdate
 from molgcn.training.losses import MaskedLoss
 from molgcn.training.regressor import MoleculeRegressor
@@ -140,6 +142,44 @@ def test_what_is_frozen_stands_still(tmp_path, small_config, direct_steps):
         assert torch.equal(one, other)
     first, second, third = runs[1].weights
     assert torch.equal(first, second) and not torch.equal(second, third)
+
+
+class Prune(Callback):
+    """Prunes a layer after the first epoch, as Lightning's ModelPruning does; keeps its weights at the ends of epochs."""
+
+    def __init__(self) -> None:
+        self.weights: list[Tensor] = []
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.current_epoch == 1:
+            nn.utils.prune.l1_unstructured(pl_module.model.convs[1].lin, "weight", 0.5)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        layer = pl_module.model.convs[1].lin
+        self.weights.append((layer.weight_orig * layer.weight_mask if nn.utils.prune.is_pruned(layer) else layer.weight).detach().clone())
+
+
+def test_what_is_pruned_stays_pruned(tmp_path, small_config, direct_steps):
+    runs = []
+    for captured in (False, "auto"):
+        runs.append(Prune())
+        train(fused(small_config, {"trainer": {"max_epochs": 2}}, captured=captured), tmp_path / str(captured), [runs[-1]])
+    assert any(direct_steps)
+    for one, other in zip(runs[0].weights, runs[1].weights, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "batch", "embed": True, "head_layers": 2}, {"norm": "layer"}], ids=str)
+def test_weights_of_which_others_are_made_or_shared(options):
+    def model() -> GCN:
+        return GCN(6, 8, 4, 2, backend="fused", **options)
+
+    assert _has_its_own_weights(model())
+    tied, pruned, parametrized = model(), model(), model()
+    tied.convs[1].lin.weight = tied.convs[2].lin.weight
+    nn.utils.prune.l1_unstructured(pruned.convs[1].lin, "weight", 0.5)
+    nn.utils.parametrizations.weight_norm(parametrized.convs[1].lin)
+    assert not any(map(_has_its_own_weights, (tied, pruned, parametrized)))
 
 
 class Replace(Callback):

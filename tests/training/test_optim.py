@@ -40,6 +40,15 @@ def test_onecycle_peaks_once_and_survives_extra_steps():
     assert values[39] < 1e-5
 
 
+@pytest.mark.parametrize(("share", "total"), [(0.5, 2), (0.1, 10), (0.01, 100)])
+def test_onecycle_may_rise_for_one_step(share, total):
+    """PyTorch's own divides by zero there."""
+    values = rates(SchedulerConfig(name="onecycle", pct_start=share), total, total)
+    assert all(0 < value <= 0.1 for value in values)
+    assert values[-1] < 0.02
+    assert values[1:] == sorted(values[1:], reverse=True)
+
+
 def test_plateau_waits_for_validation():
     optimizer = build_optimizer([torch.nn.Parameter(torch.zeros(1))], OptimizerConfig(lr=0.1))
     scheduler = build_scheduler(optimizer, SchedulerConfig(name="plateau", factor=0.5, patience=1), 0.1, 10, 100)
