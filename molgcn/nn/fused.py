@@ -103,6 +103,8 @@ def stack_inputs(model: GCN, batch: GraphBatch | Any) -> StackInputs:
     if training and statistics and x.shape[0] == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
     parameters = (weights, [layer.bias for layer in convs], [norm.weight for norm in norms], [norm.bias for norm in norms])
+    running = [norm.running_mean for norm in statistics], [norm.running_var for norm in statistics]
+    _check_norms(norms, [*parameters[1:], *running])
     return StackInputs(
         x,
         batch.ptr,
@@ -110,8 +112,7 @@ def stack_inputs(model: GCN, batch: GraphBatch | Any) -> StackInputs:
         batch.col,
         getattr(batch, "tile_ptr", None),
         *parameters,
-        [norm.running_mean for norm in statistics],
-        [norm.running_var for norm in statistics],
+        *running,
         dropout_seed(x.device, model.dropout if training else 0.0),
         batch.counts,
         pool=model.pool,
@@ -138,6 +139,15 @@ def _compute_weights(modules: list[Any]) -> None:
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, (BasePruningMethod, WeightNorm, SpectralNorm)):
                 hook(module, ())
+
+
+def _check_norms(norms: list[Any], tensors: list[list[Tensor]]) -> None:
+    kinds = {(norm.eps, getattr(norm, "momentum", 0.0)) for norm in norms}
+    if len(kinds) > 1 or any(None in kind for kind in kinds) or any(tensor is None for some in tensors for tensor in some):
+        raise UserError(
+            "backend=fused runs all layers as one operator: each needs a bias, each norm a weight and a bias and, for batches, running "
+            "statistics, and all norms the same eps and momentum. Use backend=pyg for others."
+        )
 
 
 def _check_device(device: torch.device, strategy: str) -> None:

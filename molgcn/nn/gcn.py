@@ -90,8 +90,8 @@ class GCN(nn.Module):
         self.last_activation = last_activation
         self.head_layers = head_layers
         self.init = init
-        self.strategy = check_strategy(strategy, backend)
         self._backend = resolve_backend(backend, hidden_channels).name
+        self.strategy = check_strategy(strategy, self._backend)
 
         with torch.random.fork_rng(devices=[]):  # the layers' constructors draw numbers too, differently on each backend
             self.embed = nn.Linear(in_channels, hidden_channels, bias=False) if embed else None
@@ -130,7 +130,10 @@ class GCN(nn.Module):
         """The head's linear maps, where it is nothing but these, with biases, and relu between them; hooks would not be called."""
         parts: list[Any] = list(self.head) if isinstance(self.head, nn.Sequential) else [self.head]
         alternate = all(type(part) is (nn.ReLU if place % 2 else nn.Linear) for place, part in enumerate(parts)) and len(parts) % 2 == 1
-        hooked = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in [self.head, *parts])
+        hooked = any(
+            part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
+            for part in [self.head, *parts]
+        )
         return parts[::2] if alternate and not hooked and all(part.bias is not None for part in parts[::2]) else None
 
     def layer_options(self, index: int) -> tuple[nn.Module | None, bool, bool]:

@@ -9,10 +9,13 @@ def allowed_precision(device: torch.device) -> str:
     """What PyTorch's own switches allow: autocast's dtype, else the float32 matmul precision."""
     if torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.bfloat16:
         return "bf16"
-    return _matmul_precision()
+    precision = _matmul_precision()
+    if precision == "bf16" and torch.compiler.is_compiling():
+        return "tf32"  # no less than was asked for when the switch is turned from "medium" to "high"
+    return precision
 
 
-@torch.compiler.assume_constant_result  # torch.compile compiles anew when the switch is turned
+@torch.compiler.assume_constant_result  # torch.compile compiles anew when TF32 is turned on or off
 def _matmul_precision() -> str:
     if torch.backends.cuda.matmul.fp32_precision != "tf32":
         return "float32"

@@ -77,7 +77,7 @@ class DirectStep:
         self._parameters = list(module.model.parameters())
         self._modules, self._buffers = list(module.model.modules()), list(module.model.buffers())
         self._warm = False
-        self._addresses: list[int] = []
+        self._made_of: list[Any] = []
 
     def __call__(self, batch: GraphBatch, first: bool, last: bool) -> bool:
         """Takes the step, or returns False where it is to be taken plainly; arguments as of a captured step."""
@@ -85,8 +85,8 @@ class DirectStep:
         if not (self._warm and usual) or batch.num_nodes < 2:  # batch norm refuses a single atom
             self._warm = self._warm or usual
             return False
-        if self._addresses != self._current_addresses():  # the first time, or replaced, as by torch.nn.utils.vector_to_parameters
-            self._make(batch)
+        if self._made_of != self._what_it_needs() or self._update.group is not self.optimizer.param_groups[0]:
+            self._make(batch)  # the first time, or after a change, as by torch.nn.utils.vector_to_parameters or a state dict
         self._gradients_of(batch)
         self._clip()
         self._update()
@@ -96,12 +96,18 @@ class DirectStep:
 
     def _as_usual(self) -> bool:
         """Everything learns, and nobody listens."""
+        if not FusedUpdate.applies(self.optimizer):
+            return False
         learning = all(parameter.requires_grad and not _has_hooks(parameter) for parameter in self._parameters)
-        return learning and all(part.training and not part._forward_pre_hooks for part in self._modules)
+        return learning and all(part.training and not _is_heard(part) for part in self._modules)
 
-    def _current_addresses(self) -> list[int]:
-        """Where parameters and running statistics lie."""
-        return [tensor.data_ptr() for tensor in (*self._parameters, *self._buffers)]
+    def _what_it_needs(self) -> list[Any]:
+        """Where parameters and statistics lie, and the options."""
+        module, model = self.module, self.module.model
+        tensors = *self._parameters, *self._buffers, module.target_mean, module.target_std
+        norms = [(norm.eps, getattr(norm, "momentum", None)) for norm in model.norms]
+        options = model.dropout, model.pool, model.residual, model.add_self_loops, model.last_activation, module.loss.options
+        return [tensor.data_ptr() for tensor in tensors] + norms + [options]
 
     def _make(self, batch: GraphBatch) -> None:
         model = self.module.model
@@ -122,7 +128,7 @@ class DirectStep:
         self._embed = None if model.embed is None else (model.embed.weight.detach(), gradients[model.embed.weight])
         self._one, self._gradient = torch.ones(()), torch.empty(0, 0)
         self._update = FusedUpdate(self.optimizer, gradients)
-        self._addresses = self._current_addresses()
+        self._made_of = self._what_it_needs()
 
     def _gradients_of(self, batch: GraphBatch) -> None:
         module = self.module
@@ -169,6 +175,10 @@ def _has_its_own_weights(model: GCN) -> bool:
 
 def _has_hooks(parameter: Any) -> bool:
     return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
+def _is_heard(module: Any) -> bool:
+    return bool(module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks)
 
 
 def _listens(callback: Callback) -> bool:

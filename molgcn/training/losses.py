@@ -37,7 +37,8 @@ class MaskedLoss:
     def of_model(self, model: GCN, batch: Any, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
         """The same of a model's prediction, with its head, or on CUDA the whole model, in one operator where there is one."""
         linears = model.linears
-        if not self.fused or linears is None or torch.is_autocast_enabled(batch.x.device.type):
+        heard = model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks
+        if not self.fused or linears is None or heard or torch.is_autocast_enabled(batch.x.device.type):
             return self(model(batch), target, mean, std)
         inputs, last = fused.stack_inputs(model, batch), linears[-1]
         alike = inputs.x.dtype == target.dtype == mean.dtype

@@ -145,6 +145,10 @@ class MoleculeRegressor(LightningModule):
 
     on_fit_end = on_train_start
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What can be copied and saved; the shorter ways to take steps are looked for anew."""
+        return super().__getstate__() | {"captured": None, "_captured_forward": None, "_loss_gradient": None, "_undecided": True}
+
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """Forward, backward and, after `training.accumulate_batches` batches, one optimiser step; by a shorter way where there is one."""
         last = self.steps_after(batch_idx)

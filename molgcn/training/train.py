@@ -75,6 +75,11 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     seed_everything(config.seed, workers=True, verbose=False)
     check_validates(config)
     backend = resolve_backend(config.backend.name, config.model.hidden_channels).name
+    if config.trainer.get("sync_batchnorm") and (backend == "fused" or not torch.cuda.is_available()):
+        raise UserError(
+            "trainer.sync_batchnorm=true needs backend=pyg and GPUs: backend=fused takes each device's own statistics. Leave it out, or "
+            "use model.norm=layer, which needs none."
+        )
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, config.model, config.backend.strategy)
     module = build_module(config, data)
     checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)

@@ -175,6 +175,27 @@ def test_precision_is_what_torchs_switches_say(batch, monkeypatch):
         torch.backends.cuda.matmul.fp32_precision = "none"
 
 
+def test_a_compiled_model_is_as_precise_as_the_switch_says_now(batch):
+    """PyTorch compiles anew between highest and the others, but not between high and medium."""
+    asked = []
+
+    def keep(graph, inputs):
+        precisions = [
+            arg for node in graph.graph.nodes if "gcn_stack" in str(node.target) for arg in node.args if arg in ("float32", "tf32", "bf16")
+        ]
+        return lambda *args: asked.append(*precisions) or graph(*args)
+
+    compiled = torch.compile(GCN(11, 8, 2, 1, backend="fused").eval(), backend=keep)
+    try:
+        for switch in ("highest", "medium", "high", "highest"):
+            torch.set_float32_matmul_precision(switch)
+            with torch.no_grad():
+                compiled(batch)
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
+    assert asked == ["float32", "tf32", "tf32", "float32"]
+
+
 def test_torch_compile(batch):
     model = GCN(11, 16, 3, 1, backend="fused", norm="batch", residual=True).eval()
     compiled = torch.compile(model, backend="aot_eager")
@@ -284,6 +305,33 @@ def test_weights_that_are_computed(batch, computed):
     assert reference.keys() == fused.keys()
     for name, parameter in reference.items():
         assert relative(fused[name].grad, parameter.grad) < 1e-9, name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model.norms[1], "eps", 1.0),
+        lambda model: setattr(model.norms[1], "momentum", 0.9),
+        lambda model: model.norms.apply(lambda norm: setattr(norm, "momentum", None)),
+        lambda model: model.norms.__setitem__(0, nn.BatchNorm1d(32, affine=False)),
+        lambda model: model.norms.__setitem__(0, nn.BatchNorm1d(32, track_running_stats=False)),
+        lambda model: setattr(model.convs[1], "bias", None),
+    ],
+    ids=["eps", "momentum", "no momentum", "no weights", "no running statistics", "no bias"],
+)
+def test_norms_of_several_kinds_are_refused(batch, change):
+    model, _ = pair(torch.float32, norm="batch")
+    model(batch)
+    change(model)
+    with pytest.raises(UserError, match=r"all norms the same eps and momentum\. Use backend=pyg"):
+        model(batch)
+
+
+def test_strategies_belong_to_the_backend_that_auto_chose(monkeypatch):
+    monkeypatch.setattr(backend, "HAS_CPU_EXTENSION", False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match=r"backend\.strategy=stack belongs to backend=fused"):
+        GCN(3, 8, 2, 1, strategy="stack")
 
 
 def test_without_the_extension(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,81 @@ def test_what_is_frozen_stands_still(tmp_path, small_config, direct_steps):
         assert torch.equal(one, other)
     first, second, third = runs[1].weights
     assert torch.equal(first, second) and not torch.equal(second, third)
+
+
+class Listen(Callback):
+    """Counts the passes through the network and its head from the second epoch on."""
+
+    heard = 0
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.current_epoch == 1:
+            for part in (pl_module.model, pl_module.model.head):
+                part.register_forward_hook(self.count)
+
+    def count(self, module: Any, *_: Any) -> None:
+        self.heard += module.training
+
+
+def test_hooks_of_modules_are_heard(tmp_path, small_config, direct_steps):
+    counts = []
+    for captured in (False, "auto"):
+        listener = Listen()
+        train(fused(small_config, {"trainer": {"max_epochs": 2}}, captured=captured), tmp_path / str(captured), [listener])
+        counts.append(listener.heard)
+    assert any(direct_steps)
+    assert counts[0] == counts[1] > 5
+
+
+def load_fresh_state(trainer: Any, module: Any) -> None:
+    state = copy.deepcopy(trainer.optimizers[0].state_dict())
+    for moments in state["state"].values():
+        moments["exp_avg"].zero_()
+    trainer.optimizers[0].load_state_dict(state)
+
+
+def set_momentum(trainer: Any, module: Any) -> None:
+    for norm in module.model.norms:
+        norm.momentum = 0.9
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "optimizer state": load_fresh_state,
+    "optimizer hook": lambda trainer, module: trainer.optimizers[0].register_step_post_hook(lambda *_: None),
+    "pool": lambda trainer, module: setattr(module.model, "pool", "sum"),
+    "momentum": set_momentum,
+    "loss": lambda trainer, module: setattr(module.loss, "options", ("mse", 1.0)),
+    "target_mean": lambda trainer, module: setattr(module, "target_mean", module.target_mean + 5),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_within_a_run_are_taken(name, tmp_path, small_config, direct_steps):
+    ends = []
+    for captured in (False, "auto"):
+        change = LambdaCallback(on_train_epoch_start=lambda trainer, module: trainer.current_epoch == 1 and CHANGES[name](trainer, module))
+        keep = LambdaCallback(on_train_end=lambda trainer, module: ends.append(copy.deepcopy(module.model.state_dict())))
+        config = fused(small_config, {"trainer": {"max_epochs": 2}, "model": {"norm": "batch"}}, captured=captured)
+        train(config, tmp_path / str(captured), [change, keep])
+    assert any(direct_steps)
+    for one, other in zip(*(end.values() for end in ends), strict=True):
+        assert torch.equal(one, other)
+
+
+class Copy(Callback):
+    """Copies and saves the module at the end of an epoch."""
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        assert pl_module.captured is not None
+        self.copy = copy.deepcopy(pl_module)
+        torch.save(pl_module, io.BytesIO())
+
+
+def test_a_module_can_be_copied_within_a_run(tmp_path, small_config, direct_steps):
+    copies = Copy()
+    train(fused(small_config, {"trainer": {"max_epochs": 1}}), tmp_path, [copies])
+    assert any(direct_steps)
+    assert copies.copy.captured is None
 
 
 class Prune(Callback):

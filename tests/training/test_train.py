@@ -233,3 +233,11 @@ def test_a_network_as_it_was_drawn(scheduler, limit, tmp_path, small_config):
 def test_options_that_lightning_refuses_late(options, message, tmp_path, small_config):
     with pytest.raises(UserError, match=rf"refuses an option under trainer\.\*: .*{message}"):
         train(small_config(trainer=options), tmp_path)
+
+
+@pytest.mark.parametrize("backend", ["fused", "pyg"])
+def test_statistics_of_several_devices_are_refused(backend, tmp_path, small_config, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    config = small_config(backend={"name": backend}, trainer={"sync_batchnorm": True})
+    with pytest.raises(UserError, match=r"trainer\.sync_batchnorm=true needs backend=pyg and GPUs"):
+        train(config, tmp_path)
