@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning import Trainer
 from torch import Tensor
-from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import OneCycleLR
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.slots import SlotBatch
 from molgcn.ops.gcn_stack_discard import capturing_both_ways
+from molgcn.training.watch import Watch, listener
 
 if TYPE_CHECKING:
+    from molgcn.nn.gcn import GCN
     from molgcn.training.regressor import MoleculeRegressor
 
 
@@ -42,6 +43,8 @@ def obstacle(module: MoleculeRegressor, batch: Any) -> str | None:
         return "scheduler=onecycle changes the momentum at every step; use scheduler=cosine with scheduler.warmup_epochs"
     if torch.is_anomaly_enabled():
         return "trainer.detect_anomaly reads values back within a step"
+    if (name := listener(module)) is not None:
+        return f"{name} is to be called within each step, a replay calls nobody"
     return None
 
 
@@ -50,7 +53,8 @@ class CapturedStep:
 
     The steps up to the first of the optimiser are taken plainly, so that everything made on first use exists: kernels, optimiser state. A
     graph holds forward, loss, backward, sums, clipping, optimiser and moving average, and beside them the filling of the other slot; the
-    learning rate and the batch to fill in are read from the device.
+    learning rate and the batch to fill in are read from the device. Where something else has changed since they were captured (what learns,
+    modes, options, weights or optimiser state put elsewhere) graphs are made anew in the same way, and steps with hooks are taken plainly.
 
     Args:
         module: whose step it is.
@@ -60,15 +64,14 @@ class CapturedStep:
     def __init__(self, module: MoleculeRegressor, optimizer: Optimizer) -> None:
         self.module = module
         self.optimizer = optimizer
+        self.watch = Watch(module.model, optimizer)
         self.num_kernels: int | None = None
+        self._averages = [] if module.ema is None else list(module.ema.parameters())
         self._warm = False
         self._graphs: dict[tuple[GraphBatch, bool, bool], torch.cuda.CUDAGraph] = {}
-        self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(module.device)  # PyTorch's own is of the GPU on which a process captured first
-        self._rates = [torch.zeros((), device=module.device) for _ in optimizer.param_groups]
-        self._written: list[float | None] = [None for _ in optimizer.param_groups]
-        accumulates = module.config.training.accumulate_batches > 1
-        self._gradients = [torch.zeros_like(parameter) for parameter in module.model.parameters()] if accumulates else []
+        self._made_of: list[Any] = []
+        self._start_anew(self._state())
 
     def __call__(self, batch: SlotBatch, first: bool, last: bool) -> bool:
         """Takes the step, or returns False where it is to be taken plainly.
@@ -78,8 +81,14 @@ class CapturedStep:
             first: of the batches whose gradients go into one optimiser step.
             last: of them.
         """
+        state, heard = self._state(), self.watch.is_heard()
+        if state != self._made_of or (heard and self._warm):
+            if self._warm and not first:
+                for parameter, gradient in self._gradients.items():
+                    parameter.grad = gradient  # what the batches before have added up
+            self._start_anew(state)
         if not self._warm:
-            self._warm = last
+            self._warm = last and not heard
             return False
         for place, (group, rate) in enumerate(zip(self.optimizer.param_groups, self._rates, strict=True)):
             if group["lr"] != self._written[place]:
@@ -93,9 +102,32 @@ class CapturedStep:
         batch.next_is_enqueued()
         return True
 
+    def _state(self) -> list[Any]:
+        """What graphs are captured with, beside learning rates and values in place."""
+        module, optimizer = self.module, self.optimizer
+        options = [{key: value for key, value in group.items() if key not in ("params", "lr")} for group in optimizer.param_groups]
+        return [
+            *self.watch.state((module.target_mean, module.target_std, *self._averages)),
+            module.loss.options,
+            options,
+            [id(optimizer.state), *map(id, optimizer.param_groups)],
+        ]
+
+    def _start_anew(self, state: list[Any]) -> None:
+        if self._graphs:
+            torch.cuda.synchronize(self.module.device)  # a graph may still run
+            self._graphs.clear()
+        self._warm, self._made_of, self._pool = False, state, torch.cuda.graph_pool_handle()
+        self._kept = self.optimizer.state, *self.optimizer.param_groups  # so that nothing new has their identity
+        device = self.module.device
+        self._rates = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
+        self._written: list[float | None] = [None for _ in self._rates]
+        accumulates = self.module.config.training.accumulate_batches > 1
+        learning = [parameter for parameter in self.watch.parameters if accumulates and parameter.requires_grad]
+        self._gradients = {parameter: torch.zeros_like(parameter) for parameter in learning}
+
     def _capture(self, batch: SlotBatch, first: bool, last: bool) -> torch.cuda.CUDAGraph:
-        parameters = list(self.module.model.parameters())
-        for parameter, gradient in zip(parameters, self._gradients, strict=False):
+        for parameter, gradient in self._gradients.items():
             parameter.grad = gradient
         graph, side = torch.cuda.CUDAGraph(keep_graph=True), torch.cuda.Stream(self.module.device)
         # Other threads may allocate meanwhile, to plan the next epoch.
@@ -106,7 +138,7 @@ class CapturedStep:
             with torch.cuda.stream(side):
                 batch.enqueue_next()
             if first and self._gradients:
-                torch._foreach_zero_(self._gradients)
+                torch._foreach_zero_(list(self._gradients.values()))
             with capturing_both_ways():
                 self.module.add_gradients(batch.padded)
             if last:
@@ -121,21 +153,28 @@ class CapturedStep:
 
 
 class CapturedForward:
-    """Replays a model's evaluation from CUDA graphs, one a slot; the first batch is computed plainly, so that its kernels exist.
+    """Replays a model's evaluation from CUDA graphs, one a slot.
+
+    The first batch is computed plainly, so that its kernels exist, and so is the first after a change of more than the weights' values.
 
     Args:
-        model: in evaluation mode, its weights changed in place only.
+        model: in evaluation mode.
     """
 
-    def __init__(self, model: Module) -> None:
+    def __init__(self, model: GCN) -> None:
         self.model = model
-        self._warm = False
+        self.watch = Watch(model)
+        self._made_of: list[Any] = []
         self._graphs: dict[GraphBatch, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
 
     def __call__(self, batch: GraphBatch) -> Tensor:
         """Predictions [B, T] for a slot's padded form."""
-        if not self._warm:
-            self._warm = True
+        if (state := self.watch.state()) != self._made_of:
+            torch.cuda.synchronize(batch.x.device)  # a graph may still run
+            self._graphs.clear()
+            self._made_of = state
+            return self.model(batch)
+        if self.watch.is_heard():
             return self.model(batch)
         if batch not in self._graphs:
             graph = torch.cuda.CUDAGraph()

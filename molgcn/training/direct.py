@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning import Callback
 from lightning.pytorch.profilers import PassThroughProfiler
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
@@ -16,13 +15,11 @@ from molgcn.nn import fused
 from molgcn.ops.bound_stack import BoundStack
 from molgcn.ops.head_loss import BoundHead, empty_outputs
 from molgcn.training.fused_update import FusedUpdate
+from molgcn.training.watch import Watch, listener
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
     from molgcn.training.regressor import MoleculeRegressor
-
-_WITHIN = ("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad")
-_OURS = ("add_gradients", "update_weights", "manual_backward", "backward", *_WITHIN)
 
 
 def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool:
@@ -35,8 +32,6 @@ def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool
         optimizer: PyTorch's own.
         batch: a training batch.
     """
-    from molgcn.training.regressor import MoleculeRegressor
-
     model, trainer = module.model, module.trainer
     if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":
         return False
@@ -46,7 +41,7 @@ def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool
         all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in floats + integers)
         and all(tensor.dtype == torch.float32 for tensor in floats)
         and all(tensor.dtype == torch.int32 for tensor in integers)
-        and all(getattr(type(module), name) is getattr(MoleculeRegressor, name) for name in _OURS)
+        and listener(module) is None
         and model.linears is not None
         and _has_its_own_weights(model)
         and trainer.world_size == 1
@@ -54,7 +49,6 @@ def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool
         and module.config.training.accumulate_batches == 1
         and not torch.is_anomaly_enabled()
         and isinstance(trainer.profiler, PassThroughProfiler)  # type: ignore[attr-defined]  # another is to see autograd's steps
-        and not any(_listens(callback) for callback in trainer.callbacks)  # type: ignore[attr-defined]
         and FusedUpdate.applies(optimizer)
     )
 
@@ -74,19 +68,21 @@ class DirectStep:
     def __init__(self, module: MoleculeRegressor, optimizer: Optimizer) -> None:
         self.module = module
         self.optimizer = optimizer
-        self._parameters = list(module.model.parameters())
-        self._modules, self._buffers = list(module.model.modules()), list(module.model.buffers())
+        self.watch = Watch(module.model, optimizer)
+        self._parameters = self.watch.parameters
         self._warm = False
         self._made_of: list[Any] = []
 
     def __call__(self, batch: GraphBatch, first: bool, last: bool) -> bool:
         """Takes the step, or returns False where it is to be taken plainly; arguments as of a captured step."""
-        usual = self._as_usual()
+        state = self._state()
+        usual = self._is_usual(state)
         if not (self._warm and usual) or batch.num_nodes < 2:  # batch norm refuses a single atom
             self._warm = self._warm or usual
             return False
-        if self._made_of != self._what_it_needs() or self._update.group is not self.optimizer.param_groups[0]:
+        if self._made_of != state or self._update.group is not self.optimizer.param_groups[0]:
             self._make(batch)  # the first time, or after a change, as by torch.nn.utils.vector_to_parameters or a state dict
+            self._made_of = state
         self._gradients_of(batch)
         self._clip()
         self._update()
@@ -94,20 +90,14 @@ class DirectStep:
             self.module.ema.update(self.module.model)
         return True
 
-    def _as_usual(self) -> bool:
+    def _is_usual(self, state: list[Any]) -> bool:
         """Everything learns, and nobody listens."""
-        if not FusedUpdate.applies(self.optimizer):
-            return False
-        learning = all(parameter.requires_grad and not _has_hooks(parameter) for parameter in self._parameters)
-        return learning and all(part.training and not _is_heard(part) for part in self._modules)
+        _, learns, trains, *_ = state
+        return all(learns) and all(trains) and FusedUpdate.applies(self.optimizer) and not self.watch.is_heard()
 
-    def _what_it_needs(self) -> list[Any]:
-        """Where parameters and statistics lie, and the options."""
-        module, model = self.module, self.module.model
-        tensors = *self._parameters, *self._buffers, module.target_mean, module.target_std
-        norms = [(norm.eps, getattr(norm, "momentum", None)) for norm in model.norms]
-        options = model.dropout, model.pool, model.residual, model.add_self_loops, model.last_activation, module.loss.options
-        return [tensor.data_ptr() for tensor in tensors] + norms + [options]
+    def _state(self) -> list[Any]:
+        module = self.module
+        return [*self.watch.state((module.target_mean, module.target_std)), module.loss.options]
 
     def _make(self, batch: GraphBatch) -> None:
         model = self.module.model
@@ -128,7 +118,6 @@ class DirectStep:
         self._embed = None if model.embed is None else (model.embed.weight.detach(), gradients[model.embed.weight])
         self._one, self._gradient = torch.ones(()), torch.empty(0, 0)
         self._update = FusedUpdate(self.optimizer, gradients)
-        self._made_of = self._what_it_needs()
 
     def _gradients_of(self, batch: GraphBatch) -> None:
         module = self.module
@@ -171,16 +160,3 @@ def _has_its_own_weights(model: GCN) -> bool:
     ]
     read = [tensor for layer in layers for name in ("weight", "bias") if (tensor := getattr(layer, name, None)) is not None]
     return sorted(map(id, read)) == sorted(map(id, model.parameters()))
-
-
-def _has_hooks(parameter: Any) -> bool:
-    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
-
-
-def _is_heard(module: Any) -> bool:
-    return bool(module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks)
-
-
-def _listens(callback: Callback) -> bool:
-    """Whether a callback is to be called within a step."""
-    return any(name in vars(callback) or getattr(type(callback), name) is not getattr(Callback, name) for name in _WITHIN)

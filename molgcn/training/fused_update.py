@@ -39,13 +39,13 @@ class FusedUpdate:
 
     @staticmethod
     def applies(optimizer: Optimizer) -> bool:
-        """Whether it is in the form that it is made in here, and nobody listens to its steps."""
+        """Whether it is in the form that it is made in here."""
         if type(optimizer) not in (Adam, AdamW, SGD) or len(optimizer.param_groups) != 1:
             return False
         (group,) = optimizer.param_groups
         usual = group["fused"] and not group.get("amsgrad") and not group.get("differentiable")
         decoupled = group.get("decoupled_weight_decay", False) == isinstance(optimizer, AdamW)
-        return bool(usual and decoupled) and not (optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+        return bool(usual and decoupled)
 
     def __call__(self) -> None:
         """One step with the group's present rate and options."""

@@ -145,6 +145,11 @@ class MoleculeRegressor(LightningModule):
 
     on_fit_end = on_train_start
 
+    def on_train_epoch_start(self) -> None:
+        """Decides anew how steps are taken where layers were replaced since the last epoch, as by pruning or parametrisations."""
+        if self.captured is not None and not self.captured.watch.is_of(self.model):
+            self.captured, self._captured_forward, self._undecided = None, None, True
+
     def __getstate__(self) -> dict[str, Any]:
         """What can be copied and saved; the shorter ways to take steps are looked for anew."""
         return super().__getstate__() | {"captured": None, "_captured_forward": None, "_loss_gradient": None, "_undecided": True}

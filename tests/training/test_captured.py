@@ -18,6 +18,7 @@ from molgcn.training import captured, regressor
 from molgcn.training.captured import CapturedForward, CapturedStep
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.train import train
+from molgcn.training.watch import Watch
 
 DEEP: dict[str, Any] = {"hidden_channels": 32, "num_layers": 6, "norm": None, "residual": False}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -173,6 +174,7 @@ class SameWithoutGraph:
     """Takes the device's part of a step at once, as a replay does: behind Lightning's back."""
 
     def __init__(self, module: Any, optimizer: Any) -> None:
+        self.watch = Watch(module.model)
         self.module, self.optimizer, self.num_kernels = module, optimizer, None
 
     def __call__(self, batch: Any, first: bool, last: bool) -> bool:

@@ -1,0 +1,301 @@
+"""What changes within a run, or listens to it, is seen: prepared steps then do what plain ones do, on a CPU and on a GPU."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.utils.prune
+from compiler import needs_extension
+from lightning import Callback
+from lightning.pytorch.callbacks import LambdaCallback
+from run_cases import log_of
+from test_captured import DEEP, count_steps
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from molgcn.nn import GCN
+from molgcn.training.captured import CapturedForward, CapturedStep
+from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.train import train
+from molgcn.training.watch import Watch
+
+
+class Way(NamedTuple):
+    """A device's prepared steps: configurations for it, and whether each step was taken so."""
+
+    config: Callable[..., Any]
+    taken: list[bool]
+
+
+@pytest.fixture(params=[pytest.param("cpu", marks=needs_extension), pytest.param("gpu", marks=pytest.mark.gpu)])
+def way(request: pytest.FixtureRequest, small_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Way:
+    def config(captured: Any = "auto", **changes: Any) -> Any:
+        values = {"backend": {"name": "fused"}, **changes}
+        values["training"] = {"captured": captured, **changes.get("training", {})}
+        values["trainer"] = {"accelerator": request.param, "deterministic": True, "max_epochs": 2, **changes.get("trainer", {})}
+        values["model"] = {**(DEEP if request.param == "gpu" else {}), **changes.get("model", {})}
+        return small_config(**values)
+
+    if request.param == "gpu":
+        return Way(config, count_steps(monkeypatch, CapturedStep))
+    from molgcn.training.direct import DirectStep  # needs the extension
+
+    return Way(config, count_steps(monkeypatch, DirectStep))
+
+
+def load_fresh_state(trainer: Any, module: Any) -> None:
+    state = copy.deepcopy(trainer.optimizers[0].state_dict())
+    for moments in state["state"].values():
+        moments["exp_avg"].zero_()
+    trainer.optimizers[0].load_state_dict(state)
+
+
+def set_momentum(trainer: Any, module: Any) -> None:
+    for norm in module.model.norms:
+        norm.momentum = 0.9
+
+
+def set_decay(trainer: Any, module: Any) -> None:
+    trainer.optimizers[0].param_groups[0]["weight_decay"] = 0.1
+
+
+def put_weights_elsewhere(trainer: Any, module: Any) -> None:
+    """As scripts do that average or perturb them."""
+    parameters = list(module.model.parameters())
+    nn.utils.vector_to_parameters(0.5 * nn.utils.parameters_to_vector(parameters), parameters)
+    for buffer in module.model.buffers():
+        buffer.data = buffer.data.clone()
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "frozen": lambda trainer, module: module.model.convs[0].lin.weight.requires_grad_(False),
+    "evaluation mode": lambda trainer, module: module.model.eval(),
+    "pruned": lambda trainer, module: nn.utils.prune.l1_unstructured(module.model.convs[1].lin, "weight", 0.5),
+    "parametrised": lambda trainer, module: nn.utils.parametrizations.weight_norm(module.model.convs[1].lin),
+    "weights elsewhere": put_weights_elsewhere,
+    "optimiser state": load_fresh_state,
+    "optimiser hook": lambda trainer, module: trainer.optimizers[0].register_step_post_hook(lambda *_: None),
+    "weight decay": set_decay,
+    "pool": lambda trainer, module: setattr(module.model, "pool", "sum"),
+    "momentum": set_momentum,
+    "loss": lambda trainer, module: setattr(module.loss, "options", ("mse", 1.0)),
+    "target_mean": lambda trainer, module: setattr(module, "target_mean", module.target_mean + 5),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_within_a_run_are_taken(name, tmp_path, way):
+    ends: list[dict[str, Tensor]] = []
+    other = {"limit_val_batches": 0} if name in ("pruned", "parametrised") else {}  # the best weights may be those of the layers before
+
+    def change(trainer: Any, module: Any) -> None:
+        if trainer.current_epoch == 1:
+            CHANGES[name](trainer, module)
+
+    def keep(trainer: Any, module: Any) -> None:
+        ends.append({key: value.cpu().clone() for key, value in module.state_dict().items()})
+
+    for captured in (False, "auto"):
+        callback = LambdaCallback(on_train_epoch_start=change, on_train_end=keep)
+        train(way.config(captured, model={"norm": "batch"}, trainer=other), tmp_path / str(captured), [callback])
+    assert any(way.taken)
+    assert log_of(tmp_path / "auto") == log_of(tmp_path / "False")
+    one, other = ends
+    assert one.keys() == other.keys()
+    assert [key for key in one if not torch.equal(one[key], other[key])] == []
+
+
+class Freeze(Callback):
+    """Freezes a layer in the second epoch and lets it go in the third; keeps its weights at the ends of epochs."""
+
+    def __init__(self) -> None:
+        self.weights: list[Tensor] = []
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        pl_module.model.convs[0].lin.weight.requires_grad_(trainer.current_epoch != 1)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self.weights.append(pl_module.model.convs[0].lin.weight.detach().cpu().clone())
+
+
+@pytest.mark.parametrize("accumulate_batches", [1, 3])
+def test_what_is_frozen_stands_still(accumulate_batches, tmp_path, way):
+    runs = []
+    options = {"trainer": {"max_epochs": 3}, "optimizer": {"name": "adamw", "weight_decay": 0.1}}
+    for captured in (False, "auto"):
+        runs.append(Freeze())
+        training = {"accumulate_batches": accumulate_batches}
+        train(way.config(captured, training=training, **options), tmp_path / str(captured), [runs[-1]])
+    for one, other in zip(runs[0].weights, runs[1].weights, strict=True):
+        assert torch.equal(one, other)
+    first, second, third = runs[1].weights
+    assert torch.equal(first, second) and not torch.equal(second, third)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", ["gpu"], indirect=True)
+@pytest.mark.parametrize("place", [3, 4, 5])
+def test_a_change_between_batches_whose_gradients_add_up(place, tmp_path, way):
+    ends: list[Tensor] = []
+
+    def change(trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.current_epoch == 1 and batch_idx == place:
+            module.model.convs[1].lin.weight.requires_grad_(False)
+
+    for captured in (False, "auto"):
+        keep = LambdaCallback(
+            on_train_batch_start=change,
+            on_train_end=lambda trainer, module: ends.append(nn.utils.parameters_to_vector(module.model.parameters()).detach().cpu()),
+        )
+        train(way.config(captured, training={"accumulate_batches": 3}), tmp_path / str(captured), [keep])
+    assert any(way.taken) and not all(way.taken[1:])
+    assert torch.equal(*ends)
+
+
+class Listener(Callback):
+    """Counts what it hears within steps."""
+
+    heard = 0
+
+    def on_before_optimizer_step(self, *args: Any) -> None:
+        self.heard += 1
+
+
+def test_callbacks_within_a_step_are_called(tmp_path, way):
+    listener, heard = Listener(), []
+    once = way.config(trainer={"max_epochs": 1})
+    train(once, tmp_path / "class", [listener])
+    train(once, tmp_path / "instance", [LambdaCallback(on_after_backward=lambda *_: heard.append(0))])
+    assert way.taken == [] and listener.heard == len(heard) > 5
+
+
+class Subclass(MoleculeRegressor):
+    """Has a hook of its own."""
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        self.heard = getattr(self, "heard", 0) + 1
+
+
+def test_a_module_of_ones_own(tmp_path, way, monkeypatch):
+    modules: list[Any] = []
+    monkeypatch.setattr("molgcn.training.train.MoleculeRegressor", Subclass)
+    keep = LambdaCallback(on_fit_start=lambda trainer, module: modules.append(module))
+    train(way.config(trainer={"max_epochs": 1}), tmp_path, [keep])
+    assert way.taken == [] and modules[0].heard > 5
+
+
+def test_hooks_of_weights_are_heard(tmp_path, way):
+    heard: list[Tensor] = []
+    hook = LambdaCallback(on_train_start=lambda trainer, module: module.model.convs[0].bias.register_hook(heard.append))
+    train(way.config(trainer={"max_epochs": 1}), tmp_path, [hook])
+    assert not any(way.taken) and len(heard) == len(way.taken) > 5
+
+
+class Listen(Callback):
+    """Counts the passes through the network and its head in the second epoch."""
+
+    def __init__(self) -> None:
+        self.heard, self.handles = 0, []
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        parts = (pl_module.model, pl_module.model.head) if trainer.current_epoch == 1 else ()
+        self.handles += [part.register_forward_hook(self.count) for part in parts]
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def count(self, module: Any, *_: Any) -> None:
+        self.heard += 1
+
+
+def test_hooks_of_modules_are_heard_until_they_are_removed(tmp_path, way):
+    counts = []
+    for captured in (False, "auto"):
+        listener = Listen()
+        train(way.config(captured, trainer={"max_epochs": 3}), tmp_path / str(captured), [listener])
+        counts.append(listener.heard)
+    assert counts[0] == counts[1] > 5
+    epoch = len(way.taken) // 3
+    assert not any(way.taken[epoch : 2 * epoch]) and all(way.taken[2 * epoch + 1 :])
+
+
+class Copy(Callback):
+    """Copies and saves the module at the end of an epoch."""
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        assert pl_module.captured is not None
+        self.copy = copy.deepcopy(pl_module)
+        torch.save(pl_module, io.BytesIO())
+
+
+def test_a_module_can_be_copied_within_a_run(tmp_path, way):
+    copies = Copy()
+    train(way.config(trainer={"max_epochs": 1}), tmp_path, [copies])
+    assert any(way.taken)
+    assert copies.copy.captured is None
+
+
+@pytest.mark.gpu
+def test_a_captured_forward_sees_what_changes():
+    from molgcn.data import PackedMolecules
+
+    batch = PackedMolecules.from_smiles(["CCO", "c1ccccc1"], num_workers=0).batch([0, 1], device="cuda")
+    batch.tile_ptr  # noqa: B018  # made on the host, which a graph cannot
+    model = GCN(11, 32, 4, 1, backend="fused").cuda().eval()
+    forward = CapturedForward(model)
+    with torch.no_grad():
+        for change in (lambda: None, lambda: put_weights_elsewhere(None, Holder(model)), lambda: setattr(model, "pool", "max")):
+            change()
+            for _ in range(3):
+                torch.testing.assert_close(forward(batch), model(batch), rtol=1e-6, atol=1e-7)
+        heard: list[Any] = []
+        model.register_forward_hook(lambda *_: heard.append(0))
+        forward(batch)
+    assert len(heard) == 1
+
+
+class Holder(NamedTuple):
+    model: GCN
+
+
+def test_a_watch_sees_hooks_wherever_they_are():
+    model = GCN(6, 8, 2, 1, backend="pyg")
+    optimizer = torch.optim.Adam(model.parameters())
+    watch = Watch(model, optimizer)
+    for register in (
+        lambda: model.register_forward_hook(lambda *_: None),
+        lambda: model.convs[0].register_forward_pre_hook(lambda *_: None),
+        lambda: model.head.register_full_backward_hook(lambda *_: None),
+        lambda: model.head.register_full_backward_pre_hook(lambda *_: None),
+        lambda: model.head.weight.register_hook(lambda grad: None),
+        lambda: model.head.weight.register_post_accumulate_grad_hook(lambda tensor: None),
+        lambda: optimizer.register_step_pre_hook(lambda *_: None),
+        lambda: register_module_forward_hook(lambda *_: None),
+        lambda: register_optimizer_step_post_hook(lambda *_: None),
+    ):
+        assert not watch.is_heard()
+        handle = register()
+        assert watch.is_heard()
+        handle.remove()
+    assert not watch.is_heard()
+
+
+def test_a_watch_knows_its_model():
+    model = GCN(6, 8, 3, 1, backend="pyg")
+    watch = Watch(model)
+    before = watch.state()
+    assert watch.is_of(model) and watch.state() == before
+    model.load_state_dict(copy.deepcopy(model.state_dict()))
+    assert watch.state() == before
+    model.eval()
+    assert watch.state() != before
+    model.head = nn.Linear(8, 1)
+    assert not watch.is_of(model)
+    assert not watch.is_of(GCN(6, 8, 3, 1, backend="pyg"))
