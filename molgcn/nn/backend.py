@@ -45,7 +45,7 @@ def resolve_backend(name: str, hidden_channels: int = 1) -> Backend:
 
     Args:
         name: auto, fused or pyg.
-        hidden_channels: the model's width: with a GPU, "auto" takes pyg beyond what the operator has.
+        hidden_channels: the model's width: with a GPU, "auto" takes pyg beyond the 512 that kernels of our own compute.
 
     Raises:
         UserError: for an unknown name, or a backend that this machine does not have.

@@ -137,8 +137,18 @@ def _compute_weights(modules: list[Any]) -> None:
     """What is left to a hook before a module's forward: the weights of torch.nn.utils.prune, and of its first weight and spectral norm."""
     for module in modules:
         for hook in module._forward_pre_hooks.values():
-            if isinstance(hook, (BasePruningMethod, WeightNorm, SpectralNorm)):
-                hook(module, ())
+            if not isinstance(hook, (BasePruningMethod, WeightNorm, SpectralNorm)):
+                raise _unheard(module)
+            hook(module, ())
+        if module._forward_hooks or module._backward_hooks or module._backward_pre_hooks:
+            raise _unheard(module)
+
+
+def _unheard(module: nn.Module) -> UserError:
+    return UserError(
+        f"A hook on a layer, {module}, would never be called: backend=fused runs all layers as one operator. Register it on the GCN, its "
+        "head or a parameter, or use backend=pyg."
+    )
 
 
 def _check_norms(norms: list[Any], tensors: list[list[Tensor]]) -> None:

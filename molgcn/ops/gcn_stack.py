@@ -165,6 +165,7 @@ def gcn_stack(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
 
     Raises:
         ValueError: for tensors whose shape, dtype or device does not fit, or an option that the device does not have.
+        TypeError: for features in a dtype that the CPU does not compute in.
         NotImplementedError: under a transform of torch.func or forward-mode differentiation.
     """
     check(inputs)

@@ -308,6 +308,24 @@ def test_weights_that_are_computed(batch, computed):
 
 
 @pytest.mark.parametrize(
+    "register",
+    [
+        lambda model: model.convs[1].register_forward_hook(lambda *_: None),
+        lambda model: model.convs[0].lin.register_forward_pre_hook(lambda *_: None),
+        lambda model: model.norms[0].register_full_backward_hook(lambda *_: None),
+        lambda model: model.convs[0].register_full_backward_pre_hook(lambda *_: None),
+    ],
+)
+def test_hooks_on_layers_are_refused(batch, register):
+    model = GCN(11, 16, 3, 2, backend="fused", norm="layer")
+    handle = register(model)
+    with pytest.raises(UserError, match="would never be called: backend=fused"):
+        model(batch)
+    handle.remove()
+    model(batch)
+
+
+@pytest.mark.parametrize(
     "change",
     [
         lambda model: setattr(model.norms[1], "eps", 1.0),
