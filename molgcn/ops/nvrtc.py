@@ -1,4 +1,4 @@
-"""CUDA sources to machine code by NVRTC, through NVIDIA's `cuda.core`, cached on disk. Needs no GPU."""
+"""CUDA sources to machine code by NVRTC, through NVIDIA's `cuda.bindings`, cached on disk. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import re
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from molgcn.errors import UserError
 from molgcn.resources import resource
@@ -20,7 +21,7 @@ from molgcn.resources import resource
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 _HASH_BYTES = hashlib.sha256().digest_size
 _importing = threading.Lock()
-_OPTIONS = ("std=c++17", "no device headers")  # part of the cache key; changes with the ProgramOptions below
+_OPTIONS = ("std=c++17", "no device headers")  # part of the cache key; changes with the options below
 
 
 def cubin(source: str, defines: Mapping[str, int], arch: str) -> bytes:
@@ -47,21 +48,29 @@ def cubin(source: str, defines: Mapping[str, int], arch: str) -> bytes:
 def compile_source(source: str, defines: Mapping[str, int], arch: str) -> bytes:
     """As :func:`cubin`, past the cache."""
     _check_knows(arch)
-    with tool_chain():
-        from cuda.core import Program, ProgramOptions  # a tenth of a second, which reading the cache does without
+    from cuda.bindings import nvrtc
+
     folder = resource("cuda")
-    options = ProgramOptions(
-        name=source,
-        arch=arch,
-        std="c++17",
-        define_macro=[(name, str(value)) for name, value in sorted(defines.items())] or None,
-        include_path=[str(folder)],
-        split_compile=0 if defines.get("LARGE_MOLECULES") else None,  # their code is a function of its own: on another core
-    )
+    options = [f"--gpu-architecture={arch}", "--std=c++17", f"--include-path={folder}"]
+    options += [f"--define-macro={name}={value}" for name, value in sorted(defines.items())]
+    if defines.get("LARGE_MOLECULES"):
+        options.append("--split-compile=0")  # their code is a function of its own: on another core
+    _, program = nvrtc.nvrtcCreateProgram((folder / source).read_bytes(), source.encode(), 0, [], [])
     try:
-        return bytes(Program((folder / source).read_text(), "c++", options).compile("cubin").code)
-    except Exception as error:  # cuda.core raises one class for every reason and puts the compiler's log in the message
-        raise RuntimeError(f"cuda/{source} does not compile for {arch} with {dict(defines)}:\n{error}") from error
+        (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = _bytes(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace").rstrip("\0")
+            raise RuntimeError(f"cuda/{source} does not compile for {arch} with {dict(defines)} ({error.name}):\n{log}")
+        return _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _bytes(size: Callable[..., Any], get: Callable[..., Any], program: Any) -> bytes:
+    _, count = size(program)
+    content = bytes(count)  # filled in place
+    get(program, content)
+    return content
 
 
 def _cache_file(source: str, defines: Mapping[str, int], arch: str) -> Path | None:
@@ -113,7 +122,7 @@ def _check_knows(arch: str) -> None:
 
 @contextmanager
 def tool_chain() -> Iterator[None]:
-    """Around imports of `cuda`: two threads that import `cuda.core` at once may see a part of it."""
+    """Around imports of `cuda`: two threads that import it at once may see a part of it."""
     try:
         with _importing:
             yield
