@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,9 @@ from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.ranks import of_all_ranks, of_this_rank
 from molgcn.training.rng import rng_state, set_rng_state
 from molgcn.training.stopping import stopped_early
+from molgcn.training.training_loss import check_weights
 
+log = logging.getLogger(__name__)
 _SECOND = 1.0  # between two epochs' checkpoints: epochs of milliseconds would mostly wait for the disk
 
 
@@ -132,6 +136,13 @@ class RunCheckpoint(Checkpoint):
         loss = trainer.callback_metrics.get("val/loss")
         if trainer.sanity_checking or not trainer.fit_loop.epoch_progress.current.ready or loss is None:
             return
+        if not math.isfinite(loss):
+            log.warning(
+                "val/loss is %g after epoch %d, though training is finite: a prediction overflows, or no target of the validation part is "
+                "known. These weights do not count as the best.",
+                loss,
+                trainer.current_epoch,
+            )
         if float(loss) < self.best_loss:
             self.best_loss, self.best_epoch = float(loss), trainer.current_epoch
             self._save(trainer, self.best_path)
@@ -156,6 +167,7 @@ class RunCheckpoint(Checkpoint):
         return bool(trainer.strategy.broadcast(due)) if trainer.world_size > 1 else due
 
     def _save(self, trainer: Trainer, path: Path) -> None:
+        check_weights(trainer, trainer.lightning_module)  # type: ignore[arg-type]
         trainer.save_checkpoint(path)
         if path == self.last_path:
             self._written, self._has_last = time.monotonic(), True

@@ -27,6 +27,7 @@ from molgcn.training.losses import LossSum, MaskedLoss
 from molgcn.training.metrics import TargetMetrics
 from molgcn.training.optim import build_optimizer, build_scheduler, float32_rates, step_plateau, step_scheduler
 from molgcn.training.ranks import of_all_ranks, of_this_rank
+from molgcn.training.training_loss import TrainingLoss, check_loss
 
 if TYPE_CHECKING:
     from molgcn.training.direct import DirectStep
@@ -91,7 +92,7 @@ class MoleculeRegressor(LightningModule):
         self.validation_metrics = TargetMetrics(target_names)
         self.test_metrics = TargetMetrics(target_names)
         self.test_results: dict[str, float] = {}
-        self.train_loss = LossSum()
+        self.train_loss = TrainingLoss()
         self.evaluated: list[tuple[Tensor, Tensor]] = []
         self.captured: CapturedStep | DirectStep | None = None
         self._captured_forward: CapturedForward | None = None
@@ -157,6 +158,7 @@ class MoleculeRegressor(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """Forward, backward and, after `training.accumulate_batches` batches, one optimiser step; by a shorter way where there is one."""
         last = self.steps_after(batch_idx)
+        self.train_loss.rates.append(self.trainer.optimizers[0].param_groups[0]["lr"])
         if self._undecided:
             self.captured, self._undecided = self._capturing(batch), False
         if self.captured is None or not self.captured(batch, not self._accumulated, last):
@@ -224,6 +226,7 @@ class MoleculeRegressor(LightningModule):
         self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in metrics.items()})
         if self.trainer.sanity_checking:
             return
+        check_loss(self.trainer, self)
         self.log_now(metrics)
         step_plateau(self.lr_schedulers(), value)  # type: ignore[arg-type]
 

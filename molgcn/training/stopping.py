@@ -13,7 +13,7 @@ from molgcn.config import CallbacksConfig
 class PatientStopping(EarlyStopping):
     """Lightning's early stopping on `val/loss`, which also stays stopped when a run that was killed after its last epoch is resumed.
 
-    A resumed run has the patience that it is given now.
+    A resumed run has the patience that it is given now. A loss that is not finite is one without improvement.
     """
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def stopping_callbacks(config: CallbacksConfig) -> list[Callback]:
     """The callbacks that `callbacks.early_stopping_patience` and `callbacks.stop_below_lr` ask for."""
     callbacks: list[Callback] = []
     if config.early_stopping_patience is not None:
-        callbacks.append(PatientStopping("val/loss", min_delta=config.early_stopping_min_delta, patience=config.early_stopping_patience))
+        callbacks.append(PatientStopping("val/loss", config.early_stopping_min_delta, config.early_stopping_patience, check_finite=False))
     if config.stop_below_lr is not None:
         callbacks.append(StopBelowRate(config.stop_below_lr))
     return callbacks

@@ -12,6 +12,7 @@ from molgcn.data.timing import TimedLoader
 from molgcn.resident_set import peak_resident_mb
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.training_loss import check_loss
 
 
 class Throughput(Callback):
@@ -59,6 +60,7 @@ class Throughput(Callback):
             self._log(trainer, pl_module)
 
     def _log(self, trainer: Trainer, module: MoleculeRegressor) -> None:
+        check_loss(trainer, module)
         loss = module.train_loss.compute_and_reset(trainer.strategy)  # reads the device, so that the clock below is honest
         seconds = time.perf_counter() - self.start
         waited = (self.loader.waited if self.loader else 0.0) - self.waited

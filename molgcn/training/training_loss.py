@@ -1,0 +1,96 @@
+"""The training loss, and the end of a run in which it, or a weight, is no longer finite."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning import Trainer
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+
+from molgcn.errors import UserError
+from molgcn.training.losses import LossSum
+
+if TYPE_CHECKING:
+    from molgcn.training.regressor import MoleculeRegressor
+
+
+class TrainingLoss(LossSum):
+    """Counts beside the sums, without waiting for the device, the batches before the first whose loss is not finite.
+
+    Attributes:
+        rates: the learning rate of the last batch before the sums were set, and of each since.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rates = [math.nan]
+        self._finite: Tensor | int = 0
+        self._total: Tensor | None = None
+
+    def update(self, sums: Tensor) -> None:
+        """Adds float64 [2], a batch's sum and number of terms, and counts the batch while the sum is finite; it cannot become so again."""
+        super().update(sums)
+        if self._total is None:
+            self._total = self.sums[0]  # type: ignore[index]
+            self._finite = torch.zeros((), dtype=torch.int64, device=sums.device) if sums.is_cuda else 0
+        self._finite += (self._total if sums.is_cuda else self._total.item()) < math.inf  # a loss is never below zero
+
+    def load(self, state: tuple[float, float] | None) -> None:
+        """Continues from :meth:`state`, in which all is finite."""
+        super().load(state)
+        del self.rates[:-1]
+        self._finite *= 0
+
+    def first_not_finite(self, strategy: Any) -> int | None:
+        """The first batch since the sums were last set whose loss was not finite on some rank, counted from 0; None where all were."""
+        if self._total is None or strategy.reduce(self._total.clone(), reduce_op="sum").item() < math.inf:
+            return None
+        return int(strategy.reduce(torch.as_tensor(self._finite, device=self._total.device).clone(), reduce_op="min"))
+
+
+def check_loss(trainer: Trainer, module: MoleculeRegressor) -> None:
+    """Ends the run where a loss since the last one read was not finite; every rank has to ask.
+
+    Raises:
+        UserError: naming the step, its learning rate, remedies and the last checkpoint.
+    """
+    loop, rates = trainer.fit_loop.epoch_loop, module.train_loss.rates
+    number = module.train_loss.first_not_finite(trainer.strategy)
+    if number is not None:
+        batch = loop.batch_idx - (len(rates) - 2 - number)
+        raise _diverged(trainer, f"The training loss is not finite in {_place(trainer, module, batch)}", rates[number + 1])
+
+
+def check_weights(trainer: Trainer, module: MoleculeRegressor) -> None:
+    """Ends the run where a loss, or what a checkpoint would keep of the model, is not finite; every rank has to ask.
+
+    Raises:
+        UserError: as of :func:`check_loss`.
+    """
+    check_loss(trainer, module)
+    tensors = [tensor for tensor in module.state_dict().values() if tensor.is_floating_point()]
+    finite = bool(get_total_norm(tensors, math.inf).isfinite())
+    if not trainer.strategy.reduce_boolean_decision(finite):
+        batch = trainer.fit_loop.epoch_loop.batch_idx
+        raise _diverged(trainer, f"The weights are not finite after {_place(trainer, module, batch)}", module.train_loss.rates[-1])
+
+
+def _place(trainer: Trainer, module: MoleculeRegressor, batch: int) -> str:
+    """A batch of this epoch in words."""
+    last, each = trainer.fit_loop.epoch_loop.batch_idx, module.config.training.accumulate_batches
+    steps = math.ceil((last + 1) / each) if trainer.is_last_batch else (last + 1) // each  # of this epoch so far
+    step = trainer.global_step - steps + batch // each + 1
+    return f"optimiser step {step} (epoch {trainer.current_epoch}, batch {batch + 1} of {trainer.num_training_batches})"
+
+
+def _diverged(trainer: Trainer, what: str, rate: float) -> UserError:
+    trainer.strategy.checkpoint_io.wait()  # type: ignore[attr-defined]
+    written = sorted(trainer.checkpoint_callback.folder.glob("*.ckpt"), key=lambda path: path.stat().st_mtime)  # type: ignore[union-attr]
+    go_on = f"The last good checkpoint is {written[-1]}: start from it with ckpt_path=." if written else "There was no checkpoint yet."
+    return UserError(
+        f"{what}, taken at a learning rate of {rate:g}: the training has diverged. Lower optimizer.lr or set "
+        f"training.gradient_clip_norm, look for outliers among the targets, or try a higher trainer.precision. {go_on}"
+    )
