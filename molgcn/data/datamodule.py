@@ -17,8 +17,10 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.load import LoadedDataset, load_dataset
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.tile_choice import rows_for, tile_nodes_for
 from molgcn.data.timing import TimedLoader
+from molgcn.errors import UserError
 from molgcn.ops.precision import allowed_precision
 
 _LOADED: dict[str, LoadedDataset] = {}
@@ -92,7 +94,7 @@ class MoleculeDataModule(LightningDataModule):
         std = np.nanstd(targets, axis=0)
         return torch.from_numpy(np.nanmean(targets, axis=0)), torch.from_numpy(np.where(std > 0, std, 1.0))
 
-    def _loader(self, part: str, shuffle: bool) -> TimedLoader:
+    def _loader(self, part: str, shuffle: bool, join_single: bool = False) -> TimedLoader:
         molecules = self.part(part)
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         tile_nodes = None
@@ -111,6 +113,7 @@ class MoleculeDataModule(LightningDataModule):
             seed=self.seed,
             rank=self.trainer.global_rank if self.trainer else 0,
             world_size=self.trainer.world_size if self.trainer else 1,
+            join_single=join_single,
             device=device,
             tile_nodes=tile_nodes,
         )
@@ -118,7 +121,10 @@ class MoleculeDataModule(LightningDataModule):
 
     def train_dataloader(self) -> TimedLoader:
         """Shuffled by the seed and the epoch."""
-        self.timed_train_loader = self._loader("train", shuffle=True)
+        normalises = self.model is not None and self.model.norm == "batch"
+        self.timed_train_loader = self._loader("train", shuffle=True, join_single=normalises)
+        if normalises:
+            _refuse_single_atoms(self.timed_train_loader.sampler, self.part("train"))
         return self.timed_train_loader
 
     def val_dataloader(self) -> TimedLoader:
@@ -128,3 +134,15 @@ class MoleculeDataModule(LightningDataModule):
     def evaluation_loader(self, part: str) -> TimedLoader:
         """The molecules of "train", "val" or "test", in order."""
         return self._loader(part, shuffle=False)
+
+
+def _refuse_single_atoms(sampler: MoleculeSampler, molecules: PackedMolecules) -> None:
+    """Raises UserError where a batch may be one atom, over which batch norm has no variance."""
+    single = np.flatnonzero(molecules.num_nodes_per_graph == 1)
+    if len(single) and min(sampler.batch_size, sampler.share) == 1:
+        name = f" ({molecules.smiles[single[0]]})" if molecules.smiles else ""
+        cause = "dataset.batch_size=1" if sampler.batch_size == 1 else "One training molecule a process"
+        raise UserError(
+            f"{cause} makes a batch of a single atom from the training part's molecule in row {molecules.rows[single[0]]}{name}, over "
+            "which model.norm=batch cannot normalise. Use larger batches, model.norm=layer, or features that keep hydrogens."
+        )

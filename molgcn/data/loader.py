@@ -32,6 +32,7 @@ class MoleculeLoader(ABC):
         rank: this process, 0 ... world_size - 1; each reads its own share.
         world_size: processes.
         drop_last: leave a short last batch out.
+        join_single: let a single molecule that is left over join the batch before.
         device: where the batches are to be.
         tile_nodes: node places of their tiles, T; default 64, or 128 where a molecule needs it.
 
@@ -49,6 +50,7 @@ class MoleculeLoader(ABC):
         rank: int = 0,
         world_size: int = 1,
         drop_last: bool = False,
+        join_single: bool = False,
         device: str | torch.device = "cpu",
         tile_nodes: int | None = None,
     ) -> None:
@@ -56,7 +58,7 @@ class MoleculeLoader(ABC):
         self.batch_size = batch_size
         self.device = torch.device(device)
         sizes = molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr)
-        self.sampler = MoleculeSampler(*sizes, batch_size, shuffle, seed, rank, world_size, drop_last, tile_nodes)
+        self.sampler = MoleculeSampler(*sizes, batch_size, shuffle, seed, rank, world_size, drop_last, join_single, tile_nodes)
         self.plan = PlanAhead(self.sampler)
 
     def __len__(self) -> int:
@@ -125,7 +127,7 @@ class PackedLoader(MoleculeLoader):
         **options: Any,
     ) -> None:
         super().__init__(molecules, batch_size, *args, **options)
-        self.capacity = Capacity.of(molecules, batch_size, slot_nodes, slot_edges, self.sampler.tile_nodes)
+        self.capacity = Capacity.of(molecules, self.sampler.largest_batch, slot_nodes, slot_edges, self.sampler.tile_nodes)
         self._feed = make_feed(molecules, self.capacity, self.device, resident, num_threads)
         self.plan.stage = getattr(self._feed, "stage", None)
 

@@ -78,6 +78,7 @@ class MoleculeSampler:
         rank: this process, 0 ... world_size - 1.
         world_size: processes.
         drop_last: leave a short last batch out.
+        join_single: let a single molecule that is left over join the batch before, which then has B + 1: batch norm needs two atoms.
         tile_nodes: node places of the tiles, T; default 64, or 128 where a molecule needs it.
 
     Raises:
@@ -94,6 +95,7 @@ class MoleculeSampler:
         rank: int = 0,
         world_size: int = 1,
         drop_last: bool = False,
+        join_single: bool = False,
         tile_nodes: int | None = None,
     ) -> None:
         if batch_size < 1:
@@ -112,6 +114,7 @@ class MoleculeSampler:
         self.rank = rank
         self.world_size = world_size
         self.drop_last = drop_last
+        self.join_single = join_single
         self.tile_nodes = tile_nodes or tile_size(int(self.num_nodes.max()))
         self.epoch = 0
         self.position = 0
@@ -129,21 +132,30 @@ class MoleculeSampler:
         total = len(self.num_nodes)
         return total // self.world_size if self.shuffle else len(range(self.rank, total, self.world_size))
 
+    @property
+    def largest_batch(self) -> int:
+        """Molecules that a batch may have."""
+        return self.batch_size + self._joins
+
+    @property
+    def _joins(self) -> bool:
+        return self.join_single and not self.drop_last and self.share > self.batch_size and self.share % self.batch_size == 1
+
     def __len__(self) -> int:
         """Batches an epoch."""
-        return self.share // self.batch_size if self.drop_last else -(-self.share // self.batch_size)
+        return self.share // self.batch_size if self.drop_last or self._joins else -(-self.share // self.batch_size)
 
     def molecules(self, epoch: int) -> np.ndarray:
         """int64, the molecules of this rank in the given epoch, before they are put into tiles."""
         order = np.arange(len(self.num_nodes))
         if self.shuffle:
             np.random.Generator(np.random.PCG64([self.seed, epoch])).shuffle(order)
-        return order[self.rank :: self.world_size][: min(self.share, len(self) * self.batch_size)]
+        return order[self.rank :: self.world_size][: len(self) * self.batch_size if self.drop_last else self.share]
 
     def plan(self, epoch: int) -> EpochPlan:
         """The batches of the given epoch."""
         order = np.ascontiguousarray(self.molecules(epoch))
-        batch_ptr = np.minimum(np.arange(len(self) + 1) * self.batch_size, len(order))
+        batch_ptr = np.append(np.arange(len(self)) * self.batch_size, len(order))
         tile_ptr, tile_starts = plan_tiles(order, batch_ptr, self.num_nodes, self.tile_nodes)
         return EpochPlan(order, batch_ptr, pointers(self.num_nodes[order]), pointers(self.num_edges[order]), tile_ptr, tile_starts)
 

@@ -96,6 +96,18 @@ def test_both_loaders_give_the_same_batches(molecules, num_workers, tile_nodes):
             assert_tiles(one)
 
 
+def test_both_loaders_let_a_single_molecule_join_in_a_slot_with_room(molecules):
+    molecules = molecules[np.arange(25)]
+    packed, pyg = (kind(molecules, 8, seed=3, join_single=True) for kind in (PackedLoader, PyGLoader))
+    for _ in range(2):
+        sizes = []
+        for one, other in zip(packed, pyg, strict=True):
+            assert all(torch.equal(getattr(one, name).nan_to_num(), getattr(other, name).nan_to_num()) for name in FIELDS)
+            sizes.append((one.num_graphs, one.padded.num_graphs))
+        assert sizes == [(8, 9), (8, 9), (9, 9)] and len(packed) == len(pyg) == 3
+    assert PackedLoader(molecules[np.arange(24)], 8, join_single=True).capacity.graphs == 8
+
+
 def test_without_the_extension_numpy_gathers_the_same_batches(molecules, monkeypatch, caplog):
     expected = [batch.clone() for batch in PackedLoader(molecules, 8, tile_nodes=48)]
     monkeypatch.setattr(feed, "HAS_EXTENSION", False)

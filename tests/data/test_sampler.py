@@ -61,6 +61,22 @@ def test_ranks_have_disjoint_shares(count, world_size, batch_size, shuffle, drop
         assert all(len(share) % batch_size == 0 for share in shares)
 
 
+@given(st.integers(1, 60), st.integers(1, 3), st.integers(1, 20), st.integers(0, 3))
+def test_a_single_molecule_left_over_joins_the_batch_before(count, world_size, batch_size, epoch):
+    """On every rank alike; all other epochs stay what they are."""
+    if count < world_size:
+        return
+    for rank in range(world_size):
+        options = {"rank": rank, "world_size": world_size, "seed": 3}
+        joined, apart = make(count, batch_size, join_single=True, **options), make(count, batch_size, **options)
+        mine, right = members(joined, epoch), members(apart, epoch)
+        if batch_size < joined.share and joined.share % batch_size == 1:
+            right = [*right[:-2], sorted(right[-2] + right[-1])]
+        assert mine == right and len(joined) == len(mine)
+        assert max(map(len, mine)) <= joined.largest_batch <= batch_size + 1
+        assert batch_size == 1 or joined.share == 1 or min(map(len, mine)) > 1
+
+
 def test_epochs_follow_each_other_and_set_epoch_chooses():
     sampler = make()
     assert sampler.begin() == 0 and sampler.epoch == 0
