@@ -65,9 +65,12 @@ class LossSum:
 
     def update(self, sums: Tensor) -> None:
         """Adds float64 [2], a batch's sum and number of terms."""
+        self._made(sums.device).add_(sums)
+
+    def _made(self, device: torch.device) -> Tensor:
         if self.sums is None:
-            self.sums = torch.tensor(self._loaded, dtype=torch.double, device=sums.device)
-        self.sums += sums
+            self.sums = torch.tensor(self._loaded, dtype=torch.double, device=device)
+        return self.sums
 
     def compute_and_reset(self, strategy: Any) -> float:
         """The mean over everything added on every rank since the last call; NaN when there was nothing."""

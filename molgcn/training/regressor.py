@@ -92,7 +92,7 @@ class MoleculeRegressor(LightningModule):
         self.validation_metrics = TargetMetrics(target_names)
         self.test_metrics = TargetMetrics(target_names)
         self.test_results: dict[str, float] = {}
-        self.train_loss = TrainingLoss()
+        self.train_loss = TrainingLoss(fused=self.model.backend.name == "fused")
         self.evaluated: list[tuple[Tensor, Tensor]] = []
         self.captured: CapturedStep | DirectStep | None = None
         self._captured_forward: CapturedForward | None = None

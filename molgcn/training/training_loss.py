@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from molgcn.errors import UserError
+from molgcn.ops.loss_sum import add_loss
 from molgcn.training.losses import LossSum
 
 if TYPE_CHECKING:
@@ -20,22 +21,29 @@ if TYPE_CHECKING:
 class TrainingLoss(LossSum):
     """Counts beside the sums, without waiting for the device, the batches before the first whose loss is not finite.
 
+    Args:
+        fused: on a GPU in one launch of this project's.
+
     Attributes:
         rates: the learning rate of the last batch before the sums were set, and of each since.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fused: bool = False) -> None:
         super().__init__()
+        self.fused = fused
         self.rates = [math.nan]
         self._finite: Tensor | int = 0
         self._total: Tensor | None = None
 
     def update(self, sums: Tensor) -> None:
         """Adds float64 [2], a batch's sum and number of terms, and counts the batch while the sum is finite; it cannot become so again."""
-        super().update(sums)
         if self._total is None:
-            self._total = self.sums[0]  # type: ignore[index]
+            self._total = self._made(sums.device)[0]
             self._finite = torch.zeros((), dtype=torch.int64, device=sums.device) if sums.is_cuda else 0
+        if sums.is_cuda and self.fused:
+            add_loss(sums, self._made(sums.device), self._finite)  # type: ignore[arg-type]
+            return
+        super().update(sums)
         self._finite += (self._total if sums.is_cuda else self._total.item()) < math.inf  # a loss is never below zero
 
     def load(self, state: tuple[float, float] | None) -> None:

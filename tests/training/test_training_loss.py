@@ -118,12 +118,13 @@ def test_a_validation_loss_alone_is_not_the_best_and_no_improvement(patience, tm
     good_checkpoint(tmp_path / "run", "last.ckpt")
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_batches_before_the_first_bad_one_are_counted_wherever_it_happened(bad, device):
+def test_batches_before_the_first_bad_one_are_counted_wherever_it_happened(bad, device, fused):
     """What follows may be finite again; another rank may have seen it earlier, which the reduction finds."""
     alone = SimpleNamespace(reduce=lambda value, reduce_op: value, root_device=device)
-    loss = TrainingLoss()
+    loss = TrainingLoss(fused)
     assert loss.first_not_finite(alone) is None
     for total in (1.0, 2.0):
         loss.update(torch.tensor([total, 4.0], dtype=torch.double, device=device))
