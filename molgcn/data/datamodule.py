@@ -137,12 +137,13 @@ class MoleculeDataModule(LightningDataModule):
 
 
 def _refuse_single_atoms(sampler: MoleculeSampler, molecules: PackedMolecules) -> None:
-    """Raises UserError where a batch may be one atom, over which batch norm has no variance."""
+    """Raise UserError where a batch may be one atom, over which batch norm has no variance."""
     single = np.flatnonzero(molecules.num_nodes_per_graph == 1)
     if len(single) and min(sampler.batch_size, sampler.share) == 1:
         name = f" ({molecules.smiles[single[0]]})" if molecules.smiles else ""
-        cause = "dataset.batch_size=1" if sampler.batch_size == 1 else "One training molecule a process"
+        alone = sampler.batch_size > 1
+        cause, remedy = ("A single training molecule a process", "more of them") if alone else ("dataset.batch_size=1", "a larger one")
         raise UserError(
-            f"{cause} makes a batch of a single atom from the training part's molecule in row {molecules.rows[single[0]]}{name}, over "
-            "which model.norm=batch cannot normalise. Use larger batches, model.norm=layer, or features that keep hydrogens."
+            f"{cause} makes a batch of one atom from the training molecule in row {molecules.rows[single[0]]}{name}, over which "
+            f"model.norm=batch cannot normalise. Use {remedy}, model.norm=layer, or features that keep hydrogens."
         )

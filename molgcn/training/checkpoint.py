@@ -89,6 +89,9 @@ class RunCheckpoint(Checkpoint):
     Args:
         folder: where the files go.
         seconds: time between two writes within an epoch; 0 is every batch and every epoch.
+
+    Attributes:
+        newest: the file that was written last.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -96,6 +99,7 @@ class RunCheckpoint(Checkpoint):
         self.seconds = seconds
         self.best_loss = float("inf")
         self.best_epoch: int | None = None
+        self.newest: Path | None = None
         self._written = time.monotonic()
         self._between_epochs = False
         self._has_last = False
@@ -169,6 +173,7 @@ class RunCheckpoint(Checkpoint):
     def _save(self, trainer: Trainer, path: Path) -> None:
         check_weights(trainer, trainer.lightning_module)  # type: ignore[arg-type]
         trainer.save_checkpoint(path)
+        self.newest = path
         if path == self.last_path:
             self._written, self._has_last = time.monotonic(), True
 
@@ -185,7 +190,7 @@ class RunCheckpoint(Checkpoint):
         """Keeps the loader's place for the start and the generators' state for the first batch."""
         self._loader_to_restore = checkpoint["train_loader"]
         self._rng_to_restore = of_this_rank(trainer, checkpoint["rng"])
-        self._has_last = True
+        self._has_last, self.newest = True, self.last_path
 
     def state_dict(self) -> dict[str, Any]:
         """What was best so far."""

@@ -1,4 +1,4 @@
-"""The training loss, and the end of a run in which it, or a weight, is no longer finite."""
+"""Sum the training loss, and stop a run in which it or a weight is no longer finite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TrainingLoss(LossSum):
     """Counts beside the sums, without waiting for the device, the batches before the first whose loss is not finite.
 
     Args:
-        fused: on a GPU in one launch of this project's.
+        fused: use this project's kernel on a GPU: one launch a batch.
 
     Attributes:
         rates: the learning rate of the last batch before the sums were set, and of each since.
@@ -53,17 +53,17 @@ class TrainingLoss(LossSum):
         self._finite *= 0
 
     def first_not_finite(self, strategy: Any) -> int | None:
-        """The first batch since the sums were last set whose loss was not finite on some rank, counted from 0; None where all were."""
+        """Return the number, from 0 since the sums were set, of the first batch whose loss was not finite on a rank; None without one."""
         if self._total is None or strategy.reduce(self._total.clone(), reduce_op="sum").item() < math.inf:
             return None
         return int(strategy.reduce(torch.as_tensor(self._finite, device=self._total.device).clone(), reduce_op="min"))
 
 
 def check_loss(trainer: Trainer, module: MoleculeRegressor) -> None:
-    """Ends the run where a loss since the last one read was not finite; every rank has to ask.
+    """End the run where a loss since the sums were last read was not finite; every rank has to ask.
 
     Raises:
-        UserError: naming the step, its learning rate, remedies and the last checkpoint.
+        UserError: naming the step, its learning rate, remedies and the last good checkpoint.
     """
     loop, rates = trainer.fit_loop.epoch_loop, module.train_loss.rates
     number = module.train_loss.first_not_finite(trainer.strategy)
@@ -73,7 +73,7 @@ def check_loss(trainer: Trainer, module: MoleculeRegressor) -> None:
 
 
 def check_weights(trainer: Trainer, module: MoleculeRegressor) -> None:
-    """Ends the run where a loss, or what a checkpoint would keep of the model, is not finite; every rank has to ask.
+    """End the run where a loss, or a weight or statistic that a checkpoint would keep, is not finite; every rank has to ask.
 
     Raises:
         UserError: as of :func:`check_loss`.
@@ -87,7 +87,7 @@ def check_weights(trainer: Trainer, module: MoleculeRegressor) -> None:
 
 
 def _place(trainer: Trainer, module: MoleculeRegressor, batch: int) -> str:
-    """A batch of this epoch in words."""
+    """Say which optimiser step a batch of this epoch belongs to."""
     last, each = trainer.fit_loop.epoch_loop.batch_idx, module.config.training.accumulate_batches
     steps = math.ceil((last + 1) / each) if trainer.is_last_batch else (last + 1) // each  # of this epoch so far
     step = trainer.global_step - steps + batch // each + 1
@@ -95,9 +95,8 @@ def _place(trainer: Trainer, module: MoleculeRegressor, batch: int) -> str:
 
 
 def _diverged(trainer: Trainer, what: str, rate: float) -> UserError:
-    trainer.strategy.checkpoint_io.wait()  # type: ignore[attr-defined]
-    written = sorted(trainer.checkpoint_callback.folder.glob("*.ckpt"), key=lambda path: path.stat().st_mtime)  # type: ignore[union-attr]
-    go_on = f"The last good checkpoint is {written[-1]}: start from it with ckpt_path=." if written else "There was no checkpoint yet."
+    good = getattr(trainer.checkpoint_callback, "newest", None)
+    go_on = "There was no checkpoint yet." if good is None else f"A new run can start from the last good weights with ckpt_path={good}."
     return UserError(
         f"{what}, taken at a learning rate of {rate:g}: the training has diverged. Lower optimizer.lr or set "
         f"training.gradient_clip_norm, look for outliers among the targets, or try a higher trainer.precision. {go_on}"
