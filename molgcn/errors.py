@@ -1,4 +1,6 @@
-"""The one error class for a user's mistakes."""
+"""The one error class for a user's mistakes, and how messages show what the user gave."""
+
+_SHOWN = 80
 
 
 class UserError(Exception):
@@ -7,3 +9,9 @@ class UserError(Exception):
     The message is one paragraph that names the file, line or key, what was expected and what to do. The command line prints it without a
     traceback and exits with code 2; in a multirun it ends only the job that raised it.
     """
+
+
+def shown(text: str) -> str:
+    """A SMILES or a cell as messages show it: what would steer a terminal is escaped, and at most 80 characters are left."""
+    escaped = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text[: _SHOWN + 1])
+    return escaped if len(escaped) <= _SHOWN else f"{escaped[: _SHOWN - 3]}..."

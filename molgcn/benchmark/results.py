@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.errors import UserError
+from molgcn.spreadsheet import Writer
 
 Row = dict[str, Any]
 SAME = ("cpu", "gpu", "threads", "torch", "torch-geometric", "molgcn")  # facts in which all rows of a folder agree
@@ -68,14 +69,14 @@ class Table:
             self._write(self.path)
         else:
             with self.path.open("a", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerow(self._cells(row))
+                Writer(file).writerow(self._cells(row))
         return row
 
     def _write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}")
         with temporary.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
+            writer = Writer(file)
             writer.writerow(self._columns)
             writer.writerows(self._cells(row) for row in self.rows)
         temporary.replace(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.errors import UserError
+from molgcn.spreadsheet import Writer
 
 log = logging.getLogger(__name__)
 
@@ -167,6 +167,6 @@ def _check_targets(molecules: PackedMolecules, splits: splitting.Split) -> None:
 def write_skipped(path: str | Path, skipped: Sequence[SkippedRow]) -> None:
     """Writes the rows that were left out as CSV: row (counted from 0, without the header), SMILES, reason."""
     with open(path, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = Writer(file)
         writer.writerow(("row", "smiles", "reason"))
         writer.writerows((row.row, row.smiles, row.reason) for row in skipped)

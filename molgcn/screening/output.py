@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from molgcn.errors import UserError
+from molgcn.spreadsheet import Writer
 
 _ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _OF_A_RUN = ("metrics.csv", "skipped.csv", "predictions_test.csv")
@@ -62,11 +62,11 @@ class Table:
 
     def __init__(self, file: Any, delimiter: str) -> None:
         self._file = file
-        self._writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        self._writer = Writer(file, delimiter)
 
     def write(self, rows: Iterable[Sequence[str]]) -> None:
-        """Writes rows; cells that a spreadsheet would run get a leading apostrophe."""
-        self._writer.writerows([inert(_quotable(cell)) for cell in row] for row in rows)
+        """Writes rows and hands them to the system."""
+        self._writer.writerows(rows)
         self._file.flush()
 
 
@@ -103,20 +103,3 @@ def _as_mistake(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"output={path} cannot be written: {error.strerror or error}. Give another file with output=.") from error
-
-
-def _quotable(cell: str) -> str:
-    """A cell whose line ends the csv module sees; it takes a lone carriage return for none and would not quote it."""
-    return cell.replace("\r", "\n") if "\r" in cell and "\n" not in cell else cell
-
-
-def inert(cell: str) -> str:
-    """A cell as it is, or with an apostrophe before what a spreadsheet would take for a formula; numbers and a lone sign are none."""
-    start = cell.lstrip()
-    if start[:1] not in ("=", "+", "-", "@") or len(start.rstrip()) == 1:
-        return cell
-    try:
-        float(start)
-    except ValueError:
-        return f"'{cell}"
-    return cell

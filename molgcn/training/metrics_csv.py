@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
+
+from molgcn.spreadsheet import Writer
 
 COLUMNS = (
     "epoch",
@@ -44,7 +45,7 @@ class MetricsCSV(Logger):
     def _start(self) -> None:
         if not self.path.exists():
             with open(self.path, "w", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerow(self.columns)
+                Writer(file).writerow(self.columns)
 
     @property
     def name(self) -> str:
@@ -72,7 +73,7 @@ class MetricsCSV(Logger):
         """Appends a row."""
         row = {"step": step, **metrics}
         with open(self.path, "a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerow([_cell(row.get(column)) for column in self.columns])
+            Writer(file).writerow([_cell(row.get(column)) for column in self.columns])
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """The run's folder holds config.yaml; nothing to do here."""

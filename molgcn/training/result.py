@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from molgcn.data.packed import PackedMolecules
+from molgcn.errors import shown
 from molgcn.json_file import write_json
+from molgcn.spreadsheet import Writer
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def results_table(title: str, metrics: Mapping[str, float], names: Sequence[str]
         table.add_column(f"{part} {metric.upper()}", justify="right")
     for name, unit in zip(names, units, strict=True):
         cells = [metrics[f"{part}/{metric}/{name}"] for part, metric in columns]
-        table.add_row(escape(name), escape(unit) or "-", *("-" if math.isnan(cell) else f"{cell:.4g}" for cell in cells))
+        table.add_row(escape(shown(name)), escape(unit) or "-", *("-" if math.isnan(cell) else f"{cell:.4g}" for cell in cells))
     return table
 
 
@@ -99,28 +99,19 @@ def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
 def write_predictions(
     path: Path, molecules: PackedMolecules, predictions: np.ndarray, names: tuple[str, ...], units: tuple[str, ...]
 ) -> None:
-    """`row, smiles, <target> [<unit>], <target> [<unit>] predicted, ...`; one line a molecule.
-
-    Cells that a spreadsheet would take for a formula get a leading apostrophe.
-    """
+    """`row, smiles, <target> [<unit>], <target> [<unit>] predicted, ...`; one line a molecule."""
     header = ["row", "smiles"]
     for name, unit in zip(names, units, strict=True):
         header += [label(name, unit), f"{label(name, unit)} predicted"]
     smiles = molecules.smiles or [""] * len(molecules)
     with open(path, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([inert(cell) for cell in header])
+        writer = Writer(file)
+        writer.writerow(header)
         for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):
             values = [value for pair in zip(true, predicted, strict=True) for value in pair]
-            writer.writerow([int(molecules.rows[i]), inert(smiles[i]), *("" if math.isnan(value) else f"{value:.7g}" for value in values)])
+            writer.writerow([int(molecules.rows[i]), smiles[i], *("" if math.isnan(value) else f"{value:.7g}" for value in values)])
 
 
 def label(name: str, unit: str) -> str:
     """A column's header: "gap [eV]"."""
     return f"{name} [{unit}]" if unit else name
-
-
-def inert(text: str) -> str:
-    """The text of a cell: control characters as spaces, and an apostrophe before what a spreadsheet would take for a formula."""
-    text = re.sub(r"[\x00-\x1f\x7f]", " ", text)
-    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from molgcn.json_file import read_json
+from molgcn.spreadsheet import Writer
 from molgcn.training.resume import NOTED, noted_overrides
 from molgcn.training.sweep_plot import Point, plot_sweep
 
@@ -130,7 +130,7 @@ def print_rows(title: str, rows: Sequence[Sequence[str]]) -> None:
 def write_rows(folder: Path, rows: Sequence[Sequence[str]]) -> None:
     """`results.csv`."""
     with open(folder / "results.csv", "w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
+        Writer(file).writerows(rows)
 
 
 def point(run: SweepRun) -> Point:

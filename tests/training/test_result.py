@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from molgcn.data import PackedMolecules
-from molgcn.training.result import RunResult, inert, label, results_table, without_nan, write_predictions
+from molgcn.training.result import RunResult, label, results_table, without_nan, write_predictions
 
 
 def rows_of(path):
@@ -31,11 +31,9 @@ def test_predictions_file(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " \n@x"])
+@pytest.mark.parametrize("text", ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "\r=1", " \n@x"])
 def test_formulas_are_inert(tmp_path, text):
-    expected = "'" + text.replace("\t", " ").replace("\r", " ").replace("\n", " ")
-    assert inert(text) == expected
-    assert inert("CC=O") == "CC=O"
+    expected = "'" + text.replace("\r", "\n")
     packed = PackedMolecules.from_arrays(
         np.array([1]), np.array([0]), np.zeros((2, 0), int), x=np.ones((1, 2)), targets=np.ones((1, 1)), smiles=[text]
     )
