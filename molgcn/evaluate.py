@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
-from molgcn.data.config import NAMES, DatasetConfig
+from molgcn.data.config import NAMES, ColumnName, ColumnNames, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
@@ -33,8 +33,8 @@ class EvaluationDataConfig:
 
     path: str | None = None
     name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
-    smiles: str | None = None
-    targets: list[str] | None = None
+    smiles: ColumnName | None = None
+    targets: ColumnNames | None = None
     split_file: str | None = None
     on_error: Literal["raise", "skip"] | None = None
     batch_size: int = 1024

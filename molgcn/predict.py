@@ -16,7 +16,9 @@ from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
-from molgcn.errors import UserError
+from molgcn.data.config import ColumnName
+from molgcn.data.text import RECORD_MB
+from molgcn.errors import UserError, shown
 
 if TYPE_CHECKING:
     from molgcn.screening.ensemble import Ensemble
@@ -37,7 +39,8 @@ class PredictConfig:
     input: str | None = None
     output: str = "predictions.csv"
     format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
-    smiles: str = "smiles"
+    smiles: ColumnName | None = None
+    max_record_mb: float = RECORD_MB
     on_error: OnError = "raise"
     batch_size: int = 1024
     num_workers: int | None = None
@@ -45,9 +48,11 @@ class PredictConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        """Checks the batch size."""
+        """Checks the ranges."""
         if self.batch_size < 1:
             raise UserError(f"batch_size={self.batch_size} is not valid: expected at least 1.")
+        if not 0 < self.max_record_mb <= 1000:
+            raise UserError(f"max_record_mb={self.max_record_mb:g} is not valid: expected more than 0 and at most 1000.")
 
 
 @dataclass(frozen=True)
@@ -115,8 +120,9 @@ def predict(config: PredictConfig) -> Summary:
     if output is not None:
         check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip")
     with ExitStack() as stack:
-        molecules = stack.enter_context(open_molecules(source, config.format, config.smiles))
         ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+        columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
+        molecules = stack.enter_context(open_molecules(source, config.format, columns, config.max_record_mb))
         bar = stack.enter_context(progress(molecules.text))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         table = stack.enter_context(open_table(output))
@@ -127,7 +133,7 @@ def predict(config: PredictConfig) -> Summary:
                 row, text = part.start + place, _shown(part, place)
                 if config.on_error == "raise":
                     raise UserError(_message(molecules.name, row, text, reason))
-                first = first or f"the first, row {row} ('{text}'): {reason}"
+                first = first or f"the first, row {row} ('{shown(text)}'): {reason}"
                 if config.on_error == "skip":
                     _report_failure(failures, row, text, reason)
             table.write(_rows(part, config.on_error))
@@ -224,7 +230,7 @@ def _shown(part: Predicted, place: int) -> str:
 
 def _message(source: str, row: int, text: str, reason: str) -> str:
     return (
-        f"Row {row} of {source} (counted from 0, without a header): '{text[:200]}' cannot be predicted: {reason}. Correct the row, leave "
+        f"Row {row} of {source} (counted from 0, without a header): '{shown(text)}' cannot be predicted: {reason}. Correct the row, leave "
         "such rows out with on_error=skip, or keep them without values with on_error=nan."
     )
 
@@ -244,7 +250,7 @@ def _failure_list(output: Path | None) -> Iterator[Table | None]:
 
 def _report_failure(failures: Table | None, row: int, text: str, reason: str) -> None:
     if failures is None:
-        print(f"Row {row} is left out: '{text[:200]}': {reason}", file=sys.stderr)
+        print(f"Row {row} is left out: '{shown(text)}': {reason}", file=sys.stderr)
     else:
         failures.write([[str(row), text, reason]])
 

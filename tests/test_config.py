@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molgcn.config import Config, ModelConfig, OptimizerConfig, TrainingConfig, parse
+from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
+from molgcn.evaluate import EvaluateConfig
 
 
 def test_plain_values_go_around():
@@ -29,7 +31,7 @@ def test_plain_values_go_around():
         ({"optimizer": {"betas": [2, 0.5]}}, r"optimizer.betas=\[2.0, 0.5\] is not valid: expected two numbers"),
         ({"optimizer": {"eps": -1}}, "optimizer.eps=-1"),
         ({"optimizer": {"lr": float("inf")}}, "optimizer.lr=inf is not valid: expected a finite number"),
-        ({"dataset": {"targets": [1]}}, r"\"dataset.targets=\['1'\]\""),
+        ({"dataset": {"targets": [True]}}, r"\"dataset.targets=\['True'\]\""),
         ({"optimizer": {"momentum": -0.5}}, "optimizer.momentum=-0.5"),
         ({"scheduler": {"min_lr": -1}}, "scheduler.min_lr=-1"),
         ({"scheduler": {"min_lr": 0.1}}, "scheduler.min_lr=0.1 is not valid: expected at most optimizer.lr=0.001"),
@@ -42,6 +44,15 @@ def test_plain_values_go_around():
 def test_messages_name_key_and_value(values, message):
     with pytest.raises(UserError, match=message):
         parse(Config, {"dataset": {}, **values})
+
+
+@pytest.mark.parametrize(("given", "names"), [("logp", ["logp"]), ([1, "a", 2.5], ["1", "a", "2.5"]), (0, ["0"]), (None, None)])
+def test_columns_may_be_one_and_their_names_numbers(given, names):
+    """As Hydra hands over dataset.targets=logp and dataset.targets=[1], for a header 1."""
+    for config in (parse(Config, {"dataset": {"targets": given, "smiles": 3}}).dataset, DatasetConfig(targets=given, smiles="3")):
+        assert (config.targets, config.smiles) == (names, "3")
+    config = parse(EvaluateConfig, {"dataset": {"targets": given, "smiles": 3}}).dataset
+    assert (config.targets, config.smiles) == (names, "3")
 
 
 @given(st.sampled_from([one.name for one in fields(TrainingConfig)]), st.one_of(st.text(max_size=5), st.floats(), st.booleans(), st.none()))

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from predictions import LOGP, SMILES, TPSA, config, expected, rows_of, values_of
 from rdkit import Chem
 
@@ -130,17 +131,25 @@ def test_a_column_of_that_name_is_kept(trained_run, tmp_path):
         (b"smiles\nC\n", {"input": "none.csv"}, "none.csv cannot be read: No such file"),
         (b"smiles\nC\n", {"input": "none.smi"}, "none.smi cannot be read: No such file"),
         (b"smiles\nC\n", {"input": "none.sdf"}, "none.sdf cannot be read: No such file"),
-        (b"smiles\nC\n", {"input": ".", "format": "csv"}, "cannot be read: Is a directory"),
+        (b"smiles\nC\n", {"input": ".", "format": "csv"}, "is a folder"),
+        (b"smiles\nC\n", {"input": ".", "format": "sdf"}, "is a folder"),
         (b"smiles\nC\n", {"smiles": "smile"}, "no column 'smile'.*Did you mean 'smiles'"),
         (b"smiles,smiles\nC,C\n", {}, "2 columns named 'smiles'"),
-        (b"CCO\n", {}, "no column 'smiles'.*format=smi"),
-        (b"smiles;y\nC;1\n", {}, "no column 'smiles'.*holds semicolons"),
+        (b"CCO\n", {}, "no column 'smiles'.*seems to have no header.*format=smi"),
+        (b"CCO,1.5\n", {}, "no column 'smiles'.*seems to have no header: its first line is 'CCO,1.5'"),
+        ("smiles\nC\n".encode("utf-16"), {}, "new.csv is UTF-16 text"),
+        ("C\n".encode("utf-16"), {"format": "smi"}, "new.csv is UTF-16 text"),
         (b"", {}, "new.csv is empty"),
         (b"", {"format": "smi"}, "new.csv is empty"),
         (b"", {"format": "sdf"}, "new.csv has no rows"),
         (b"smiles\n", {}, "no rows"),
         (b"smiles,x\nC\n", {}, "line 2: 1 cells where the header has 2"),
-        (b'smiles\n"C\n', {}, "not a readable table"),
+        (b'smiles\nC\n"C\n', {}, r"new.csv, row 1 \(counted from 0, without a header\), line 3 is not a readable row"),
+        (b"smiles\nC\n" + b"C" * 3000, {"max_record_mb": 0.002}, "row 1 .*line 3: the record is longer than 0.002 MB.*max_record_mb="),
+        (b'smiles\nC\n"' + b"C\n" * 3000, {"max_record_mb": 0.002}, "row 1 .*line 3: the record is longer.*quotation mark"),
+        (gzip.compress(b"C\n" + b"C" * 3000), {"format": "smi", "max_record_mb": 0.002}, "line 2: the record is longer than 0.002 MB"),
+        (b"\n\nM  END\n$$$$\n" + b"C\n" * 3000, {"format": "sdf", "max_record_mb": 0.002}, "new.csv, row 1 .*line 5: the record is longer"),
+        (b"smiles\nC\n", {"max_record_mb": 0}, "max_record_mb=0 is not valid"),
         (b"\x89PNG\r\n\x1a\n\xff\xfe", {}, "new.csv is not UTF-8 text"),
         (b"smiles\nC\n\xb5\n", {}, "not UTF-8 text.*iconv"),
         (gzip.compress(b"smiles\n" + b"C\n" * 99, mtime=0)[:-12], {}, "new.csv is damaged or cut off"),
@@ -169,6 +178,36 @@ def test_mistakes_are_one_paragraph(trained_run, tmp_path, monkeypatch, content,
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]
     assert (tmp_path / "new.csv").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("id;structure\na,b;CCO\n", {}),
+        ("structure\tsmiles\r\n\nCCO\tx\r\n\n", {}),
+        ("smiles\nCCO\n", {}),
+        ("smiles,0\nx,CCO\n", {"smiles": 0}),
+        ("structure,smiles\nx,CCO\n", {"smiles": "smiles"}),
+    ],
+)
+def test_the_column_of_smiles_is_the_runs_own_where_there_is_one(trained_run, tmp_path, text, options):
+    """The run's is `structure`; cells are separated by what the header says."""
+    content = torch.load(trained_run.folder / "checkpoints" / "best.ckpt", weights_only=True)
+    content["molgcn"]["config"]["dataset"]["smiles"] = "structure"
+    torch.save(content, tmp_path / "best.ckpt")
+    (tmp_path / "new.csv").write_bytes(text.encode())
+    files = {"ckpt": str(tmp_path / "best.ckpt"), "input": str(tmp_path / "new.csv"), "output": str(tmp_path / "p.csv")}
+    predict(config(**files, **options))
+    np.testing.assert_allclose(values_of(rows_of(tmp_path / "p.csv")), expected(trained_run, ["CCO"]), rtol=2e-5, atol=2e-5)
+
+
+def test_messages_do_not_steer_a_terminal(trained_run, tmp_path, capsys):
+    (tmp_path / "new.csv").write_text("smiles\nC\n" + "\x1b]0;owned\x07" + "C" * 300 + "\n")
+    values = {"ckpt": str(trained_run.folder), "input": str(tmp_path / "new.csv")}
+    with pytest.raises(UserError, match=r"'\\x1b\]0;owned\\x07C{50,70}\.\.\.'"):
+        predict(config(**values, output=str(tmp_path / "p.csv")))
+    predict(config(**values, output="-", on_error="skip"))
+    assert "\x1b" not in capsys.readouterr().err
 
 
 def test_the_files_of_a_run_stay(trained_run, tmp_path):

@@ -5,13 +5,29 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, cast
+
+from pydantic import BeforeValidator
 
 from molgcn.data.atoms import get_featurizer
-from molgcn.errors import UserError
+from molgcn.errors import UserError, shown
 
 NAMES = ("builtin", "qm9", "zinc", "csv")
+_LISTED = 30
 SPLITS = ("random", "scaffold", "column", "file", "benchmark")
+
+
+def _as_name(value: object) -> object:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _as_names(value: object) -> object:
+    return [_as_name(one) for one in value] if isinstance(value, list | tuple) else None if value is None else [_as_name(value)]
+
+
+# YAML and Hydra make a number of a header such as 1, and one column needs no brackets
+ColumnName = Annotated[str, BeforeValidator(_as_name)]
+ColumnNames = Annotated[list[str], BeforeValidator(_as_names)]
 
 
 @dataclass
@@ -39,15 +55,15 @@ class DatasetConfig:
 
     name: str = "builtin"
     path: str | None = None
-    smiles: str = "smiles"
-    targets: list[str] | None = None
+    smiles: ColumnName = "smiles"
+    targets: ColumnNames | None = None
     features: str | None = None
     on_error: str = "raise"
     subset: str | int | None = None
     split: str = "random"
     split_fractions: Sequence[float] = (0.8, 0.1, 0.1)
     split_seed: int = 0
-    split_column: str | None = None
+    split_column: ColumnName | None = None
     split_file: str | None = None
     num_workers: int | None = None
     cache_dir: str | None = None
@@ -65,10 +81,8 @@ class DatasetConfig:
         _one_of("on_error", self.on_error, ("raise", "skip"))
         if self.features is not None:
             get_featurizer(self.features)
-        if isinstance(self.targets, str):
-            self.targets = [self.targets]
         if self.targets is not None:
-            self.targets = [str(target) for target in self.targets]
+            self.targets = cast(list[str], _as_names(self.targets))
             if not self.targets:
                 raise UserError("dataset.targets is empty. Name at least one target, as in dataset.targets=[gap].")
             if len(set(self.targets)) < len(self.targets):
@@ -83,8 +97,14 @@ def nearest(word: str, choices: Sequence[str]) -> str:
     """A sentence that names the nearest choice, upper or lower case, and lists all of them."""
     spelled = {choice.lower(): choice for choice in choices}
     close = difflib.get_close_matches(word.lower(), spelled, n=1)
-    suggestion = f" Did you mean '{spelled[close[0]]}'?" if close else ""
-    return f"{suggestion} There are: {', '.join(choices)}."
+    suggestion = f" Did you mean '{shown(spelled[close[0]])}'?" if close else ""
+    return f"{suggestion} There are: {listed(choices)}."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a message lists them, no more than thirty."""
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(map(shown, names[:_LISTED])) + more
 
 
 def _one_of(key: str, value: str, choices: Sequence[str]) -> None:

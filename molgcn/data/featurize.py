@@ -20,7 +20,7 @@ from molgcn.data.labels import LABELS
 from molgcn.data.molecules import READERS, InvalidMoleculeError
 from molgcn.data.packed import SkippedRow
 from molgcn.data.workers import map_chunks
-from molgcn.errors import UserError
+from molgcn.errors import UserError, shown
 
 OnError = Literal["raise", "skip"]
 Kind = Literal["smiles", "molblock", "sdf", "mol"]
@@ -142,9 +142,8 @@ def featurize_items(
     merged = _merge(parts, featurizer)
     if len(merged.kept) == 0:
         index, reason = merged.failures[0]
-        raise UserError(
-            f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, '{_text(items[index])}': {reason}."
-        )
+        text = shown(_text(items[index]))
+        raise UserError(f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, '{text}': {reason}.")
     return merged
 
 
@@ -153,7 +152,7 @@ def _text(item: Any) -> str:
 
 
 def _failure_message(source: str, row: int, item: Any, reason: str) -> str:
-    text = _text(item).splitlines()[0] if _text(item) else ""
+    text = shown(_text(item))
     return (
         f"Row {row} of {source or 'the list of SMILES'} (counted from 0, without a header): '{text}' cannot be used: "
         f"{reason}. Correct the row, or leave such rows out with on_error=skip (dataset.on_error=skip on the command "

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 Reader = Callable[[Any], Any]
+_LONGEST = 1_000_000  # of which RDKit makes 300 MB; a million atoms are more than any molecule here may have
 _REFUSALS = (ValueError, RuntimeError)  # Chem.MolSanitizeException is a ValueError
 
 
@@ -35,6 +36,8 @@ def smiles_reader(hydrogens: str) -> Reader:
         text = text.strip() if isinstance(text, str) else ""
         if not text:
             raise InvalidMoleculeError("the SMILES is empty")
+        if len(text) > _LONGEST:
+            raise InvalidMoleculeError(f"the SMILES has {len(text):,} characters, at most {_LONGEST:,} are read")
         mol = None if "@" in text else parse(text, unchecked)
         if mol is None or mol.GetNumAtoms() != mol.GetNumHeavyAtoms():
             mol = parse(text, full)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.data.workers import map_chunks
-from molgcn.errors import UserError
+from molgcn.errors import UserError, shown
 
 log = logging.getLogger(__name__)
 
@@ -152,8 +152,8 @@ def column_split(values: Sequence[object], column: str = "split", rows: Sequence
         text = "" if value is None or value != value else str(value).strip().lower()
         if text and text not in _SPELLINGS:
             raise UserError(
-                f"Column '{column}', row {row} (counted from 0, without the header) says '{value}'; expected train, val (or valid, "
-                "validation), test or an empty cell."
+                f"Column '{column}', row {row} (counted from 0, without the header) says '{shown(str(value))}'; expected train, val "
+                "(or valid, validation), test or an empty cell."
             )
         names.append(_SPELLINGS.get(text, ""))
     split = {part: np.flatnonzero(np.array(names) == part) for part in PARTS}

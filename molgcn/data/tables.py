@@ -2,60 +2,44 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import zlib
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from molgcn.data.config import nearest
-from molgcn.errors import UserError
+from molgcn.data.delimited import Delimited, read_delimited, separator_of
+from molgcn.data.text import open_text
+from molgcn.errors import UserError, shown
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
-csv.field_size_limit(2**31 - 1)  # cells may hold a spectrum or a learned representation; Python's limit is 131,072 characters
+_WITHOUT_POINT = re.compile(r"[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+class Columns(dict[str, list[str]]):
+    """The text of columns by their names, one entry a row.
+
+    Args:
+        path: the file.
+        decimal_comma: whether 1,5 is a number there, as in files of German or French spreadsheets.
+        text: of each column.
+    """
+
+    def __init__(self, path: Path, decimal_comma: bool, text: dict[str, list[str]]) -> None:
+        super().__init__(text)
+        self.path = path
+        self.decimal_comma = decimal_comma
+
+    def numbers(self, column: str) -> np.ndarray:
+        """As :func:`numbers`, of a column."""
+        return numbers(self[column], self.path, column, self.decimal_comma)
 
 
 @contextmanager
-def _reader(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
-    """The header and an iterator over the rows; what goes wrong in the block is reported as a mistake in the file."""
-    if path.is_dir():
-        raise UserError(f"{path} is a folder. Give the CSV file itself as dataset.path.")
-    name = path.name.lower()
-    opener = gzip.open if name.endswith(".gz") else open
-    delimiter = "\t" if name.removesuffix(".gz").endswith(".tsv") else ","
-    lines = 0
-    try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            header = next(reader, [])
-            if not any(header):
-                raise UserError(f"{path} is empty. Expected a header line and one row a molecule.")
-
-            def rows() -> Iterator[list[str]]:
-                nonlocal lines
-                for row in reader:
-                    lines = reader.line_num
-                    if row and len(row) != len(header):
-                        raise UserError(
-                            f"{path}, line {lines}: {len(row)} cells where the header has {len(header)}. Correct the line; a cell that "
-                            "holds the separator needs quotation marks around it."
-                        )
-                    if row:
-                        yield row
-
-            yield header, rows()
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not UTF-8 text (after line {lines}): {error}. `iconv -f latin1 -t utf-8` converts older files."
-        ) from error
-    except (csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} is not a readable CSV file (after line {lines}): {error}. Correct it or fetch it again.") from error
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(f"{path.absolute()} cannot be read: {reason}. Give an existing CSV file as dataset.path.") from error
+def _open(path: Path, wanted: Sequence[str]) -> Iterator[Delimited]:
+    with open_text(path) as text:
+        yield read_delimited(text.lines, separator_of(path), wanted)
 
 
 def column_names(path: Path) -> list[str]:
@@ -64,12 +48,24 @@ def column_names(path: Path) -> list[str]:
     Raises:
         UserError: when the file is missing, empty or not CSV.
     """
-    with _reader(path) as (header, _):
-        return header
+    with _open(path, ()) as table:
+        return table.header
 
 
-def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> dict[str, list[str]]:
-    """The named columns as text, one entry a row; blank lines are no rows.
+def check_columns(path: Path, **columns: Sequence[str]) -> None:
+    """That a CSV file has the columns named by each key of `dataset`, as in `check_columns(path, targets=["y"])`.
+
+    Raises:
+        UserError: see :func:`read_columns`.
+    """
+    with _open(path, [name for names in columns.values() for name in names]) as table:
+        for key, names in columns.items():
+            for name in names:
+                table.place(name, f"dataset.{key}")
+
+
+def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Columns:
+    """The named columns as text; blank lines are no rows.
 
     Args:
         path: the file.
@@ -79,45 +75,58 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> di
     Raises:
         UserError: when a column is missing (the nearest is named) or there twice, there are no rows, or the file is not CSV.
     """
-    with _reader(path) as (header, rows):
-        for column in columns:
-            if column not in header:
-                raise UserError(f"{path} has no column '{column}' (dataset.{key}).{separated_otherwise(header) or nearest(column, header)}")
-            if header.count(column) > 1:
-                raise UserError(f"{path} has {header.count(column)} columns named '{column}' (dataset.{key}). Rename all but one.")
-        places = [header.index(column) for column in columns]
-        picked = [[row[place] for place in places] for row in rows]
+    with _open(path, columns) as table:
+        places = [table.place(column, f"dataset.{key}") for column in columns]
+        table.say_separator(separator_of(path))
+        picked = [[row[place] for place in places] for row in table.rows]
     if not picked:
         raise UserError(f"{path} has a header but no rows. Expected one row a molecule.")
-    return {column: [row[i] for row in picked] for i, column in enumerate(columns)}
+    return Columns(path, table.separator == ";", {column: [row[i] for row in picked] for i, column in enumerate(columns)})
 
 
-def separated_otherwise(header: Sequence[str]) -> str:
-    """A sentence where a header's only cell holds what other programs separate cells by; else nothing."""
-    found = [name for name, sign in (("semicolons", ";"), ("tabs", "\t"), ("commas", ",")) if len(header) == 1 and sign in header[0]]
-    return f" Its header holds {found[0]}: separate cells by commas, or by tabs in a file named .tsv." if found else ""
-
-
-def numbers(values: Sequence[str], path: Path, column: str) -> np.ndarray:
+def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False) -> np.ndarray:
     """float64 [M] of a column's text, NaN where the cell is empty or says NA, NaN, null or None.
+
+    Args:
+        values: the text.
+        path: the file, for messages.
+        column: the name, for messages.
+        decimal_comma: whether 1,5 is a number. A column may have points or commas, not both: 1.234 might be meant as either.
 
     Raises:
         UserError: for another text or an infinite number, with its row; or when every cell is missing.
     """
     result = np.full(len(values), np.nan)
+    comma = decimal_comma and any("," in text for text in values)
+
+    def mistake(row: int, what: str) -> UserError:
+        place = f"{path}, column '{shown(column)}', row {row} (counted from 0, without the header)"
+        return UserError(f"{place}: '{shown(values[row])}' is {what}")
+
     for row, text in enumerate(values):
         stripped = text.strip()
         if stripped.lower() in MISSING:
             continue
         try:
-            result[row] = float(stripped.replace("_", "?"))  # which Python passes over: 1_5 would be 15
+            result[row] = _with_point(stripped) if comma else float(stripped.replace("_", "?"))  # Python passes over _: 1_5 would be 15
         except ValueError as error:
-            raise UserError(
-                f"{path}, column '{column}', row {row} (counted from 0, without the header): '{text}' is not a number. "
-                "Correct it, or leave the cell empty if the value is missing."
-            ) from error
+            raise mistake(row, f"not a number. {_advice(stripped, comma)}") from error
         if abs(result[row]) > np.finfo(np.float32).max:
-            raise UserError(f"{path}, column '{column}', row {row}: '{text}' is infinite (float32). Leave it empty if missing.")
+            raise mistake(row, "infinite (float32). Leave it empty if missing.")
     if np.isnan(result).all():
-        raise UserError(f"{path}: all {len(result)} values of column '{column}' are missing. Name another target.")
+        raise UserError(f"{path}: all {len(result)} values of column '{shown(column)}' are missing. Name another target.")
     return result
+
+
+def _with_point(text: str) -> float:
+    if not _WITHOUT_POINT.fullmatch(text):
+        raise ValueError
+    return float(text.replace(",", "."))
+
+
+def _advice(text: str, comma: bool) -> str:
+    if comma:
+        return "Cells of this column have decimal commas, so that none may have a point. Correct it, or leave it empty if missing."
+    if _WITHOUT_POINT.fullmatch(text):
+        return "It has a decimal comma: write a point, or separate cells by semicolons, as Excel does where it writes such commas."
+    return "Correct it, or leave the cell empty if the value is missing."

@@ -31,6 +31,7 @@ class Ensemble:
         sources = list(sources) or [f"member {number}" for number in range(len(self.members))]
         self.features = require_features(self.members[0], Path(sources[0]))
         self.names, self.units = list(self.members[0].target_names), list(self.members[0].target_units)
+        self.smiles_columns = list(dict.fromkeys(member.config.dataset.smiles for member in self.members))
         for member, source in zip(self.members[1:], sources[1:], strict=True):
             for what, ours, theirs in (
                 ("targets", self.names, member.target_names),

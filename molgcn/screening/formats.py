@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from molgcn.data.config import nearest
-from molgcn.data.tables import separated_otherwise
+from molgcn.data.delimited import read_delimited
+from molgcn.data.text import RECORD_MB, Lines, Text, open_text, rereadable, smiles_lines, source_name
 from molgcn.errors import UserError
 from molgcn.screening.prepare import Kind
-from molgcn.screening.text import Text, as_mistake, open_text, rereadable, source_name
 
 Format = Literal["auto", "csv", "tsv", "smi", "sdf"]
 _ENDINGS = {".csv": "csv", ".tsv": "tsv", ".smi": "smi", ".smiles": "smi", ".txt": "smi", ".sdf": "sdf", ".sd": "sdf"}
@@ -47,20 +46,23 @@ class Molecules:
     text: Text
 
 
-def open_molecules(path: Path | None, form: Format, smiles: str) -> AbstractContextManager[Molecules]:
+def open_molecules(
+    path: Path | None, form: Format, smiles: Sequence[str], max_record_mb: float = RECORD_MB
+) -> AbstractContextManager[Molecules]:
     """Opens a table (CSV, TSV), a list of SMILES or an SDF, gzip or not.
 
     Args:
         path: the file; None is standard input.
         form: "auto" goes by the file's ending; standard input is CSV.
-        smiles: the column that holds SMILES, in a table.
+        smiles: the column that holds SMILES, in a table: the first of these that there is.
+        max_record_mb: a million characters that a row may have.
 
     Raises:
         UserError: for an ending that says nothing, a file that cannot be read, a table without such a column; while records are read,
-            for a line that does not fit or text that is not UTF-8.
+            for a line that does not fit or is too long, or text that is not UTF-8.
     """
     chosen = _format(path) if form == "auto" else form
-    return _READERS[chosen](path, smiles)
+    return _READERS[chosen](path, smiles, max_record_mb)
 
 
 def _format(path: Path | None) -> str:
@@ -76,60 +78,21 @@ def _format(path: Path | None) -> str:
 
 
 @contextmanager
-def _csv(path: Path | None, smiles: str) -> Iterator[Molecules]:
-    with open_text(path) as text:
-        yield _table(text, smiles, ",")
+def _table(path: Path | None, smiles: Sequence[str], max_record_mb: float, separator: str) -> Iterator[Molecules]:
+    with open_text(path, "input", max_record_mb) as text:
+        table = read_delimited(text.lines, separator, smiles)
+        table.say_separator(separator)
+        column = next((name for name in smiles if name in table.header), smiles[-1])
+        advice = ", or say format=smi if it is a list of SMILES" if len(table.header) == 1 else ""
+        place = table.place(column, f"smiles={column}", advice)
+        records = (Record(row, row[place]) for row in table.rows)
+        yield Molecules(text.name, "smiles", table.header, records, text)
 
 
 @contextmanager
-def _tsv(path: Path | None, smiles: str) -> Iterator[Molecules]:
-    with open_text(path) as text:
-        yield _table(text, smiles, "\t")
-
-
-def _table(text: Text, smiles: str, delimiter: str) -> Molecules:
-    reader = csv.reader(text.lines, delimiter=delimiter, strict=True)
-    rows = _rows(reader, text.name)
-    header = next(rows, [])
-    if not any(header):
-        raise UserError(f"{text.name} is empty. Expected a header line and one row a molecule.")
-    if smiles not in header:
-        lists = " A list of SMILES without a header needs format=smi." if len(header) == 1 else ""
-        hint = separated_otherwise(header) or f"{nearest(smiles, header)}{lists}"
-        raise UserError(f"{text.name} has no column '{smiles}' (smiles={smiles}).{hint}")
-    if header.count(smiles) > 1:
-        raise UserError(f"{text.name} has {header.count(smiles)} columns named '{smiles}'. Rename all but one.")
-    place = header.index(smiles)
-
-    def records() -> Iterator[Record]:
-        for row in rows:
-            if len(row) != len(header):
-                raise UserError(
-                    f"{text.name}, line {reader.line_num}: {len(row)} cells where the header has {len(header)}. Correct the line; a cell "
-                    "that holds the separator needs quotation marks around it."
-                )
-            yield Record(row, row[place])
-
-    return Molecules(text.name, "smiles", header, records(), text)
-
-
-def _rows(reader: Iterator[list[str]], name: str) -> Iterator[list[str]]:
-    """The rows that are not blank lines."""
-    lines = 0
-    with as_mistake(name):
-        try:
-            for row in reader:
-                lines += 1
-                if row:
-                    yield row
-        except csv.Error as error:
-            raise UserError(f"{name} is not a readable table (after {lines} rows): {error}. Correct it or fetch it again.") from error
-
-
-@contextmanager
-def _smi(path: Path | None, smiles: str) -> Iterator[Molecules]:
-    with open_text(path) as text:
-        lines = _lines(text)
+def _smi(path: Path | None, smiles: Sequence[str], max_record_mb: float) -> Iterator[Molecules]:
+    with open_text(path, "input", max_record_mb) as text:
+        lines = smiles_lines(text.lines)
         first = next(lines, None)
         if first is None:
             raise UserError(f"{text.name} is empty. Expected one SMILES a line.")
@@ -146,46 +109,35 @@ def _smi(path: Path | None, smiles: str) -> Iterator[Molecules]:
         yield Molecules(text.name, "smiles", header, records(), text)
 
 
-def _lines(text: Text) -> Iterator[list[str]]:
-    """First word and the rest of every line that is not blank."""
-    with as_mistake(text.name):
-        for line in text.lines:
-            words = line.split(None, 1)
-            if words:
-                yield [words[0], words[1].rstrip() if len(words) > 1 else ""]
-
-
 @contextmanager
-def _sdf(path: Path | None, smiles: str) -> Iterator[Molecules]:
+def _sdf(path: Path | None, smiles: Sequence[str], max_record_mb: float) -> Iterator[Molecules]:
     """Reads twice: the data fields of all records are the columns."""
     with rereadable(path) as file:
         fields: dict[str, None] = {}
-        with open_text(file) as text:
-            for line in _sdf_lines(text):
-                if line[:1] == ">" and (match := _FIELD.match(line)):
-                    fields.setdefault(match[1])
-        with open_text(file) as text:
+        with open_text(file, "input", max_record_mb, source_name(path)) as text:
+            for record in _sdf_records(text.lines):
+                fields.update((match[1], None) for line in record if line[:1] == ">" and (match := _FIELD.match(line)))
+        with open_text(file, "input", max_record_mb, source_name(path)) as text:
             columns = [unused("smiles", fields), unused("name", fields), *fields]
-            named = Text(source_name(path), text.lines, text.raw, text.size)
-            yield Molecules(named.name, "sdf", columns, _sdf_records(named, list(fields)), named)
+            names = list(fields)
+            records = (_sdf_record(record, names) for record in _sdf_records(text.lines))
+            yield Molecules(text.name, "sdf", columns, records, text)
 
 
-def _sdf_lines(text: Text) -> Iterator[str]:
-    with as_mistake(text.name):
-        for line in text.lines:
-            yield line.rstrip("\r\n")
-
-
-def _sdf_records(text: Text, fields: Sequence[str]) -> Iterator[Record]:
+def _sdf_records(lines: Lines) -> Iterator[list[str]]:
+    """The lines of each record, without their ends."""
     record: list[str] = []
-    for line in _sdf_lines(text):
+    number = 0
+    lines.begin(number)
+    for line in lines:
         if line.startswith("$$$$"):
-            yield _sdf_record(record, fields)
-            record = []
+            yield record
+            record, number = [], number + 1
+            lines.begin(number)
         else:
-            record.append(line)
+            record.append(line.rstrip("\r\n"))
     if any(line.strip() for line in record):
-        yield _sdf_record(record, fields)
+        yield record
 
 
 def _sdf_record(lines: list[str], fields: Sequence[str]) -> Record:
@@ -211,9 +163,9 @@ def unused(name: str, taken: Sequence[str] | dict[str, None]) -> str:
     return candidate
 
 
-_READERS: dict[str, Callable[[Path | None, str], AbstractContextManager[Molecules]]] = {
-    "csv": _csv,
-    "tsv": _tsv,
+_READERS: dict[str, Callable[[Path | None, Sequence[str], float], AbstractContextManager[Molecules]]] = {
+    "csv": partial(_table, separator=","),
+    "tsv": partial(_table, separator="\t"),
     "smi": _smi,
     "sdf": _sdf,
 }

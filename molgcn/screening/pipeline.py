@@ -15,6 +15,7 @@ from molgcn.screening.ensemble import Ensemble, mean_and_deviation
 from molgcn.screening.formats import Record
 from molgcn.screening.prepare import Kind, Prepared, prepare
 
+CHARACTERS = 16_000_000  # of the records that are featurised at once
 NOT_FINITE = "the model's output is not a finite number"
 
 
@@ -65,10 +66,17 @@ def predict_records(
 
 
 def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Record]]]:
-    start = 0
-    while chunk := list(islice(records, size)):
+    """At most `size` records at a time, fewer where they are long, with the number of the first."""
+    start, characters = 0, 0
+    chunk: list[Record] = []
+    for record in records:
+        chunk.append(record)
+        characters += len(record.molecule) + sum(map(len, record.cells))
+        if len(chunk) == size or characters > CHARACTERS:
+            yield start, chunk
+            start, characters, chunk = start + len(chunk), 0, []
+    if chunk:
         yield start, chunk
-        start += len(chunk)
 
 
 def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Predicted:

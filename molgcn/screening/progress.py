@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from molgcn.screening.text import Text
+from molgcn.data.text import Text
 
 
 class Progress:

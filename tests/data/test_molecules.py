@@ -66,3 +66,9 @@ def test_mols_are_copied_and_checked():
         read_mol(Chem.Mol(), "explicit")
     with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match="valence"):
         read_mol(Chem.MolFromSmiles("F=F", sanitize=False), "explicit")
+
+
+def test_a_smiles_of_a_million_characters_is_not_parsed():
+    """RDKit would take 300 bytes for each."""
+    with pytest.raises(InvalidMoleculeError, match="has 1,000,001 characters, at most 1,000,000"):
+        smiles_reader("folded")("C" * 1_000_001)

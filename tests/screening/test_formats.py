@@ -11,7 +11,7 @@ from molgcn.spreadsheet import inert
 
 
 def read(path, form="auto", smiles="smiles"):
-    with open_molecules(path, form, smiles) as molecules:
+    with open_molecules(path, form, [smiles]) as molecules:
         return molecules.columns, [(record.cells, record.molecule) for record in molecules.records]
 
 
@@ -56,7 +56,7 @@ def test_fields_of_an_sdf_are_columns(tmp_path):
 
 def test_how_far_along_a_file_is(tmp_path):
     (tmp_path / "a.smi").write_text("CCO\n" * 100_000)
-    with open_molecules(tmp_path / "a.smi", "auto", "smiles") as molecules:
+    with open_molecules(tmp_path / "a.smi", "auto", ["smiles"]) as molecules:
         assert molecules.text.size == 400_000
         next(molecules.records)
         assert 0 < molecules.text.position() < 100_000

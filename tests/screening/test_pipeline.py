@@ -34,6 +34,13 @@ def test_memory_does_not_grow_with_the_stream(ensemble):
     assert long < short + 300_000, (short, long)  # the rows themselves would take 8 MB
 
 
+def test_long_records_come_few_at_a_time(ensemble):
+    """As many characters as one record may have, or two of them, so that a thousand long ones do not fill memory."""
+    long = (Record(["CO", "x" * 9_000_000], "CO") for _ in range(5))
+    parts = list(predict_records(ensemble, long, "smiles", 1024, 0))
+    assert [(part.start, len(part.records)) for part in parts] == [(0, 2), (2, 2), (4, 1)]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_little_is_read_ahead(workers):
     """An endless stream, of which the workers take no more than they need."""

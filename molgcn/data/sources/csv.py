@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.data.cache import file_hash
-from molgcn.data.config import DatasetConfig
+from molgcn.data.config import DatasetConfig, listed
 from molgcn.data.sources.base import RawMolecules, Source
-from molgcn.data.tables import column_names, numbers, read_columns
+from molgcn.data.tables import check_columns, column_names, read_columns
 from molgcn.errors import UserError
 
 
@@ -24,7 +24,7 @@ def open_csv(config: DatasetConfig) -> Source:
     path = Path(config.path).expanduser()
     if config.targets is None:
         others = [name for name in column_names(path) if name != config.smiles]
-        raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {', '.join(others)}.")
+        raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {listed(others)}.")
     return open_table(path, config.smiles, tuple(config.targets), ("",) * len(config.targets), config.features or "general")
 
 
@@ -33,15 +33,13 @@ def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[s
 
     def read() -> RawMolecules:
         columns = read_columns(path, [smiles, *targets])
-        values = np.stack([numbers(columns[name], path, name) for name in targets], axis=1)
+        values = np.stack([columns.numbers(name) for name in targets], axis=1)
         return RawMolecules(columns[smiles], np.arange(len(columns[targets[0]])), values)
 
     def column(name: str) -> list[str]:
         return read_columns(path, [name], key="split_column")[name]
 
-    for name, key in ((smiles, "smiles"), *((name, "targets") for name in targets)):
-        if name not in column_names(path):
-            read_columns(path, [name], key=key)  # raises, naming the nearest column
+    check_columns(path, smiles=[smiles], targets=targets)
     return Source(
         title=str(path),
         features=features,

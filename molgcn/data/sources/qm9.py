@@ -20,7 +20,7 @@ from molgcn.data.config import DatasetConfig, nearest
 from molgcn.data.download import RemoteFile, download, download_archive, recorded_hash
 from molgcn.data.packed import SkippedRow
 from molgcn.data.sources.base import RawMolecules, Source
-from molgcn.data.tables import column_names, numbers, read_columns
+from molgcn.data.tables import check_columns, column_names, read_columns
 from molgcn.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -131,9 +131,7 @@ def open_qm9(config: DatasetConfig) -> Source:
         files = _find(Path(config.path).expanduser(), downloaded)
         hashes = ["" if path is None else file_hash(path) for path in (files.sdf, files.table, files.uncharacterized)]
     smiles = [] if files.sdf else [config.smiles]
-    for name, key in (*((name, "smiles") for name in smiles), *((name, "targets") for name in targets)):
-        if name not in column_names(files.table):
-            read_columns(files.table, [name], key=key)  # raises, naming the nearest column
+    check_columns(files.table, smiles=smiles, targets=targets)
     return Source(
         title=str(files.sdf or files.table),
         features=config.features or "qm9",
@@ -180,7 +178,7 @@ def _read(files: Files, smiles: str, targets: tuple[str, ...]) -> RawMolecules:
     raw = RawMolecules(
         items=columns[smiles] if files.sdf is None else _mol_blocks(files.sdf, count),
         rows=np.arange(count),
-        targets=np.stack([numbers(columns[name], files.table, name) * TARGETS[name][1] for name in targets], axis=1),
+        targets=np.stack([columns.numbers(name) * TARGETS[name][1] for name in targets], axis=1),
         kind="smiles" if files.sdf is None else "molblock",
     )
     if files.uncharacterized is None or not (has_ids or count == ROWS):

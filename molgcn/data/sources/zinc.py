@@ -17,6 +17,7 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.download import RemoteFile, download, recorded_hash
 from molgcn.data.labels import LABELS
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.text import open_text, smiles_lines
 from molgcn.errors import UserError
 
 TARGET = "penalized_logp"
@@ -126,13 +127,8 @@ def _list_in(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return [(line.split() or [""])[0] for line in path.read_text("utf-8-sig").splitlines()]
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not UTF-8 text: {error.reason} at byte {error.start}. Expected SMILES, one a line; `iconv -f latin1 -t utf-8` "
-            "converts older files."
-        ) from error
+    with open_text(path) as text:
+        return [smiles for smiles, _ in smiles_lines(text.lines)]
 
 
 def _index(path: Path, num_lines: int) -> np.ndarray:

@@ -119,8 +119,8 @@ def test_mistakes(one_list, three_lists, tmp_path):
     (three_lists / "val.index").unlink()
     with pytest.raises(UserError, match=r"needs the benchmark's val.index"):
         load(three_lists, tmp_path, subset="12k")
-    (one_list / "zinc_30.smi").write_bytes(b"\xff\xfe\x00C")
-    with pytest.raises(UserError, match=r"not UTF-8 text: .*iconv"):
+    (one_list / "zinc_30.smi").write_bytes(b"C\n\xff\xfe\x00C")
+    with pytest.raises(UserError, match=r"not UTF-8 text .*iconv"):
         load(one_list, tmp_path, split="random")
 
 

@@ -1,0 +1,165 @@
+"""Opens the text that molecules are read from, a file or standard input, gzip or not, and says how much of it was read."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from molgcn.errors import UserError
+
+RECORD_MB = 16.0
+_GZIP = b"\x1f\x8b"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class Lines(Iterator[str]):
+    """The lines of a text with their ends as they are, none of them and no record of several longer than a limit.
+
+    Args:
+        file: the text, opened with newline="".
+        name: of the text, for messages.
+        limit: characters of a record at most; a small packed file may hold one of gigabytes.
+        option: key of the configuration that named the file, for messages.
+
+    Raises:
+        UserError: while it is iterated, for a record that is too long and for what cannot be read or decoded.
+    """
+
+    def __init__(self, file: TextIO, name: str, limit: int, option: str) -> None:
+        self.name = name
+        self.number = 0
+        self._file, self._limit, self._option = file, limit, option
+        self.begin()
+
+    def begin(self, row: int | None = None) -> None:
+        """A record begins with the next line: a row, counted from 0, or what comes before the rows."""
+        self._row, self._first, self._left = row, self.number + 1, self._limit
+
+    @property
+    def place(self) -> str:
+        """Where the record that is being read stands in the file."""
+        row = "" if self._row is None else f", row {self._row} (counted from 0, without a header)"
+        return f"{self.name}{row}, line {self._first}"
+
+    def __next__(self) -> str:
+        try:
+            line = self._file.readline(self._left + 1)
+        except UnicodeDecodeError as error:
+            if self.number == 0 and error.object.startswith(_UTF_16):
+                raise self._utf_16() from error
+            raise UserError(
+                f"{self.name} is not UTF-8 text (after line {self.number}): {error}. Save it as UTF-8 (in Excel: CSV UTF-8); "
+                "`iconv -f latin1 -t utf-8` converts older files."
+            ) from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UserError(f"{self.name} is damaged or cut off (after line {self.number}): {error}. Fetch it again.") from error
+        except OSError as error:
+            raise UserError(f"{self.name} cannot be read: {error.strerror or error}.") from error
+        self._left -= len(line)
+        if self._left < 0:
+            more = " Allow more with max_record_mb=." if self._option == "input" else ""
+            raise UserError(
+                f"{self.place}: the record is longer than {self._limit / 1e6:g} MB. Shorten it or leave it out; a quotation mark without "
+                f"its second one also makes one cell of all that follows.{more}"
+            )
+        if not line:
+            raise StopIteration
+        if self.number == 0 and "\0" in line:
+            raise self._utf_16()
+        self.number += 1
+        return line
+
+    def _utf_16(self) -> UserError:
+        return UserError(
+            f"{self.name} is UTF-16 text, as Excel's 'Unicode Text' is. Save it as 'CSV UTF-8', or convert it with "
+            "`iconv -f utf-16 -t utf-8`."
+        )
+
+
+@dataclass
+class Text:
+    """An open text.
+
+    Attributes:
+        name: of the file, for messages.
+        lines: unpacked and decoded.
+        raw: the bytes below, as they lie on disk.
+        size: how many bytes there are, or None where nobody knows.
+    """
+
+    name: str
+    lines: Lines
+    raw: io.BufferedReader
+    size: int | None
+
+    def position(self) -> int:
+        """Bytes read so far of `size`."""
+        return self.raw.tell()
+
+
+@contextmanager
+def open_text(path: Path | None, option: str = "dataset.path", max_record_mb: float = RECORD_MB, name: str | None = None) -> Iterator[Text]:
+    """Opens a file, or standard input for None; gzip is recognised by its first bytes, whatever its name says.
+
+    Args:
+        path: the file.
+        option: key of the configuration that named it, for messages.
+        max_record_mb: a million characters that a line, or a record of several, may have.
+        name: what messages call it, if not by its path.
+
+    Raises:
+        UserError: when the file cannot be opened; what goes wrong later, :class:`Lines` raises.
+    """
+    name = name or source_name(path)
+    if path is None and sys.stdin is None:
+        raise UserError("standard input is closed. Give it something to read, or a file with input=.")
+    if path is not None and path.is_dir():
+        raise UserError(f"{path} is a folder. Give the file itself as {option}=.")
+    try:
+        raw = sys.stdin.buffer if path is None else open(path, "rb")  # noqa: SIM115
+    except OSError as error:
+        found = name if path is None else path.absolute()
+        raise UserError(f"{found} cannot be read: {error.strerror or error}. Give an existing file as {option}=.") from error
+    assert isinstance(raw, io.BufferedReader)
+    with raw:
+        size = os.fstat(raw.fileno()).st_size if path is not None and raw.seekable() else None
+        binary = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else raw
+        file = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
+        yield Text(name, Lines(file, name, int(max_record_mb * 1e6), option), raw, size)
+
+
+def smiles_lines(lines: Lines) -> Iterator[list[str]]:
+    """First word and the rest of every line that is not blank, as lists of SMILES have them."""
+    for line in lines:
+        words = line.split(None, 1)
+        if words:
+            yield [words[0], words[1].rstrip() if len(words) > 1 else ""]
+        lines.begin()
+
+
+@contextmanager
+def rereadable(path: Path | None) -> Iterator[Path]:
+    """A file that can be read twice: `path` itself, or a temporary copy of standard input or of a pipe."""
+    if path is not None and (path.is_file() or path.is_dir() or not path.exists()):
+        yield path
+        return
+    with tempfile.NamedTemporaryFile() as copy:
+        with open_text(path, "input") as text:
+            shutil.copyfileobj(text.raw, copy, 1 << 20)
+        copy.flush()
+        yield Path(copy.name)
+
+
+def source_name(path: Path | None) -> str:
+    """What messages call a file."""
+    return "standard input" if path is None else str(path)
