@@ -15,6 +15,7 @@ from typing import Any
 from molgcn.data.archive import WrongContentError, unpack
 from molgcn.data.locks import exclusive
 from molgcn.errors import UserError
+from molgcn.progress import progress_bar
 
 log = logging.getLogger(__name__)
 
@@ -174,11 +175,9 @@ def _fetch(url: str, path: Path) -> Path:
 
 
 def _write(answer: Any, partial: Path, mode: str, expected: int) -> None:
-    from tqdm import tqdm
-
     with (
         open(partial, mode) as file,
-        tqdm(total=max(expected, 0) or None, initial=file.tell(), unit="B", unit_scale=True, disable=None, desc=partial.stem) as bar,
+        progress_bar(total=max(expected, 0) or None, initial=file.tell(), unit="B", unit_scale=True, desc=partial.stem) as bar,
     ):
         for piece in answer.iter_content(PIECE):
             file.write(piece)

@@ -78,7 +78,7 @@ def featurize(
             "general" (one-hots of element, degree, charge, hydrogens, hybridisation; aromatic, ring, mass).
         on_error: "raise" stops at the first row that fails, "skip" leaves it out and lists it in `skipped`.
         num_workers: worker processes; 0 works in this process; None decides by the number of molecules and cores.
-        progress: True shows a progress bar, False hides it, None shows it on a terminal.
+        progress: True shows a bar, False none, None one that suits standard error; see :func:`molgcn.progress.progress_bar`.
 
     Raises:
         UserError: for a row that fails with on_error="raise" (row number and text in the message), when no row is left,

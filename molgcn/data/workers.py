@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from molgcn.errors import UserError
+from molgcn.progress import progress_bar
 from molgcn.signals import SignalsLater
 
 C = TypeVar("C")
@@ -66,17 +67,15 @@ def map_chunks(
         items: the list to work through.
         num_workers: worker processes; 0 works in this process; None decides by length and cores.
         description: text before the progress bar.
-        progress: True shows the bar, False hides it, None shows it on a terminal.
+        progress: True shows a bar, False none, None one that suits standard error; see :func:`molgcn.progress.progress_bar`.
 
     Raises:
         UserError: when the worker processes cannot start or die.
     """
-    from tqdm import tqdm
-
     workers = choose_workers(len(items), num_workers)
     chunks = (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
-    hide = {True: False, False: True, None: None}[progress if len(items) >= CHUNK else False]
-    with tqdm(total=len(items), desc=description, unit=" molecules", disable=hide, mininterval=0.5) as bar:
+    show = progress if len(items) >= CHUNK else False
+    with progress_bar(show, total=len(items), desc=description, unit=" molecules") as bar:
         for result, size in map_stream(function, ((chunk, len(chunk)) for chunk in chunks), workers):
             yield result
             bar.update(size)

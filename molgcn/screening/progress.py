@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from molgcn.data.text import Text
+from molgcn.progress import progress_bar
 
 
 class Progress:
     """Counts molecules; how far along is said by the bytes read of the file."""
 
     def __init__(self, text: Text) -> None:
-        from tqdm import tqdm
-
         layout = "{percentage:3.0f}% |{bar}| {postfix} [{elapsed}<{remaining}]" if text.size else "{postfix} [{elapsed}]"
         self._text = text
-        self._bar = tqdm(total=text.size, disable=None, mininterval=0.5, bar_format=layout, leave=False)
+        self._bar = progress_bar(total=text.size, bar_format=layout, leave=False)
         self._start = time.perf_counter()
         self.count = 0
 
@@ -44,7 +43,7 @@ class Progress:
 
 @contextmanager
 def progress(text: Text) -> Iterator[Progress]:
-    """A bar for as long as the block runs; none where standard error is no terminal."""
+    """A bar for as long as the block runs; see :func:`molgcn.progress.progress_bar`."""
     bar = Progress(text)
     try:
         yield bar
