@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from molgcn.json_file import read_json
-from molgcn.training.sweep import SweepRun, point, print_rows, table_rows, write_rows
+from molgcn.training.sweep import SweepRun, point, print_runs, table_rows, write_rows
 from molgcn.training.sweep_plot import plot_sweep
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def write_reports(study: Study, objective: str, best: dict[str, Any] | None, fol
 def print_table(study: Study, objective: str, folder: Path) -> None:
     """The trials on the terminal, the best first, and how to run the best again."""
     runs = _runs(study, folder)
-    print_rows(f"{len(runs)} trials in {folder}", table_rows(runs, objective, _maximizes(study)))
+    print_runs(f"{len(runs)} trials in {folder}", runs, objective, _maximizes(study))
     if any(run.state == "complete" for run in runs):
         print(f"The best again: {rerun(folder)}", flush=True)
 

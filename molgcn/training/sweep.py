@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +73,8 @@ def show_sweep(folder: Path) -> bool:
     runs = _gather(folder)
     if not runs:
         return True
-    rows = table_rows(runs, "val/loss")
-    write_rows(folder, rows)
-    print_rows(f"{len(runs)} runs in {folder}", rows)
+    write_rows(folder, table_rows(runs, "val/loss"))
+    print_runs(f"{len(runs)} runs in {folder}", runs, "val/loss")
     in_order = sorted(runs, key=lambda run: int(run.job) if run.job.isdigit() else 0)
     plot_sweep([point(run) for run in in_order], folder / "sweep.png", "val/loss")
     return all(run.state == "complete" for run in runs)
@@ -117,9 +116,13 @@ def _row(run: SweepRun, tests: Sequence[str], states: bool) -> list[str]:
     ]
 
 
-def print_rows(title: str, rows: Sequence[Sequence[str]]) -> None:
-    """The table on the terminal."""
-    table = Table(title=escape(title), title_justify="left")
+def print_runs(title: str, runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> None:
+    """The table on the terminal: of the overrides only those that differ, the others above it."""
+    first = runs[0].overrides if len(runs) > 1 else ()
+    shared = [override for override in first if all(override in run.overrides for run in runs)]
+    differing = [replace(run, overrides=[override for override in run.overrides if override not in shared]) for run in runs]
+    rows = table_rows(differing, objective, maximize)
+    table = Table(title=escape(title + (f", all with {' '.join(shared)}" if shared else "")), title_justify="left")
     for name in rows[0]:
         table.add_column(escape(name), justify="left" if name in ("job", "state", "overrides") else "right")
     for row in rows[1:]:

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -56,9 +57,14 @@ def test_a_multirun_is_gathered(tmp_path, capsys):
             json.dumps({**result(value), "folder": str(folder), "overrides": overrides, "best_loss": value})
         )
     SweepTable().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}}))
-    assert "2 runs in" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "2 runs in" in printed
+    assert re.search(
+        r"all with trainer\.max_epochs=1 .*│ 1 │ optimizer\.lr=0\.1 │ 0\.25 .*│ 0 │ optimizer\.lr=1 │ 0\.5 ", printed
+    )  # what differs
     with open(tmp_path / "results.csv", newline="") as file:
-        assert [row["job"] for row in csv.DictReader(file)] == ["1", "0"]
+        rows = [(row["job"], row["overrides"]) for row in csv.DictReader(file)]
+    assert rows == [("1", "optimizer.lr=0.1 trainer.max_epochs=1"), ("0", "optimizer.lr=1 trainer.max_epochs=1")]
     assert (tmp_path / "sweep.png").exists()
 
 
