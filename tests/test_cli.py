@@ -264,7 +264,7 @@ def test_a_terminated_run_ends_with_143(tmp_path):
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stderr
         for line in process.stdout:
-            if line.startswith("epoch 0 "):
+            if line.startswith("epoch 1 "):
                 process.terminate()
                 break
         process.stdout.read()

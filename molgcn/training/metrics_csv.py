@@ -30,6 +30,8 @@ COLUMNS = (
 class MetricsCSV(Logger):
     """Writes one row a call to :meth:`log_metrics`; cells that a call does not set are empty.
 
+    The column `epoch` is Lightning's and W&B's, which counts from 0; what is printed and `result.json` count from 1.
+
     Args:
         path: the file; an existing one is continued.
         targets: names of the targets, for the columns `val/mae/<target>`, `val/rmse/<target>`, `val/r2/<target>`.

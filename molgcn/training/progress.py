@@ -1,4 +1,4 @@
-"""One line an epoch, on a terminal and in a log file alike."""
+"""One line an epoch, on a terminal and in a log file alike, and a terminal's bar; people count epochs from 1."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from lightning import Callback, Trainer
+from lightning.pytorch.callbacks import RichProgressBar
 
 
 class EpochLine(Callback):
@@ -20,10 +21,18 @@ class EpochLine(Callback):
         if not trainer.is_global_zero:
             return
         values = trainer.callback_metrics
-        parts = [f"epoch {trainer.current_epoch}"]
+        parts = [f"epoch {trainer.current_epoch + 1}"]
         if "val/loss" in values:
             parts.append(f"val/loss {float(values['val/loss']):.4f}")
             for name, unit in list(zip(pl_module.target_names, pl_module.target_units, strict=True))[:4]:
                 parts.append(f"val MAE {name} {float(values[f'val/mae/{name}']):.4g} {unit}".rstrip())
         parts.append(f"{time.perf_counter() - getattr(self, 'start', time.perf_counter()):.1f} s")
         trainer.print("  ".join(parts), flush=True)
+
+
+class EpochBar(RichProgressBar):
+    """Lightning's bar, whose first epoch is called 1."""
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        last = self.trainer.max_epochs
+        return f"Epoch {current_epoch + 1}" + (f"/{last}" if last is not None and last >= 0 else "")

@@ -47,7 +47,7 @@ class Pruning(Callback):
             raise UserError(f"sweep.objective={self.objective} is not a metric of the validation. Expected one of {known}.")
         value = float(trainer.callback_metrics[self.objective])
         if not math.isfinite(value):
-            raise UserError(f"{self.objective} is {value} after epoch {trainer.current_epoch}: the training has diverged.")
+            raise UserError(f"{self.objective} is {value} after epoch {trainer.current_epoch + 1}: the training has diverged.")
         if self.best is None or (value > self.best if self.maximize else value < self.best):
             self.best = value
         self.trial.report(value, self._validations)

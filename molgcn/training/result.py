@@ -25,7 +25,7 @@ class RunResult:
     Attributes:
         folder: the run's folder.
         best_loss: the lowest validation loss, standardised; None if there was no validation.
-        best_epoch: epoch of the lowest validation loss, counted from 0; None if there was no validation.
+        best_epoch: epoch of the lowest validation loss, counted from 1; None if there was no validation.
         epochs: epochs trained.
         metrics: "<part>/<mae|rmse|r2>/<target>" for the parts train, val and test, in the targets' units.
         names: the targets.

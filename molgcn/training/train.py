@@ -37,7 +37,7 @@ from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.plots import plot_learning_curve, plot_parity
-from molgcn.training.progress import EpochLine
+from molgcn.training.progress import EpochBar, EpochLine
 from molgcn.training.provenance import provenance
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.result import RunResult, write_predictions
@@ -99,7 +99,10 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     failed = True
     try:
         callbacks: list[Callback] = [launches, throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint, *watchers]
-        trainer = build_trainer(_trainer_options(config), callbacks, loggers, folder)
+        options = _trainer_options(config)
+        if options.get("enable_progress_bar") is not False:
+            callbacks.append(EpochBar())
+        trainer = build_trainer(options, callbacks, loggers, folder)
         if resumed is not None:
             metrics_csv = loggers[0]
             assert isinstance(metrics_csv, MetricsCSV)
@@ -210,8 +213,8 @@ def _evaluate(
         metrics |= {f"{part}/{key}": value for key, value in module.test_results.items()}
     rate = statistics.median(throughput.rates) if throughput.rates else None
     names, units = tuple(module.target_names), tuple(module.target_units)
-    loss = None if checkpoint.best_epoch is None else checkpoint.best_loss
-    return RunResult(folder, loss, checkpoint.best_epoch, trainer.current_epoch, metrics, names, units, rate)
+    epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
+    return RunResult(folder, loss, epoch, trainer.current_epoch, metrics, names, units, rate)
 
 
 def _report(
