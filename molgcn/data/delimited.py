@@ -57,11 +57,10 @@ class Delimited:
             hint = f" It seems to have no header: its first line is '{first}'. Put a line with the columns' names above it{advice}."
         raise UserError(f"{self.name} has no column '{shown(column)}' ({option}).{hint}")
 
-    def say_separator(self, expected: str) -> None:
-        """Says in one line that cells are separated by another sign than the file's name promises."""
+    def say_separator(self, expected: str, more: str = "") -> None:
+        """Says in one line, with `more`, that cells are separated by another sign than the file's name promises."""
         if self.separator != expected:
-            decimals = ", its numbers may have decimal commas" if self.separator == ";" else ""
-            log.info("%s: cells are separated by %s%s", self.name, _SEPARATORS[self.separator], decimals)
+            log.info("%s: cells are separated by %s%s", self.name, _SEPARATORS[self.separator], more)
 
 
 def separator_of(path: Path) -> str:

@@ -77,11 +77,12 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Co
     """
     with _open(path, columns) as table:
         places = [table.place(column, f"dataset.{key}") for column in columns]
-        table.say_separator(separator_of(path))
+        decimal_comma = table.separator == ";"
+        table.say_separator(separator_of(path), ", its numbers may have decimal commas" if decimal_comma else "")
         picked = [[row[place] for place in places] for row in table.rows]
     if not picked:
         raise UserError(f"{path} has a header but no rows. Expected one row a molecule.")
-    return Columns(path, table.separator == ";", {column: [row[i] for row in picked] for i, column in enumerate(columns)})
+    return Columns(path, decimal_comma, {column: [row[i] for row in picked] for i, column in enumerate(columns)})
 
 
 def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False) -> np.ndarray:

@@ -21,7 +21,7 @@ from molgcn.data.download import RemoteFile, download, download_archive, recorde
 from molgcn.data.packed import SkippedRow
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.tables import check_columns, column_names, read_columns
-from molgcn.errors import UserError
+from molgcn.errors import UserError, shown
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ def _molecule_numbers(ids: list[str], path: Path) -> np.ndarray:
     matches = [re.fullmatch(r"gdb_(\d+)", text.strip()) for text in ids]
     for row, match in enumerate(matches):
         if match is None:
-            raise UserError(f"{path}, column 'mol_id', row {row}: '{ids[row]}' is not of the form gdb_123.")
+            raise UserError(f"{path}, column 'mol_id', row {row}: '{shown(ids[row])}' is not of the form gdb_123.")
     return np.array([int(match[1]) for match in matches if match], np.int64)
 
 
