@@ -201,15 +201,6 @@ def test_the_column_of_smiles_is_the_runs_own_where_there_is_one(trained_run, tm
     np.testing.assert_allclose(values_of(rows_of(tmp_path / "p.csv")), expected(trained_run, ["CCO"]), rtol=2e-5, atol=2e-5)
 
 
-def test_messages_do_not_steer_a_terminal(trained_run, tmp_path, capsys):
-    (tmp_path / "new.csv").write_text("smiles\nC\n" + "\x1b]0;owned\x07" + "C" * 300 + "\n")
-    values = {"ckpt": str(trained_run.folder), "input": str(tmp_path / "new.csv")}
-    with pytest.raises(UserError, match=r"'\\x1b\]0;owned\\x07C{50,70}\.\.\.'"):
-        predict(config(**values, output=str(tmp_path / "p.csv")))
-    predict(config(**values, output="-", on_error="skip"))
-    assert "\x1b" not in capsys.readouterr().err
-
-
 def test_the_files_of_a_run_stay(trained_run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(trained_run.folder, folder)

@@ -1,10 +1,12 @@
 """Files from strangers: each way of getting code or text of theirs to run, tried."""
 
+import gzip
 import io
 import os
 import pickle
 import shutil
 import tarfile
+import tracemalloc
 import zipfile
 
 import pytest
@@ -13,6 +15,8 @@ import yaml
 
 from molgcn.config import parse
 from molgcn.data.archive import WrongContentError, unpack
+from molgcn.data.config import DatasetConfig
+from molgcn.data.load import load_dataset
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.predict import PredictConfig, predict
@@ -139,3 +143,29 @@ def test_a_column_of_scripts_through_the_report(trained_run, tmp_path):
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert script in (tmp_path / "out" / "skipped.csv").read_text()
+
+
+def test_a_row_of_hundreds_of_megabytes_in_a_small_file(trained_run, tmp_path):
+    """It is refused before it is in memory, whatever on_error says."""
+    with gzip.open(tmp_path / "new.csv.gz", "wb", 1) as file:
+        file.write(b"smiles\nC\n")
+        file.writelines([b"C" * 1_000_000] * 100)
+    values = {"ckpt": str(trained_run.folder), "input": str(tmp_path / "new.csv.gz"), "output": str(tmp_path / "p.csv"), "device": "cpu"}
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"new.csv.gz, row 1 .*, line 3: the record is longer than 1 MB"):
+        predict(parse(PredictConfig, {**values, "max_record_mb": 1, "on_error": "nan"}))
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert used < 20e6
+
+
+def test_messages_do_not_steer_a_terminal(trained_run, tmp_path, capsys):
+    (tmp_path / "new.csv").write_text("smiles,y\nC,1\n" + "\x1b]0;owned\x07" + "C" * 300 + ",2\nCC,3\n")
+    values = {"ckpt": str(trained_run.folder), "input": str(tmp_path / "new.csv"), "device": "cpu"}
+    escaped = r"'\\x1b\]0;owned\\x07C{50,70}\.\.\.'"
+    with pytest.raises(UserError, match=escaped):
+        predict(parse(PredictConfig, {**values, "output": str(tmp_path / "p.csv")}))
+    with pytest.raises(UserError, match=escaped):
+        load_dataset(DatasetConfig(name="csv", path=str(tmp_path / "new.csv"), targets=["y"], cache_dir=str(tmp_path)))
+    predict(parse(PredictConfig, {**values, "output": "-", "on_error": "skip"}))
+    assert "\x1b" not in capsys.readouterr().err
