@@ -13,8 +13,8 @@ from molgcn.data.atoms import get_featurizer
 from molgcn.errors import UserError, shown
 
 NAMES = ("builtin", "qm9", "zinc", "csv")
-_LISTED = 30
 SPLITS = ("random", "scaffold", "column", "file", "benchmark")
+_LISTED = 30
 
 
 def _as_name(value: object) -> object:
@@ -22,7 +22,9 @@ def _as_name(value: object) -> object:
 
 
 def _as_names(value: object) -> object:
-    return [_as_name(one) for one in value] if isinstance(value, list | tuple) else None if value is None else [_as_name(value)]
+    if value is None:
+        return None
+    return [_as_name(one) for one in (value if isinstance(value, list | tuple) else [value])]
 
 
 # YAML and Hydra make a number of a header such as 1, and one column needs no brackets

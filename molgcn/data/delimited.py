@@ -87,7 +87,8 @@ def read_delimited(lines: Lines, separator: str, wanted: Sequence[str] = ()) -> 
             headers[sign] = _header(lines, seen, sign)
         except csv.Error as error:  # of quotation marks, which may be right for another separator
             failures.append(error)
-        if set(wanted) <= set(headers.get(separator, ())) and len(headers[separator]) > 1:
+        promised = headers.get(separator, [])
+        if len(promised) > 1 and set(wanted) <= set(promised):
             break
     if not headers:
         raise _unreadable(lines, failures[0]) from failures[0]

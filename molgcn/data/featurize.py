@@ -142,8 +142,8 @@ def featurize_items(
     merged = _merge(parts, featurizer)
     if len(merged.kept) == 0:
         index, reason = merged.failures[0]
-        text = shown(_text(items[index]))
-        raise UserError(f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, '{text}': {reason}.")
+        first = _first_line(items[index])
+        raise UserError(f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, '{first}': {reason}.")
     return merged
 
 
@@ -151,10 +151,14 @@ def _text(item: Any) -> str:
     return item if isinstance(item, str) else "" if item is None or isinstance(item, float) else type(item).__name__
 
 
+def _first_line(item: Any) -> str:
+    """What messages show of an item: the SMILES, or a mol block's name."""
+    return shown((_text(item).splitlines() or [""])[0])
+
+
 def _failure_message(source: str, row: int, item: Any, reason: str) -> str:
-    text = shown(_text(item))
     return (
-        f"Row {row} of {source or 'the list of SMILES'} (counted from 0, without a header): '{text}' cannot be used: "
+        f"Row {row} of {source or 'the list of SMILES'} (counted from 0, without a header): '{_first_line(item)}' cannot be used: "
         f"{reason}. Correct the row, or leave such rows out with on_error=skip (dataset.on_error=skip on the command "
         "line), which counts and lists them."
     )

@@ -14,7 +14,7 @@ class Progress:
     """Counts molecules; how far along is said by the bytes read of the file."""
 
     def __init__(self, text: Text) -> None:
-        layout = "{percentage:3.0f}% |{bar}| {postfix} [{elapsed}<{remaining}]" if text.size else "{postfix} [{elapsed}]"
+        layout = "{percentage:3.0f}% |{bar}| {desc} [{elapsed}<{remaining}]" if text.size else "{desc} [{elapsed}]"
         self._text = text
         self._bar = progress_bar(total=text.size, bar_format=layout, leave=False)
         self._start = time.perf_counter()
@@ -23,7 +23,7 @@ class Progress:
     def update(self, count: int) -> None:
         """Adds molecules that are done."""
         self.count += count
-        self._bar.set_postfix_str(f"{self.count:,} molecules, {self.rate:,.0f}/s", refresh=False)
+        self._bar.set_description_str(f"{self.count:,} molecules, {self.rate:,.0f}/s", refresh=False)
         self._bar.update(self._text.position() - self._bar.n if self._text.size else count)
 
     @property

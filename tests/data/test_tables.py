@@ -54,6 +54,7 @@ def test_another_separator_is_read_and_said(tmp_path, caplog, name, text, said):
         columns = read_columns(path, ["y", "smiles"])
     assert columns["smiles"] == ["C", "CC"]
     assert columns.numbers("y").tolist() == [1.5, -2]
+    assert {"smiles", "y"} <= set(column_names(path)) or "7, 25" in text  # without names, the promised separator comes first
     assert [f"{path}: cells are separated by {said}" in record.message for record in caplog.records] == [True]
 
 
