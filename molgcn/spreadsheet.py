@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 # Also the full-width signs, which some languages' Excel takes for =, +, - and @
@@ -25,12 +25,15 @@ class Writer:
 
     def writerow(self, row: Iterable[Any]) -> None:
         """Writes one row."""
-        self._writer.writerow([_quotable(inert(cell)) if isinstance(cell, str) else cell for cell in row])
+        self._writer.writerow(_safe(row))
 
-    def writerows(self, rows: Iterable[Sequence[Any]]) -> None:
+    def writerows(self, rows: Iterable[Iterable[Any]]) -> None:
         """Writes rows."""
-        for row in rows:
-            self.writerow(row)
+        self._writer.writerows(map(_safe, rows))
+
+
+def _safe(row: Iterable[Any]) -> list[Any]:
+    return [_quotable(inert(cell)) if isinstance(cell, str) else cell for cell in row]
 
 
 def inert(cell: str) -> str:
