@@ -81,11 +81,11 @@ def gcn_conv(inputs: ConvInputs) -> Tensor:
         ValueError: for tensors whose shape, dtype or device does not fit.
         IndexError: for an edge whose node `x` does not have.
     """
-    return torch.ops.molgcn.gcn_conv(*check(inputs))
+    return torch.ops.molgcn.gcn_conv(*inputs)
 
 
-def check(inputs: ConvInputs) -> ConvInputs:
-    """`inputs`, after a look at shapes, dtypes and devices; the values of edge_index are left to the implementations.
+def check(inputs: ConvInputs) -> None:
+    """Check shapes, dtypes and devices; the values of edge_index are left to the implementations.
 
     Raises:
         ValueError: naming the first argument that does not fit.
@@ -107,7 +107,6 @@ def check(inputs: ConvInputs) -> ConvInputs:
     for tensor in (weight, inputs.bias, edge_index, inputs.edge_weight):
         if tensor is not None and tensor.device != x.device:
             raise ValueError(f"gcn_conv: x is on {x.device}, but an argument is on {tensor.device}; give both alike")
-    return inputs
 
 
 @torch.library.register_fake("molgcn::gcn_conv")

@@ -9,7 +9,8 @@ from torch import Tensor
 
 import molgcn._cpu as _cpu
 from molgcn.ops.conv_graph import EntryWeights, graph_of
-from molgcn.ops.gcn_conv import ConvInputs, empty_gradients, empty_output, runs_on
+from molgcn.ops.expect import expect
+from molgcn.ops.gcn_conv import ConvInputs, check, empty_gradients, empty_output, runs_on
 
 _FORWARD = {torch.float32: _cpu.conv_forward_float32, torch.float64: _cpu.conv_forward_float64}
 _BACKWARD = {torch.float32: _cpu.conv_backward_float32, torch.float64: _cpu.conv_backward_float64}
@@ -28,6 +29,9 @@ def _forward(*args: Any) -> Tensor:
 @torch.library.impl("molgcn::gcn_conv_backward", "CPU")
 def _backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs, grad_out = _contiguous(args), grad_out.contiguous()
+    expect("gcn_conv", "grad_out", grad_out, (inputs.x.shape[0], inputs.weight.shape[0]), inputs.x)
+    if len(wanted) != 4:
+        raise ValueError(f"gcn_conv: expected wanted to say of x, weight, bias and edge_weight whether to give its gradient, got {wanted}")
     gradients = empty_gradients(grad_out, wanted, *inputs)
     entries, sizes, tensors = _entries(inputs), _sizes(inputs), _tensors(inputs)
     addresses = (
@@ -59,8 +63,9 @@ def _edge_gradient(inputs: ConvInputs, grad_out: Tensor, entries: EntryWeights, 
 
 
 def _contiguous(args: tuple) -> ConvInputs:
-    """All but edge_index, which is recognised by its identity."""
+    """Return the checked inputs with contiguous tensors, but for edge_index, which is recognised by its identity."""
     inputs = ConvInputs(*args)
+    check(inputs)
     edge_weight = None if inputs.edge_weight is None else inputs.edge_weight.contiguous()
     bias = None if inputs.bias is None else inputs.bias.contiguous()
     return inputs._replace(x=inputs.x.contiguous(), weight=inputs.weight.contiguous(), bias=bias, edge_weight=edge_weight)

@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from molgcn.ops import linear_loss
-from molgcn.ops.gcn_stack import ARGUMENTS, StackInputs, check, empty_gradients, empty_outputs
+from molgcn.ops.expect import expect
+from molgcn.ops.gcn_stack import ARGUMENTS, StackInputs, empty_gradients, empty_outputs
 from molgcn.ops.gcn_stack_autograd import NUM_TENSORS, flat, in_order, lists_of, nested
-from molgcn.ops.gcn_stack_cuda import launch_backward, launch_forward, strategy_of, supported, with_tiles
+from molgcn.ops.gcn_stack_check import check, check_backward
+from molgcn.ops.gcn_stack_cuda import launch_backward, launch_forward, saved_bytes, strategy_of, supported, with_tiles
 from molgcn.ops.gcn_stack_plan import forward_plan
 from molgcn.ops.launch import gpu
 from molgcn.ops.masked_loss import number_of
+from molgcn.ops.transforms import refuse_transforms
 
 torch.library.define(
     "molgcn::gcn_loss",
@@ -60,17 +63,21 @@ def gcn_loss(
     Raises:
         ValueError: for tensors that do not fit, or inputs of another kind.
     """
-    check(inputs)
-    if not takes(inputs):
-        raise ValueError(
-            "gcn_loss is of at least one molecule, in float32 for strategy stack, with save_for_backward; use gcn_stack and linear_loss"
-        )
+    refuse_transforms()
+    _refuse_others(inputs)
     head = (weight, bias, target, mean, std)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # its autograd kernel, without a turn through the dispatcher
         value, sums, *_ = _Loss.apply(inputs, loss, delta, *head, *flat(inputs))
     else:
         value, sums, *_ = torch.ops.molgcn.gcn_loss.default(*head, loss, delta, *inputs)
     return value, sums
+
+
+def _refuse_others(inputs: StackInputs) -> None:
+    if not takes(inputs):
+        raise ValueError(
+            "gcn_loss is of at least one molecule, in float32 for strategy stack, with save_for_backward; use gcn_stack and linear_loss"
+        )
 
 
 class _Loss(torch.autograd.Function):
@@ -106,7 +113,10 @@ class _Loss(torch.autograd.Function):
 def _forward(*args: Any) -> tuple[Tensor, ...]:
     head = {name: tensor.contiguous() for name, tensor in zip(_HEAD, args, strict=False)}
     loss, delta = args[len(_HEAD) : _NUM_OTHERS - 1]
-    inputs, weight = supported(StackInputs(*args[_NUM_OTHERS - 1 :])), head["head_weight"]
+    inputs, weight = StackInputs(*args[_NUM_OTHERS - 1 :]), head["head_weight"]
+    check(inputs)
+    _refuse_others(inputs)
+    inputs = supported(inputs)
     pooled, _, _, saved = empty_outputs(inputs)
     inputs = with_tiles(inputs)
     linear_loss.check(pooled, weight, **{name: head[name] for name in _HEAD[1:]})
@@ -129,10 +139,14 @@ def _fake(*args: Any) -> tuple[Tensor, ...]:
 def _backward(
     grad_loss: Tensor, sums: Tensor, slopes: Tensor, head_sums: Tensor, saved: Tensor, needs_grad_x: bool, weight: Tensor, *args: Any
 ) -> tuple:
+    inputs = StackInputs(*args)
+    check_backward(saved, saved_bytes(inputs), inputs)
+    linear_loss.check_backward(grad_loss, sums, slopes, weight, (inputs.num_graphs, inputs.hidden_channels), inputs.x)
+    expect("gcn_loss", "head_sums", head_sums, (weight.numel() + weight.shape[0],), inputs.x)
     gradients = grad_weight, grad_bias, *of_stack = _empty_gradients(grad_loss, sums, slopes, head_sums, saved, needs_grad_x, weight, *args)
     tensors = {"head_weight": weight.contiguous(), "slopes": slopes, "loss_sums": sums, "head_sums": head_sums, "grad_loss": grad_loss}
     tensors |= {"grad_head_weight": grad_weight, "grad_head_bias": grad_bias}
-    inputs = with_tiles(supported(StackInputs(*args)))
+    inputs = with_tiles(supported(inputs))
     launch_backward(inputs, saved, needs_grad_x, of_stack, tensors, loss=True, num_targets=weight.shape[0])
     return gradients
 

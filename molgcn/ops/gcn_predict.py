@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.ops.gcn_stack import ARGUMENTS, StackInputs, check
+from molgcn.ops.gcn_stack import ARGUMENTS, StackInputs
+from molgcn.ops.gcn_stack_check import check
 from molgcn.ops.gcn_stack_cuda import predict
+from molgcn.ops.transforms import refuse_transforms
 
 torch.library.define(
     "molgcn::gcn_predict",
@@ -32,7 +34,11 @@ def gcn_predict(inputs: StackInputs, head_weight: Tensor, head_bias: Tensor) -> 
     Raises:
         ValueError: for tensors that do not fit, as :func:`molgcn.ops.gcn_stack.gcn_stack`, or inputs that are not of inference.
     """
-    check(inputs)
+    refuse_transforms()
+    return torch.ops.molgcn.gcn_predict.default(head_weight, head_bias, *inputs)
+
+
+def _check_head(head_weight: Tensor, head_bias: Tensor, inputs: StackInputs) -> None:
     if inputs.save_for_backward or inputs.batch_statistics:
         raise ValueError("gcn_predict is for inference; use gcn_stack with save_for_backward=True or the statistics of a batch")
     shapes = [tuple(head_weight.shape), tuple(head_bias.shape)]
@@ -43,12 +49,20 @@ def gcn_predict(inputs: StackInputs, head_weight: Tensor, head_bias: Tensor) -> 
             raise ValueError(
                 f"gcn_predict: expected the head in {inputs.x.dtype} on {inputs.x.device}, got {tensor.dtype} on {tensor.device}"
             )
-    return torch.ops.molgcn.gcn_predict.default(head_weight, head_bias, *inputs)
 
 
 def _on_cpu(head_weight: Tensor, head_bias: Tensor, *args: Any) -> Tensor:
+    pooled = torch.ops.molgcn.gcn_stack.default(*args)[0]
+    _check_head(head_weight, head_bias, StackInputs(*args))
     with torch.autocast("cpu", enabled=False):
-        return F.linear(torch.ops.molgcn.gcn_stack.default(*args)[0], head_weight, head_bias)
+        return F.linear(pooled, head_weight, head_bias)
+
+
+def _on_cuda(head_weight: Tensor, head_bias: Tensor, *args: Any) -> Tensor:
+    inputs = StackInputs(*args)
+    check(inputs)
+    _check_head(head_weight, head_bias, inputs)
+    return predict(head_weight, head_bias, *args)
 
 
 @torch.library.register_fake("molgcn::gcn_predict")
@@ -63,4 +77,4 @@ def _no_derivative(ctx: Any, *grads: Any) -> tuple:
 
 torch.library.register_autograd("molgcn::gcn_predict", _no_derivative)
 torch.library.impl("molgcn::gcn_predict", "CPU", _on_cpu)
-torch.library.impl("molgcn::gcn_predict", "CUDA", predict)
+torch.library.impl("molgcn::gcn_predict", "CUDA", _on_cuda)

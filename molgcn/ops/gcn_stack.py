@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from molgcn.ops.transforms import transformed
+from molgcn.ops.transforms import refuse_transforms
 
 POOLS = ("mean", "sum", "max")
 PRECISIONS = ("float32", "tf32", "bf16")
@@ -168,7 +168,7 @@ def gcn_stack(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
         TypeError: for features in a dtype that the CPU does not compute in.
         NotImplementedError: under a transform of torch.func or forward-mode differentiation.
     """
-    check(inputs)
+    refuse_transforms()
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # its autograd kernel, without a turn through the dispatcher
         from molgcn.ops.gcn_stack_autograd import run
 
@@ -176,69 +176,6 @@ def gcn_stack(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
     else:
         pooled, means, variances, _ = torch.ops.molgcn.gcn_stack.default(*inputs)
     return pooled, means, variances
-
-
-def check(inputs: StackInputs) -> None:
-    """A look at shapes, dtypes, devices and names; values are left to the implementations.
-
-    Raises:
-        ValueError: naming the first argument that does not fit.
-        NotImplementedError: under a transform of torch.func or forward-mode differentiation.
-    """
-    if transformed():
-        raise NotImplementedError(
-            "backend=fused has no rule for transforms of torch.func or forward-mode derivatives: its layers are one operator with a "
-            "derivative in reverse. Use backend=pyg, whose layers are PyTorch's own operations."
-        )
-    x, weights = inputs.x, inputs.weights
-    if x.dim() != 2 or not weights:
-        raise ValueError(f"gcn_stack: expected x of shape [N, F] and at least one layer, got x {list(x.shape)} and {len(weights)} layers")
-    hidden, norms = inputs.hidden_channels, 0
-    if inputs.norm is not None:
-        norms = inputs.num_layers - (not inputs.last_activation)
-    statistics = norms if inputs.norm == "batch" else 0
-    for name, tensors, count in (
-        ("biases", inputs.biases, inputs.num_layers),
-        ("norm_weights", inputs.norm_weights, norms),
-        ("norm_biases", inputs.norm_biases, norms),
-        ("running_means", inputs.running_means, statistics),
-        ("running_vars", inputs.running_vars, statistics),
-    ):
-        if [tensor.shape for tensor in tensors] != [(hidden,)] * count:
-            raise ValueError(f"gcn_stack: expected {count} {name} of shape [{hidden}], got {[list(tensor.shape) for tensor in tensors]}")
-    shapes = [(hidden, x.shape[1])] + [(hidden, hidden)] * (inputs.num_layers - 1)
-    if [weight.shape for weight in weights] != shapes:
-        layer = next(layer for layer, weight in enumerate(weights) if weight.shape != shapes[layer])
-        raise ValueError(f"gcn_stack: expected weights[{layer}] of shape {list(shapes[layer])}, got {list(weights[layer].shape)}")
-    if inputs.rowptr.shape != (x.shape[0] + 1,):
-        raise ValueError(f"gcn_stack: expected rowptr of shape [{x.shape[0] + 1}], got {list(inputs.rowptr.shape)}")
-    for name in ("ptr", "rowptr", "col", "tile_ptr", "counts"):
-        index = getattr(inputs, name)
-        if index is not None and (index.dtype != torch.int32 or index.dim() != 1 or index.device != x.device):
-            raise ValueError(f"gcn_stack: expected {name} to be one-dimensional int32 on {x.device}, got {index.dtype} on {index.device}")
-    dtype, device = x.dtype, x.device
-    for tensors in inputs[5:11]:
-        for tensor in tensors:
-            if tensor.dtype is not dtype or tensor.device != device:
-                raise ValueError(
-                    f"gcn_stack: x is {dtype} on {device}, but a parameter is {tensor.dtype} on {tensor.device}; give both alike"
-                )
-    if inputs.seed.dtype != torch.int64 or inputs.seed.numel() != 1 or inputs.seed.device != x.device:
-        raise ValueError(f"gcn_stack: expected seed to be one int64 on {x.device}")
-    for option, names in (("pool", POOLS), ("norm", (None, "batch", "layer")), ("precision", PRECISIONS), ("strategy", STRATEGIES)):
-        if getattr(inputs, option) not in names:
-            raise ValueError(f"gcn_stack: {option}={getattr(inputs, option)} is unknown. Expected one of {', '.join(map(str, names))}.")
-    if inputs.tile_nodes < 1:
-        raise ValueError(f"gcn_stack: tile_nodes={inputs.tile_nodes}, expected at least 1")
-    if inputs.counts is not None and inputs.counts.numel() < 3:
-        raise ValueError(f"gcn_stack: expected counts of molecules, atoms and bonds, got {inputs.counts.numel()} numbers")
-    if inputs.folded and (x.device.type != "cuda" or inputs.dropout_rate > 0):
-        raise ValueError(
-            f"gcn_stack: a folded batch on {x.device} with dropout={inputs.dropout_rate}, but atoms alike are one row on CUDA and without "
-            "dropout only; give a batch that is not folded"
-        )
-    if not 0.0 <= inputs.dropout < 1.0:
-        raise ValueError(f"gcn_stack: dropout={inputs.dropout}, expected a probability of at least 0 and below 1")
 
 
 def empty_outputs(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -251,11 +188,15 @@ def empty_outputs(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @torch.library.register_fake("molgcn::gcn_stack")
 def _fake(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return empty_outputs(StackInputs(*args))
+    from molgcn.ops.gcn_stack_check import check  # it needs this module's definitions
+
+    inputs = StackInputs(*args)
+    check(inputs)
+    return empty_outputs(inputs)
 
 
 def empty_saved(inputs: StackInputs) -> Tensor:
-    """Uninitialised uint8 [bytes] for what the backward needs."""
+    """Return uninitialised memory, uint8 [bytes], for what the backward pass needs."""
     saved_bytes = _SAVED_BYTES.get(inputs.x.device.type)
     size = saved_bytes(inputs) if saved_bytes is not None and inputs.save_for_backward else 0
     return inputs.x.new_empty(size, dtype=torch.uint8)

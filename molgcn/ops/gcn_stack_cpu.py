@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
+from molgcn.ops.expect import expect
 from molgcn.ops.gcn_stack import POOLS, StackInputs, empty_outputs, empty_saved, keeps
+from molgcn.ops.gcn_stack_check import check, check_backward
 
 _NORMS = (None, "batch", "layer")
 _FORWARD = {torch.float32: _cpu.gcn_stack_forward_float32, torch.float64: _cpu.gcn_stack_forward_float64}
@@ -31,6 +33,7 @@ keeps("cpu", saved_bytes)
 @torch.library.impl("molgcn::gcn_stack", "CPU")
 def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs = StackInputs(*args)
+    check(inputs)
     outputs = empty_outputs(inputs)
     pooled, means, variances, saved = outputs
     if inputs.batch_statistics and not inputs.save_for_backward:  # the passes hand the layers on through memory all the same
@@ -43,6 +46,8 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @torch.library.impl("molgcn::gcn_stack_backward", "CPU")
 def _backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any) -> tuple[Tensor, list, list, list, list]:
     inputs = StackInputs(*args)
+    expect("gcn_stack", "grad_pooled", grad_pooled, (inputs.num_graphs, inputs.hidden_channels), inputs.x)
+    check_backward(saved, saved_bytes(inputs), inputs)
     saved = saved if saved.data_ptr() % 64 == 0 else saved.clone()  # of a hook of saved tensors, whose memory lies anywhere
     run, tensors = _implementation(_BACKWARD, inputs), contiguous(inputs, saved)
     grad_pooled, x = grad_pooled.contiguous(), inputs.x
@@ -68,6 +73,8 @@ def _implementation(table: dict[torch.dtype, Any], inputs: StackInputs) -> Any:
     run = table.get(inputs.x.dtype)
     if run is None:
         raise TypeError(f"gcn_stack: the CPU computes in float32 or float64, not {inputs.x.dtype}; convert x and the parameters")
+    if inputs.folded:
+        raise ValueError("gcn_stack: the CPU does not take a folded batch; give a batch that is not folded")
     if inputs.strategy not in STRATEGIES:
         raise ValueError(f"gcn_stack: strategy={inputs.strategy} is for CUDA; on the CPU use {' or '.join(STRATEGIES)}")
     return run

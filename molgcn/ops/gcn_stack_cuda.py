@@ -16,8 +16,10 @@ from torch.nn import functional as F
 from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, linear_loss
 from molgcn.ops.aggregate_cuda import ATOMICS
+from molgcn.ops.expect import expect
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
 from molgcn.ops.gcn_stack_arguments import MAX_LAYERS, fill, parameters_of, table_size
+from molgcn.ops.gcn_stack_check import check, check_backward
 from molgcn.ops.gcn_stack_discard import discard_from
 from molgcn.ops.gcn_stack_plan import (
     MAX_HIDDEN,
@@ -62,7 +64,9 @@ def saved_bytes(inputs: StackInputs) -> int:
 
 def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Schema in :mod:`molgcn.ops.gcn_stack`."""
-    inputs = supported(StackInputs(*args))
+    inputs = StackInputs(*args)
+    check(inputs)
+    inputs = supported(inputs)
     outputs = empty_outputs(inputs)
     if strategy_of(inputs) != "stack":
         _by_layers(inputs).forward(inputs, outputs)
@@ -110,7 +114,10 @@ def launch_forward(
 
 def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any) -> tuple[Tensor, list, list, list, list]:
     """Schema in :mod:`molgcn.ops.gcn_stack`."""
-    inputs = supported(StackInputs(*args))
+    inputs = StackInputs(*args)
+    expect("gcn_stack", "grad_pooled", grad_pooled, (inputs.num_graphs, inputs.hidden_channels), inputs.x)
+    check_backward(saved, saved_bytes(inputs), inputs)
+    inputs = supported(inputs)
     grad_pooled = grad_pooled.contiguous()
     gradients = empty_gradients(grad_pooled, saved, needs_grad_x, *args)
     if inputs.num_graphs == 0:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import molgcn._cpu as _cpu
+from molgcn.ops.expect import expect
 from molgcn.ops.masked_loss import LOSSES, masked_loss_reference, number_of
 
 torch.library.define(
@@ -109,6 +110,20 @@ def _check(x: Tensor, weights: list[Tensor], biases: list[Tensor], target: Tenso
         raise ValueError(f"head_loss: x, weights, biases, target, mean and std do not fit together: {shapes}")
 
 
+def _check_backward(grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: list[Tensor]) -> None:
+    if x.dim() != 2 or x.dtype not in _CLASSES or not weights:
+        raise ValueError(f"head_loss: expected x of shape [B, H] in float32 or float64, got {list(x.shape)} in {x.dtype}")
+    width, num_hidden = x.shape[1], 0
+    for place, weight in enumerate(weights):
+        expect("head_loss", f"weights[{place}]", weight, (weight.shape[0] if weight.dim() else 0, width), x)
+        width = weight.shape[0]
+        num_hidden += width
+    expect("head_loss", "grad_loss", grad_loss, (), x)
+    expect("head_loss", "sums", sums, (2,), x, torch.double)
+    expect("head_loss", "slopes", slopes, (x.shape[0], width), x)
+    expect("head_loss", "hidden", hidden, (x.shape[0] * (num_hidden - width),), x)
+
+
 def empty_outputs(x: Tensor, weights: Sequence[Tensor]) -> Outputs:
     """Uninitialised loss, sums, slopes and hidden: the outputs of all linear maps but the last, one after the other."""
     hidden = x.shape[0] * sum(weight.shape[0] for weight in weights[:-1])
@@ -147,10 +162,12 @@ def _empty_gradients(
 def _backward(
     grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: list[Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    _check_backward(grad_loss, sums, slopes, hidden, x, weights)
     weights = [weight.contiguous() for weight in weights]
     gradients = _empty_gradients(grad_loss, sums, slopes, hidden, x, weights)
     bound = BoundHead(weights, [], x, x, LOSSES[0], 1.0)  # the rest is not read
-    bound.backward(grad_loss, x.contiguous(), (grad_loss, sums, slopes, hidden), gradients)
+    outputs = (grad_loss, sums.contiguous(), slopes.contiguous(), hidden.contiguous())
+    bound.backward(grad_loss, x.contiguous(), outputs, gradients)
     return gradients
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.ops.expect import expect
 from molgcn.ops.launch import Kernel, kernel
 from molgcn.ops.masked_loss import masked_loss_reference, number_of
 
@@ -136,8 +137,25 @@ def empty_outputs(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(()), x.new_empty(2, dtype=torch.double), x.new_empty(x.shape[0], weight.shape[0])
 
 
+def check_backward(grad_loss: Tensor, sums: Tensor, slopes: Tensor, weight: Tensor, shape: tuple[int, int], like: Tensor) -> None:
+    """Check what the backward pass reads of a batch of `shape` [B, H] beside x.
+
+    Raises:
+        ValueError: naming the first argument that does not fit.
+    """
+    num_graphs, width = shape
+    num_targets = weight.shape[0] if weight.dim() == 2 else 0
+    expect("linear_loss", "weight", weight, (num_targets, width), like, torch.float32)
+    expect("linear_loss", "grad_loss", grad_loss, (), like, torch.float32)
+    expect("linear_loss", "sums", sums, (2,), like, torch.double)
+    expect("linear_loss", "slopes", slopes, (num_graphs, num_targets), like, torch.float32)
+
+
 def _backward(grad_loss: Tensor, sums: Tensor, slopes: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    x, weight = x.contiguous(), weight.contiguous()
+    if x.dim() != 2 or x.dtype != torch.float32:
+        raise ValueError(f"linear_loss: expected x of shape [B, H] in float32, got {list(x.shape)} in {x.dtype}")
+    check_backward(grad_loss, sums, slopes, weight, (x.shape[0], x.shape[1]), x)
+    x, weight, slopes = x.contiguous(), weight.contiguous(), slopes.contiguous()
     gradients = _empty_gradients(grad_loss, sums, slopes, x, weight)
     width, count = weight.shape[1], x.shape[0]
     blocks = _summing_blocks(weight) + min(-(-count * width // _THREADS), _MAX_BLOCKS)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.ops.expect import expect
 from molgcn.ops.launch import kernel
 
 LOSSES = ("mse", "l1", "huber")
@@ -120,6 +121,8 @@ def _empty(prediction: Tensor) -> tuple[Tensor, Tensor]:
 def _backward(
     grad_loss: Tensor, sums: Tensor, prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float
 ) -> Tensor:
+    expect("masked_loss", "grad_loss", grad_loss, (), prediction)
+    expect("masked_loss", "sums", sums, (2,), prediction, torch.double)
     gradient = torch.empty_like(prediction, memory_format=torch.contiguous_format)
     if gradient.numel():
         inputs = _contiguous(prediction=prediction, target=target, mean=mean, std=std)
