@@ -40,6 +40,7 @@ def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
         rows=np.concatenate([part.rows for part in parts]),
         smiles=PackedStrings.concat(smiles) if len(smiles) == len(parts) else None,
         skipped=[row for part in parts for row in part.skipped],
+        hashes=None,
     )
 
 

@@ -50,6 +50,7 @@ class PackedMolecules:
         target_units: T units ("" = none).
         features: name of the featuriser, or None.
         skipped: rows of the source that are not in the set.
+        hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
         folded: whether atoms alike are one row, see :func:`molgcn.data.fold.fold`; atoms and bonds are then those that are left.
     """
 
@@ -66,6 +67,7 @@ class PackedMolecules:
     target_units: tuple[str, ...] = ()
     features: str | None = None
     skipped: list[SkippedRow] = field(default_factory=list)
+    hashes: np.ndarray | None = None
     folded: bool = False
 
     @classmethod
@@ -238,6 +240,7 @@ class PackedMolecules:
             targets=self.targets[indices],
             rows=self.rows[indices],
             smiles=None if self.smiles is None else self.smiles.take(indices),
+            hashes=None if self.hashes is None else self.hashes[indices],
         )
 
     @classmethod

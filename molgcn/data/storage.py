@@ -25,8 +25,9 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
     """Writes into a temporary folder beside `folder`, syncs, then renames; an older `folder` is replaced."""
     refuse_folded(molecules)
     arrays = {name: getattr(molecules, name) for name in ARRAYS}
-    if molecules.table is not None:
-        arrays["table"] = molecules.table
+    for name in ("table", "hashes"):
+        if getattr(molecules, name) is not None:
+            arrays[name] = getattr(molecules, name)
     if molecules.smiles is not None:
         arrays |= {"smiles": molecules.smiles.data, "smiles_ptr": molecules.smiles.ptr}
     meta = {
@@ -74,6 +75,7 @@ def load_packed(folder: Path) -> PackedMolecules:
             target_units=tuple(meta["target_units"]),
             features=meta["features"],
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
+            hashes=arrays.get("hashes"),
         )
         _check(molecules)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError) as error:
@@ -108,6 +110,8 @@ def _check(molecules: PackedMolecules) -> None:
             raise ValueError(f"{name}.npy has {len(getattr(molecules, name))} entries where {length} belong")
     if molecules.smiles is not None and len(molecules.smiles) != count:
         raise ValueError(f"there are {len(molecules.smiles)} SMILES for {count} molecules")
+    if molecules.hashes is not None and (molecules.hashes.dtype != np.uint64 or len(molecules.hashes) != count):
+        raise ValueError(f"hashes.npy is not a uint64 for each of {count} molecules")
     for name in ("degree", "neighbors") + (() if molecules.table is None else ("x",)):
         if getattr(molecules, name).dtype not in (np.uint8, np.uint16):
             raise ValueError(f"{name}.npy is of type {getattr(molecules, name).dtype}, not uint8 or uint16")

@@ -1,0 +1,133 @@
+"""Which molecules are the same as the features see them: a hash of each packed graph, made exact where hashes meet.
+
+What a network gets of a molecule is the feature row of every atom and which atoms are bound, in any order. Molecules that agree in that
+are one to it, whatever their SMILES: another order of the atoms, hydrogens written out or not, and stereochemistry, charges, isotopes or
+bond orders where the features do not see them. So only the packed graph is looked at, which molecules without SMILES have too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from molgcn.data.fold import refuse_folded
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.segments import pointers
+from molgcn.data.workers import map_chunks
+
+ROUNDS = 16  # of refinement, after which an atom's colour tells of all atoms within so many bonds
+_ATOMS_AT_ONCE = 1 << 15  # whose colours stay in a core's cache
+
+LabelledGraph = tuple[bytes, bytes]
+
+
+def with_hashes(molecules: PackedMolecules, num_workers: int | None = None) -> PackedMolecules:
+    """The set with `hashes`, which are equal where molecules are the same as the features see them.
+
+    A hash is that of the graph after colour refinement (Weisfeiler and Lehman, 1968) and depends on nothing else in the set, with one
+    exception: different graphs that refinement cannot tell apart (decalin and bicyclopentyl, or 219 pairs of QM9) are told apart by
+    canonical SMILES, and their hashes then depend on these too.
+
+    Args:
+        molecules: a set.
+        num_workers: worker processes for canonical SMILES, see :func:`molgcn.data.workers.map_chunks`.
+
+    Raises:
+        UserError: for a folded set.
+    """
+    refuse_folded(molecules)
+    colors = _refined_colors(molecules)
+    hashes = _mix(_sums(_mix(colors), molecules.node_ptr))
+    _, place, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    meeting = np.flatnonzero(counts[place] > 1)
+    digests = _canonical_digests([_labelled_graph(molecules, colors, index) for index in meeting.tolist()], num_workers)
+    forms = np.unique(np.stack([hashes[meeting], digests], axis=1), axis=0)
+    met, different = np.unique(forms[:, 0], return_counts=True)
+    ambiguous = np.isin(hashes[meeting], met[different > 1])
+    hashes[meeting[ambiguous]] = _mix(hashes[meeting] + digests)[ambiguous]
+    return replace(molecules, hashes=hashes)
+
+
+def first_copies(hashes: np.ndarray) -> np.ndarray:
+    """int64 [M], for each molecule the position of the first one with its hash."""
+    _, first, place = np.unique(hashes, return_index=True, return_inverse=True)
+    return first[place]
+
+
+def _refined_colors(molecules: PackedMolecules) -> np.ndarray:
+    """uint64 [N], equal for atoms whose surroundings are alike in features and bonds."""
+    colors = _feature_colors(molecules)
+    starts = np.searchsorted(molecules.node_ptr, np.arange(0, molecules.num_nodes, _ATOMS_AT_ONCE))
+    bounds = np.unique(np.append(starts, len(molecules)))
+    for first, last in pairwise(bounds):
+        node_ptr = molecules.node_ptr[first : last + 1]
+        nodes, edges = slice(node_ptr[0], node_ptr[-1]), slice(molecules.edge_ptr[first], molecules.edge_ptr[last])
+        degree = molecules.degree[nodes]
+        base = np.repeat(node_ptr[:-1] - node_ptr[0], np.diff(node_ptr))
+        col, row_ptr = molecules.neighbors[edges] + np.repeat(base, degree), pointers(degree)
+        own = colors[nodes]
+        for _ in range(ROUNDS):
+            own = _mix(3 * own + _sums(_mix(own)[col], row_ptr))
+        colors[nodes] = own
+    return colors
+
+
+def _feature_colors(molecules: PackedMolecules) -> np.ndarray:
+    """uint64 [N] of the atoms' feature rows, whatever their places in the table."""
+    rows = molecules.x if molecules.table is None else molecules.table
+    words = (np.ascontiguousarray(rows, np.float32) + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0.0 becomes 0.0
+    colors = _mix(_mix(words + _mix(np.arange(words.shape[1], dtype=np.uint64))).sum(axis=1, dtype=np.uint64))
+    return colors if molecules.table is None else colors[molecules.x]
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """Scatters uint64 one to one, as splitmix64 does (Steele, Lea and Flood, OOPSLA 2014)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _sums(values: np.ndarray, ptr: np.ndarray) -> np.ndarray:
+    """Sums of consecutive segments of uint64 modulo 2^64."""
+    total = pointers(values, np.uint64)
+    return total[ptr[1:]] - total[ptr[:-1]]
+
+
+def _labelled_graph(molecules: PackedMolecules, colors: np.ndarray, index: int) -> LabelledGraph:
+    """A molecule's atoms as ranks of their colours, uint16 [n], and its bonds, uint16 [m, 2], as bytes."""
+    nodes, edges = (slice(int(ptr[index]), int(ptr[index + 1])) for ptr in (molecules.node_ptr, molecules.edge_ptr))
+    labels = np.unique(colors[nodes], return_inverse=True)[1]
+    targets = np.repeat(np.arange(len(labels)), molecules.degree[nodes])
+    bonds = np.stack([molecules.neighbors[edges], targets], axis=1)
+    return labels.astype(np.uint16).tobytes(), bonds[bonds[:, 0] < bonds[:, 1]].astype(np.uint16).tobytes()
+
+
+def _canonical_digests(graphs: Sequence[LabelledGraph], num_workers: int | None) -> np.ndarray:
+    """A uint64 of each graph, equal for isomorphic ones; what agrees byte for byte is looked at once."""
+    distinct = list(dict.fromkeys(graphs))
+    chunks = map_chunks(_digests, distinct, num_workers=num_workers, description="repeated molecules")
+    digest_of = dict(zip(distinct, (digest for chunk in chunks for digest in chunk), strict=True))
+    return np.array([digest_of[graph] for graph in graphs], np.uint64)
+
+
+def _digests(graphs: Sequence[LabelledGraph]) -> list[int]:
+    return [int.from_bytes(hashlib.blake2b(_canonical_smiles(*graph).encode(), digest_size=8).digest(), "little") for graph in graphs]
+
+
+def _canonical_smiles(labels: bytes, bonds: bytes) -> str:
+    """The canonical SMILES of a graph: dummy atoms whose isotopes are the labels, and single bonds."""
+    from rdkit import Chem
+
+    mol = Chem.RWMol()
+    for label in np.frombuffer(labels, np.uint16).tolist():
+        atom = Chem.Atom(0)
+        atom.SetIsotope(label + 1)
+        mol.AddAtom(atom)
+    for begin, end in {*map(tuple, np.frombuffer(bonds, np.uint16).reshape(-1, 2).tolist())}:  # double ones already count in the colours
+        mol.AddBond(begin, end, Chem.BondType.SINGLE)
+    return str(Chem.MolToSmiles(mol))

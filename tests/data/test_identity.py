@@ -1,0 +1,98 @@
+"""Molecules are the same when the network gets the same of them, and only then."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rdkit import Chem
+from torch_geometric.data import Data
+
+from molgcn.data import PackedMolecules
+from molgcn.data.fold import fold
+from molgcn.data.identity import first_copies, with_hashes
+from molgcn.errors import UserError
+
+from .graphs import molecule_lists
+
+# Pairs of different molecules that colour refinement cannot tell apart: decalin and bicyclopentyl, and two pairs of QM9
+ALIKE_TO_REFINEMENT = [("C1CCC2CCCCC2C1", "C1CCC(C1)C1CCCC1"), ("C1CC2CCC12", "C1CC1C1CC1"), ("OC1C2OC3C(O)C2C13", "OC1C2OC3C(O)C3C12")]
+
+
+def same(smiles, features):
+    """Whether all molecules are the same."""
+    return len(np.unique(with_hashes(PackedMolecules.from_smiles(smiles, features=features)).hashes)) == 1
+
+
+@pytest.mark.parametrize("features", ["qm9", "zinc", "general"])
+@pytest.mark.parametrize("smiles", [["CCO", "OCC", "C(O)C"], ["c1ccccc1O", "C1=CC=CC=C1O"], ["OC[C@H](F)N", "OC[C@@H](F)N"]])
+def test_copies_are_the_same(smiles, features):
+    assert same(smiles, features)
+
+
+@pytest.mark.parametrize(
+    ("smiles", "features"),
+    [(["CC", "C=C"], {"qm9", "general"}), (["CC(=O)[O-]", "CC(=O)O"], {"qm9", "zinc", "general"}), (["CF", "CCl"], {"zinc", "general"})],
+)
+def test_what_the_features_see_differs(smiles, features):
+    assert not any(same(smiles, one) for one in features)
+
+
+@pytest.mark.parametrize(
+    ("smiles", "features"),
+    [
+        (["[H]OCC", "OCC", "O[13CH2]C"], {"qm9", "general"}),  # zinc's atom types have the hydrogens that brackets state
+        (["OC[C@H](F)N", "OCC(F)N"], {"qm9", "general"}),
+        (["CC", "C=C", "C#C"], {"zinc"}),  # whose atom types say nothing of bonds
+    ],
+)
+def test_what_the_features_do_not_see_is_the_same(smiles, features):
+    assert all(same(smiles, one) for one in features)
+
+
+@pytest.mark.parametrize("pair", ALIKE_TO_REFINEMENT)
+@pytest.mark.parametrize("features", ["qm9", "general"])
+def test_canonical_smiles_decide_where_hashes_meet(pair, features):
+    rewritten = [Chem.MolToSmiles(Chem.MolFromSmiles(one), rootedAtAtom=1) for one in pair]
+    molecules = PackedMolecules.from_smiles([*pair, *rewritten], features=features)
+    assert first_copies(with_hashes(molecules).hashes).tolist() == [0, 1, 0, 1]
+    alone = [with_hashes(PackedMolecules.from_smiles([one], features=features)).hashes[0] for one in pair]
+    assert alone[0] == alone[1]  # or the pair would not show anything
+
+
+def shuffled(data, rng):
+    """A molecule with its atoms in another order."""
+    order = torch.from_numpy(rng.permutation(data.num_nodes))
+    return Data(x=data.x[order], edge_index=order.argsort()[data.edge_index], y=data.y)
+
+
+@settings(max_examples=40, deadline=None)
+@given(molecules=molecule_lists(max_size=8, sizes=st.integers(1, 12)), seed=st.integers(0, 2**31))
+def test_hashes_depend_on_no_order_of_atoms_and_on_no_other_molecule(molecules, seed):
+    """Molecules without SMILES, with double bonds and self-loops; each with a copy whose atoms are in another order."""
+    rng = np.random.default_rng(seed)
+    copies = [shuffled(one, rng) for one in molecules]
+    both = with_hashes(PackedMolecules.from_pyg(molecules + copies)).hashes
+    count = len(molecules)
+    assert np.array_equal(both[:count], both[count:])
+    assert np.array_equal(both[:count][::-1], with_hashes(PackedMolecules.from_pyg(molecules[::-1])).hashes)
+
+
+def test_a_selection_and_a_saved_set_keep_them(tmp_path):
+    molecules = with_hashes(PackedMolecules.from_smiles(["CCO", "C", "OCC"]))
+    assert np.array_equal(molecules[[2, 1]].hashes, molecules.hashes[[0, 1]])
+    molecules.save(tmp_path / "set")
+    assert np.array_equal(PackedMolecules.load(tmp_path / "set").hashes, molecules.hashes)
+    np.save(tmp_path / "set" / "hashes.npy", molecules.hashes[:2])
+    with pytest.raises(UserError, match=r"hashes.npy is not a uint64 for each of 3 molecules"):
+        PackedMolecules.load(tmp_path / "set")
+    assert PackedMolecules.concat([molecules, molecules]).hashes is None
+
+
+def test_a_set_without_them_is_as_before(tmp_path):
+    molecules = PackedMolecules.from_smiles(["CCO", "C"])
+    molecules.save(tmp_path / "set")
+    assert not (tmp_path / "set" / "hashes.npy").exists()
+    assert PackedMolecules.load(tmp_path / "set").hashes is None
+    with pytest.raises(UserError, match="folded"):
+        with_hashes(fold(molecules))
