@@ -38,9 +38,10 @@ def test_random_split_is_the_seeds():
     assert random_split(20, seed=0)["test"].tolist() == [1, 15]  # the same on every machine
 
 
-def test_counts_may_leave_molecules_out():
-    split = random_split(100, (50, 10, 5))
-    assert [len(split[part]) for part in PARTS] == [50, 10, 5]
+@pytest.mark.parametrize(("n", "counts"), [(100, (50, 10, 5)), (100, (80, 10, 10)), (10, (8, 1, 1)), (2000, (800, 100, 100))])
+def test_counts_may_leave_molecules_out(n, counts):
+    split = random_split(n, counts)
+    assert [len(split[part]) for part in PARTS] == [*counts]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,10 @@ def test_counts_may_leave_molecules_out():
         (100, (0.9, 0.1, 0.0), "Every part"),
         (100, (90, 10, 10), "cannot be split"),
         (100, (0.8, 0.1), "three numbers"),
+        (500, (80, 10, 10), r"sum to 100, but the set has 500 .*fractions: \[0.8,0.1,0.1\].*dataset.subset=100 "),
+        (500, (8, 1, 1), r"sum to 10, but the set has 500 .*fractions: \[0.8,0.1,0.1\].*dataset.subset=10 "),
+        (500, (79.5, 10.5, 10), "sum to 100. Give three fractions"),
+        (500, (80.5, 10, 10), "whole numbers"),
         (100, (0.8, 0.1, 0.2), "sum to 1.1"),
         (100, (-0.1, 0.6, 0.5), "three numbers"),
         (100, (float("nan"), 0.6, 0.5), "three numbers"),
