@@ -14,6 +14,7 @@ from molgcn.errors import UserError, shown
 
 NAMES = ("builtin", "qm9", "zinc", "csv")
 SPLITS = ("random", "scaffold", "column", "file", "benchmark")
+DUPLICATES = ("keep", "first", "mean", "median", "error")
 _LISTED = 30
 
 
@@ -45,7 +46,9 @@ class DatasetConfig:
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
         split: random, scaffold, column, file or benchmark.
-        split_fractions: fractions of train, validation and test (sum 1), or three numbers of molecules.
+        split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules.
+        group_duplicates: whether copies of a molecule stay in one part of random and scaffold splits.
+        duplicates: what becomes of molecules that repeat another one: keep, first, mean, median or error.
         split_seed: seed of random and scaffold splits and of the subset.
         split_column: CSV column that says train, val or test (split=column).
         split_file: JSON of row numbers, as a run saves it (split=file), or zinc's index file (split=benchmark).
@@ -64,6 +67,8 @@ class DatasetConfig:
     subset: str | int | None = None
     split: str = "random"
     split_fractions: Sequence[float] = (0.8, 0.1, 0.1)
+    group_duplicates: bool = True
+    duplicates: str = "keep"
     split_seed: int = 0
     split_column: ColumnName | None = None
     split_file: str | None = None
@@ -81,6 +86,7 @@ class DatasetConfig:
         _one_of("name", self.name, NAMES)
         _one_of("split", self.split, SPLITS)
         _one_of("on_error", self.on_error, ("raise", "skip"))
+        _one_of("duplicates", self.duplicates, DUPLICATES)
         if self.features is not None:
             get_featurizer(self.features)
         if self.targets is not None:

@@ -15,7 +15,9 @@ from molgcn.data import split as splitting
 from molgcn.data.atoms import get_featurizer
 from molgcn.data.cache import identity_hash, load_or_pack
 from molgcn.data.config import DatasetConfig
+from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
 from molgcn.data.featurize import OnError, featurize_items
+from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
@@ -57,6 +59,10 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     """
     molecules, source, data_hash = load_molecules(config)
     splits = _split(molecules, source, config)
+    sizes = [len(splits[part]) for part in splitting.PARTS]
+    counts = (f"{count:,}" for count in (*sizes, len(molecules) - sum(sizes)))
+    log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
+    report_copies(molecules, splits)
     _check_targets(molecules, splits)
     return LoadedDataset(molecules, splits, source.title, data_hash)
 
@@ -78,8 +84,15 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     }
     if isinstance(config.subset, int):
         identity["subset"] = [config.subset, config.split_seed]
+    if config.duplicates in MERGES:
+        identity["duplicates"] = config.duplicates
     molecules = load_or_pack(config.name, identity, lambda: _pack(source, config), config.cache_dir)
+    if molecules.hashes is None:  # packed by an earlier version
+        molecules = with_hashes(molecules, config.num_workers)
     _report_skipped(source.title, molecules.skipped)
+    report_repeats(molecules, source.title)
+    if config.duplicates == "error":
+        refuse_repeats(molecules, source.title)
     return molecules, source, identity_hash(identity)
 
 
@@ -102,10 +115,9 @@ def _pack(source: Source, config: DatasetConfig) -> PackedMolecules:
         *(SkippedRow(int(raw.rows[i]), raw.items[i] if raw.kind == "smiles" else "", why) for i, why in result.failures),
     ]
     smiles = result.smiles or [raw.items[i].strip() for i in result.kept]
-    duplicates = len(smiles) - len(set(smiles))
-    log.info("%s: %s molecules packed, %s of them repeat a SMILES and are kept", source.title, f"{len(smiles):,}", f"{duplicates:,}")
+    log.info("%s: %s molecules packed", source.title, f"{len(smiles):,}")
     targets = raw.targets[result.kept] if raw.targets is not None else result.labels
-    return PackedMolecules.from_arrays(
+    molecules = PackedMolecules.from_arrays(
         **result.graphs(),
         targets=targets,
         smiles=smiles,
@@ -115,6 +127,12 @@ def _pack(source: Source, config: DatasetConfig) -> PackedMolecules:
         features=source.features,
         skipped=sorted(skipped, key=lambda row: row.row),
     )
+    molecules = with_hashes(molecules, config.num_workers)
+    if config.duplicates in MERGES:
+        report_repeats(molecules, source.title)
+        molecules = merge_repeats(molecules, config.duplicates)
+        log.info("%s: dataset.duplicates=%s leaves %s molecules", source.title, config.duplicates, f"{len(molecules):,}")
+    return molecules
 
 
 def _draw(raw: RawMolecules, count: int, seed: int, title: str) -> RawMolecules:
@@ -133,11 +151,13 @@ def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:
 
 
 def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> splitting.Split:
-    if config.split == "random":
-        return splitting.random_split(len(molecules), config.split_fractions, config.split_seed)
-    if config.split == "scaffold":
-        assert molecules.smiles is not None
-        return splitting.scaffold_split(molecules.smiles, config.split_fractions, config.split_seed, config.num_workers)
+    if config.split in ("random", "scaffold"):
+        assert molecules.smiles is not None and molecules.hashes is not None
+        groups = first_copies(molecules.hashes) if config.group_duplicates else None
+        fractions, seed = config.split_fractions, config.split_seed
+        if config.split == "random":
+            return splitting.random_split(len(molecules), fractions, seed, groups)
+        return splitting.scaffold_split(molecules.smiles, fractions, seed, config.num_workers, groups)
     if config.split == "column":
         if source.column is None or config.split_column is None:
             raise UserError(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from molgcn.data.workers import map_chunks
+from molgcn.data.scaffolds import join_scaffolds, murcko_scaffolds
 from molgcn.errors import UserError, shown
 
 log = logging.getLogger(__name__)
@@ -64,23 +64,77 @@ def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, in
     return sizes
 
 
-def random_split(num_molecules: int, fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> Split:
+def random_split(
+    num_molecules: int, fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0, groups: np.ndarray | None = None
+) -> Split:
     """Shuffles with NumPy's PCG64 generator and cuts; the same seed gives the same split on every machine.
+
+    Args:
+        num_molecules: how many there are.
+        fractions: see :func:`split_sizes`.
+        seed: of the shuffle.
+        groups: int [num_molecules], equal for molecules that are to stay in one part; None where each may go anywhere. Sizes then follow
+            `fractions` as closely as whole groups allow: groups of more than half a validation or test part are placed first.
 
     Returns:
         sorted int64 indices for "train", "val" and "test".
 
     Raises:
-        UserError: see :func:`split_sizes`.
+        UserError: see :func:`split_sizes`, or when too few groups leave a part empty.
     """
     sizes = split_sizes(num_molecules, fractions)
     order = np.random.default_rng(seed).permutation(num_molecules)
-    return _cut(order, sizes)
+    groups = np.arange(num_molecules) if groups is None else groups
+    _, first, place, counts = np.unique(groups[order], return_index=True, return_inverse=True, return_counts=True)
+    large = counts > min(sizes[1:]) / 2
+    rank = np.empty(len(counts), np.int64)  # of each group: the large ones first, then as the shuffle meets them
+    rank[np.lexsort((first, ~large))] = np.arange(len(counts))
+    together = order[np.argsort(rank[place], kind="stable")]
+    in_order = counts[np.argsort(rank)]
+    placed = _place(in_order.tolist(), sizes, num_molecules)
+    if sum(sizes) == num_molecules:
+        _fill_empty(placed, in_order.tolist())
+    part_of = np.repeat(placed, in_order)
+    split = {part: np.sort(together[part_of == number]) for number, part in enumerate(PARTS)}
+    _refuse_empty(
+        split, f"{num_molecules} molecules are only {len(counts)} groups of copies that stay together. Use more, or other fractions"
+    )
+    return split
 
 
-def _cut(order: np.ndarray, sizes: Sequence[int]) -> Split:
-    ends = np.cumsum(sizes)
-    return {part: np.sort(order[end - size : end]) for part, end, size in zip(PARTS, ends, sizes, strict=True)}
+def _place(counts: Sequence[int], sizes: Sequence[int], num_molecules: int, otherwise: int | None = None) -> list[int]:
+    """The number of the part that each group goes to, in turn: the first one with room for it.
+
+    Args:
+        counts: molecules of each group.
+        sizes: molecules of each part.
+        num_molecules: in all; where parts leave some of them unused, groups that fit nowhere get -1.
+        otherwise: the part for what fits nowhere; None takes the one with most room.
+    """
+    room, placed = list(sizes), []
+    for count in counts:
+        part = next((part for part, left in enumerate(room) if count <= left), -1)
+        if part < 0 and sum(sizes) == num_molecules:
+            part = room.index(max(room)) if otherwise is None else otherwise
+        if part >= 0:
+            room[part] -= count
+        placed.append(part)
+    return placed
+
+
+def _fill_empty(placed: list[int], counts: Sequence[int]) -> None:
+    """Gives a part without a group the smallest one of the part that has most, as long as that keeps another."""
+    for empty in range(len(PARTS)):
+        if empty not in placed:
+            donor = max(range(len(PARTS)), key=placed.count)
+            if placed.count(donor) > 1:
+                placed[min((group for group, part in enumerate(placed) if part == donor), key=counts.__getitem__)] = empty
+
+
+def _refuse_empty(split: Split, why: str) -> None:
+    empty = [part for part in PARTS if len(split[part]) == 0]
+    if empty:
+        raise UserError(f"The split leaves {' and '.join(empty)} empty: {why}.")
 
 
 def scaffold_split(
@@ -88,6 +142,7 @@ def scaffold_split(
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
     num_workers: int | None = None,
+    groups: np.ndarray | None = None,
 ) -> Split:
     """Keeps molecules of one Bemis-Murcko scaffold (J. Med. Chem. 39, 2887, 1996) in one part.
 
@@ -95,52 +150,37 @@ def scaffold_split(
     train, validation and test in that order. Molecules without rings share the empty scaffold. Sizes follow
     `fractions` as closely as whole scaffolds allow; of numbers of molecules that leave some unused none is exceeded.
 
+    Args:
+        smiles: of the molecules.
+        fractions: see :func:`split_sizes`.
+        seed: of the shuffle.
+        num_workers: worker processes for the scaffolds.
+        groups: int [M], equal for molecules that are to stay in one part: scaffolds that share a group count as one.
+
+    Returns:
+        sorted int64 indices for "train", "val" and "test".
+
     Raises:
         UserError: see :func:`split_sizes`, or when too few scaffolds leave a part empty.
     """
     sizes = split_sizes(len(smiles), fractions)
-    groups: dict[str, list[int]] = {}
-    for index, scaffold in enumerate(murcko_scaffolds(smiles, num_workers)):
-        groups.setdefault(scaffold, []).append(index)
+    scaffolds = murcko_scaffolds(smiles, num_workers)
+    if groups is not None:
+        scaffolds = join_scaffolds(scaffolds, groups)
+    members: dict[str, list[int]] = {}
+    for index, scaffold in enumerate(scaffolds):
+        members.setdefault(scaffold, []).append(index)
     limit = min(sizes[1:]) / 2
-    names = sorted(groups, key=lambda name: (-len(groups[name]), name))
-    large = [name for name in names if len(groups[name]) > limit]
-    small = [name for name in names if len(groups[name]) <= limit]
+    names = sorted(members, key=lambda name: (-len(members[name]), name))
+    large = [name for name in names if len(members[name]) > limit]
+    small = [name for name in names if len(members[name]) <= limit]
     np.random.default_rng(seed).shuffle(small)
-    parts: dict[str, list[int]] = {part: [] for part in PARTS}
-    for name in large + small:
-        group = groups[name]
-        part = next((p for p, size in zip(PARTS, sizes, strict=True) if len(parts[p]) + len(group) <= size), None)
-        if part is not None or sum(sizes) == len(smiles):  # else numbers of molecules were given, and what does not fit stays out
-            parts[part or "train"] += group
-    split = {part: np.array(sorted(indices), np.int64) for part, indices in parts.items()}
-    empty = [part for part in PARTS if len(split[part]) == 0]
-    if empty:
-        raise UserError(
-            f"The scaffold split leaves {' and '.join(empty)} empty: {len(smiles)} molecules have only {len(groups)} "
-            "different scaffolds. Use split=random, or more molecules."
-        )
+    names = large + small
+    part_of = dict(zip(names, _place([len(members[name]) for name in names], sizes, len(smiles), otherwise=0), strict=True))
+    placed = np.array([part_of[scaffold] for scaffold in scaffolds])
+    split = {part: np.flatnonzero(placed == number) for number, part in enumerate(PARTS)}
+    _refuse_empty(split, f"{len(smiles)} molecules have only {len(members)} different scaffolds. Use split=random, or more molecules")
     return split
-
-
-def murcko_scaffolds(smiles: Sequence[str], num_workers: int | None = None) -> list[str]:
-    """The SMILES of each molecule's Bemis-Murcko scaffold; "" for a molecule without rings."""
-    return [one for chunk in map_chunks(_scaffolds, smiles, num_workers=num_workers, description="scaffolds") for one in chunk]
-
-
-def _scaffolds(smiles: Sequence[str]) -> list[str]:
-    from rdkit import rdBase
-    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
-
-    with rdBase.BlockLogs():
-        return [_scaffold(text, MurckoScaffoldSmiles) for text in smiles]
-
-
-def _scaffold(smiles: str, murcko: Callable[[str], str]) -> str:
-    try:
-        return murcko(smiles)
-    except ValueError:  # a molecule kept from an SDF although RDKit refuses its valences is a scaffold of its own
-        return smiles
 
 
 def column_split(values: Sequence[object], column: str = "split", rows: Sequence[int] | np.ndarray | None = None) -> Split:

@@ -13,7 +13,7 @@ import numpy as np
 
 from molgcn.data.atoms import get_featurizer
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.split import murcko_scaffolds
+from molgcn.data.scaffolds import murcko_scaffolds
 from molgcn.report import charts
 from molgcn.report.analysis import NO_RING, Errors, Group
 from molgcn.report.drawings import draw

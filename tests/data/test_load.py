@@ -1,5 +1,6 @@
 import csv
 import gzip
+import json
 import logging
 
 import numpy as np
@@ -49,7 +50,10 @@ def test_csv_with_missing_values(table, tmp_path, name, caplog):
     assert list(molecules.smiles) == SMILES
     assert np.diff(molecules.node_ptr).max() == 200
     assert np.diff(molecules.edge_ptr).min() == 0
-    assert "1 of them repeat a SMILES" in caplog.text
+    assert "12 molecules packed" in caplog.text
+    assert (
+        "1 molecules repeat another one as features=general sees them (1 groups); in 1 groups labels disagree: y by up to 7" in caplog.text
+    )
 
 
 def test_the_second_load_reads_no_molecule(table, tmp_path, monkeypatch):
@@ -64,12 +68,27 @@ def test_the_second_load_reads_no_molecule(table, tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache" / "packed").glob("csv-*"))) == 1
 
 
+def test_a_set_that_an_earlier_version_cached_serves(table, tmp_path):
+    """It has no hashes, which are then made at every load."""
+    first = load_dataset(config(table(), tmp_path))
+    (folder,) = (tmp_path / "cache" / "packed").glob("csv-*")
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps({**meta, "arrays": [name for name in meta["arrays"] if name != "hashes"]}))
+    (folder / "hashes.npy").unlink()
+    second = load_dataset(config(table(), tmp_path))
+    assert not (folder / "hashes.npy").exists()
+    np.testing.assert_array_equal(first.molecules.hashes, second.molecules.hashes)
+    for part in first.splits:
+        np.testing.assert_array_equal(first.splits[part], second.splits[part])
+
+
 def test_the_hash_follows_content_and_options(table, tmp_path):
     path = table()
     first = load_dataset(config(path, tmp_path)).data_hash
     assert load_dataset(config(path, tmp_path, features="qm9")).data_hash != first
     assert load_dataset(config(path, tmp_path, targets=["y"])).data_hash != first
-    assert load_dataset(config(path, tmp_path, split_seed=5, batch_size=3)).data_hash == first
+    for options in ({"split_seed": 5, "batch_size": 3}, {"group_duplicates": False}, {"duplicates": "keep"}):
+        assert load_dataset(config(path, tmp_path, **options)).data_hash == first
     path.write_text(path.read_text().replace("CCN", "CCF"))
     assert load_dataset(config(path, tmp_path)).data_hash != first
 
@@ -140,7 +159,11 @@ def test_scaffold_split(tmp_path):
         ("smiles,y,z\nC,1,2\n", {"split": "column", "split_column": "fold"}, r"no column 'fold' \(dataset.split_column\)"),
         ("smiles,y,z\nC,1,2\n", {"split": "file"}, "needs dataset.split_file"),
         ("smiles,y,z\nC,1,2\n", {"split": "benchmark"}, "no benchmark split"),
-        ("smiles,y,z\n" + "C,1,\n" * 9 + "C,1,5\n", {"split_seed": NOT_IN_TRAIN}, "'z' has no value in the training part"),
+        (
+            "smiles,y,z\n" + "".join(f"{'C' * n},1,\n" for n in range(1, 10)) + "O,1,5\n",
+            {"split_seed": NOT_IN_TRAIN},
+            "'z' has no value in the training part",
+        ),
         (
             "smiles,y,z,part\n" + "C,1,2,train\n" * 3 + "C,,,val\n" + "C,1,2,test\n",
             {"split": "column", "split_column": "part"},

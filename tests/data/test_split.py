@@ -44,6 +44,46 @@ def test_counts_may_leave_molecules_out(n, counts):
     assert [len(split[part]) for part in PARTS] == [*counts]
 
 
+@pytest.mark.parametrize(("n", "fractions"), [(10, (0.8, 0.1, 0.1)), (457, (0.5, 0.3, 0.2)), (457, (300, 50, 7)), (12, (1, 1, 1))])
+def test_without_repeats_a_split_is_a_cut_of_the_shuffle(n, fractions):
+    order, ends = np.random.default_rng(7).permutation(n), np.cumsum(split_sizes(n, fractions))
+    for groups in (None, np.arange(n), np.random.default_rng(0).permutation(n)):
+        split = random_split(n, fractions, 7, groups)
+        for part, indices in zip(PARTS, np.split(order, ends), strict=False):
+            assert split[part].tolist() == sorted(indices.tolist())
+
+
+@given(seed=st.integers(0, 2**31), largest=st.integers(1, 9), num_groups=st.integers(30, 90))
+def test_groups_stay_together_and_sizes_follow(seed, largest, num_groups):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, largest + 1, num_groups)
+    groups = rng.permutation(np.repeat(np.arange(num_groups), counts))
+    split = random_split(len(groups), (0.6, 0.2, 0.2), seed, groups)
+    assert sorted(np.concatenate([split[part] for part in PARTS]).tolist()) == list(range(len(groups)))
+    assert sum(len(np.unique(groups[split[part]])) for part in PARTS) == num_groups
+    wanted = split_sizes(len(groups), (0.6, 0.2, 0.2))
+    assert max(abs(len(split[part]) - size) for part, size in zip(PARTS, wanted, strict=True)) < 2 * largest
+
+
+@pytest.mark.parametrize(("counts", "sizes"), [((4, 4, 4), [4, 4, 4]), ((20,) * 5, [60, 20, 20]), ((97, 2, 1), [97, 2, 1])])
+def test_a_few_large_groups_leave_no_part_empty(counts, sizes):
+    split = random_split(sum(counts), (0.8, 0.1, 0.1), 0, np.repeat(np.arange(len(counts)), counts))
+    assert sorted((len(split[part]) for part in PARTS), reverse=True) == sizes
+
+
+@pytest.mark.parametrize("counts", [(12,), (6, 6)])
+def test_fewer_groups_than_parts_are_an_error(counts):
+    with pytest.raises(UserError, match=f"empty: 12 molecules are only {len(counts)} groups of copies"):
+        random_split(12, (0.8, 0.1, 0.1), 0, np.repeat(np.arange(len(counts)), counts))
+
+
+def test_a_group_that_fills_the_set_goes_to_training():
+    groups = np.array([0] * 70 + [*range(1, 31)])
+    split = random_split(100, (0.8, 0.1, 0.1), 0, groups)
+    assert [len(split[part]) for part in PARTS] == [80, 10, 10]
+    assert set(range(70)) <= set(split["train"].tolist())
+
+
 @pytest.mark.parametrize(
     ("n", "fractions", "what"),
     [
@@ -89,6 +129,17 @@ def test_scaffolds_by_numbers_of_molecules_leave_the_rest_out():
     smiles = ring_molecules()
     split = scaffold_split(smiles, (8, 3, 3), seed=3)
     assert all(0 < len(split[part]) <= size for part, size in zip(PARTS, (8, 3, 3), strict=True))
+
+
+def test_scaffolds_that_share_a_molecule_are_one():
+    smiles = ring_molecules()
+    without = scaffold_split(smiles, (0.6, 0.2, 0.2), seed=3)
+    assert as_sets(scaffold_split(smiles, (0.6, 0.2, 0.2), seed=3, groups=np.arange(len(smiles)))) == as_sets(without)
+    rings = [smiles.index(one) for one in ("C1CC1", "C1CCC1", "c1ccoc1")]
+    groups = np.arange(len(smiles))
+    groups[rings] = rings[0]
+    joined = scaffold_split(smiles, (0.6, 0.2, 0.2), seed=3, groups=groups)
+    assert len({part for part in PARTS if set(rings) & set(joined[part].tolist())}) == 1
 
 
 def test_too_few_scaffolds_are_an_error():

@@ -1,0 +1,129 @@
+"""Molecules that a set holds more than once: what is said of them, and one molecule made of each group (`dataset.duplicates`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from molgcn.data.identity import first_copies
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.segments import pointers
+from molgcn.errors import UserError
+
+log = logging.getLogger(__name__)
+
+MERGES = ("first", "mean", "median")  # values of dataset.duplicates that leave one molecule of each group
+_LISTED = 3
+
+
+def report_repeats(molecules: PackedMolecules, title: str) -> None:
+    """Logs how many molecules repeat another one, and by how much the labels of such disagree; nothing where none does.
+
+    Args:
+        molecules: a set with hashes.
+        title: its name.
+    """
+    group, counts = _groups(molecules)
+    repeats = len(molecules) - len(counts)
+    if repeats == 0:
+        return
+    several = int((counts > 1).sum())
+    text = f"{repeats:,} molecules repeat another one as features={molecules.features} sees them ({several:,} groups)"
+    spread = _spread(molecules.targets, group, len(counts))
+    disagree = spread > 0
+    if disagree.any():
+        said = []
+        for place in np.flatnonzero(disagree.any(axis=0)):
+            apart = spread[disagree[:, place], place]
+            unit = f" {molecules.target_units[place]}" if molecules.target_units[place] else ""
+            said.append(f"{molecules.target_names[place]} by up to {apart.max():.3g}{unit} (median {np.median(apart):.3g})")
+        more = f" and {len(said) - _LISTED} more targets" if len(said) > _LISTED else ""
+        text += f"; in {int(disagree.any(axis=1).sum()):,} groups labels disagree: {', '.join(said[:_LISTED])}{more}"
+    log.info("%s: %s", title, text)
+
+
+def report_copies(molecules: PackedMolecules, splits: Mapping[str, np.ndarray]) -> None:
+    """Warns where molecules of the validation or test part have a copy in the training part, and says what to do."""
+    assert molecules.hashes is not None
+    trained = molecules.hashes[splits["train"]]
+    copies = {part: int(np.isin(molecules.hashes[splits[part]], trained).sum()) for part in ("val", "test")}
+    if any(copies.values()):
+        log.warning(
+            "%s of %s validation and %s of %s test molecules have a copy in the training part, so that errors look smaller than they are. "
+            "dataset.split=random or scaffold keeps copies together (dataset.group_duplicates=true); dataset.duplicates=first, mean or "
+            "median makes one molecule of them",
+            *(f"{count:,}" for part in ("val", "test") for count in (copies[part], len(splits[part]))),
+        )
+
+
+def refuse_repeats(molecules: PackedMolecules, title: str) -> None:
+    """Raises UserError where a molecule repeats another one, with the first such rows."""
+    assert molecules.hashes is not None
+    first = first_copies(molecules.hashes)
+    repeats = np.flatnonzero(first != np.arange(len(first)))
+    if len(repeats) == 0:
+        return
+    named = [f"{_row(molecules, index)} repeats {_row(molecules, first[index])}" for index in repeats[:_LISTED].tolist()]
+    raise UserError(
+        f"{title}: {len(repeats):,} molecules repeat another one as features={molecules.features} sees them (rows counted from 0): "
+        f"{'; '.join(named)}{', and so on' if len(repeats) > _LISTED else ''}. dataset.duplicates=error allows none. Correct "
+        "the data, or use dataset.duplicates=keep, first, mean or median."
+    )
+
+
+def merge_repeats(molecules: PackedMolecules, how: str) -> PackedMolecules:
+    """One molecule of each group of the same: the first, with its row and SMILES.
+
+    Args:
+        molecules: a set with hashes.
+        how: "first" takes the first molecule's labels as they are; "mean" and "median" are taken for each target over the group's known
+            labels, and are missing where none is known.
+    """
+    group, counts = _groups(molecules)
+    if len(counts) == len(molecules):
+        return molecules
+    merged = molecules[np.unique(group, return_index=True)[1]]
+    if how == "first":
+        return merged
+    targets = np.stack([_combined(column, group, len(counts), how) for column in molecules.targets.astype(np.float64).T], axis=1)
+    return replace(merged, targets=targets.astype(molecules.targets.dtype))
+
+
+def _groups(molecules: PackedMolecules) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each molecule's group, in order of their first molecules, and how many each group has."""
+    assert molecules.hashes is not None
+    _, group, counts = np.unique(first_copies(molecules.hashes), return_inverse=True, return_counts=True)
+    return group, counts
+
+
+def _spread(targets: np.ndarray, group: np.ndarray, num_groups: int) -> np.ndarray:
+    """float64 [groups, T], the largest less the smallest known label of each group; NaN where none is known."""
+    order = np.argsort(group, kind="stable")
+    starts = pointers(np.bincount(group, minlength=num_groups))[:-1]
+    ordered = targets[order].astype(np.float64)
+    spread: np.ndarray = np.fmax.reduceat(ordered, starts, axis=0) - np.fmin.reduceat(ordered, starts, axis=0)
+    return spread
+
+
+def _combined(values: np.ndarray, group: np.ndarray, num_groups: int, how: str) -> np.ndarray:
+    """float64 [groups], the mean or median of the known values of each group; NaN where none is known."""
+    known = ~np.isnan(values)
+    values, group = values[known], group[known]
+    counts = np.bincount(group, minlength=num_groups)
+    result = np.full(num_groups, np.nan)
+    some = counts > 0
+    if how == "mean":
+        result[some] = np.bincount(group, values, num_groups)[some] / counts[some]
+    else:
+        ordered = values[np.lexsort((values, group))]
+        starts, counts = pointers(counts)[:-1][some], counts[some]
+        result[some] = (ordered[starts + (counts - 1) // 2] + ordered[starts + counts // 2]) / 2
+    return result
+
+
+def _row(molecules: PackedMolecules, index: int) -> str:
+    smiles = "" if molecules.smiles is None else f" ('{molecules.smiles[index]}')"
+    return f"row {molecules.rows[index]}{smiles}"

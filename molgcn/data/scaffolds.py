@@ -1,0 +1,40 @@
+"""Bemis-Murcko scaffolds: what is left of a molecule without its side chains (J. Med. Chem. 39, 2887, 1996)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from molgcn.data.workers import map_chunks
+
+
+def murcko_scaffolds(smiles: Sequence[str], num_workers: int | None = None) -> list[str]:
+    """The SMILES of each molecule's Bemis-Murcko scaffold; "" for a molecule without rings."""
+    return [one for chunk in map_chunks(_scaffolds, smiles, num_workers=num_workers, description="scaffolds") for one in chunk]
+
+
+def _scaffolds(smiles: Sequence[str]) -> list[str]:
+    from rdkit import rdBase
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+
+    with rdBase.BlockLogs():
+        return [_scaffold(text, MurckoScaffoldSmiles) for text in smiles]
+
+
+def _scaffold(smiles: str, murcko: Callable[[str], str]) -> str:
+    try:
+        return murcko(smiles)
+    except ValueError:  # a molecule kept from an SDF although RDKit refuses its valences is a scaffold of its own
+        return smiles
+
+
+def join_scaffolds(scaffolds: Sequence[str], groups: np.ndarray) -> list[str]:
+    """The scaffold of each molecule; those that a group of molecules connects all get the name of one of them."""
+    import networkx
+
+    graph, first = networkx.Graph(), dict[int, str]()
+    for scaffold, group in zip(scaffolds, groups.tolist(), strict=True):
+        graph.add_edge(scaffold, first.setdefault(group, scaffold))
+    name = {scaffold: min(connected) for connected in networkx.connected_components(graph) for scaffold in connected}
+    return [name[scaffold] for scaffold in scaffolds]
