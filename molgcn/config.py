@@ -212,6 +212,21 @@ def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
         ) from None
 
 
+def parse_saved(values: Mapping[str, Any]) -> Config:
+    """The configuration of an earlier run, in which keys that it was written without mean what happened before there were any.
+
+    Args:
+        values: as :meth:`Config.to_dict` of this version or an older one gave them.
+
+    Raises:
+        UserError: see :func:`parse`.
+    """
+    dataset = values.get("dataset")
+    if isinstance(dataset, Mapping):
+        values = {**values, "dataset": {"group_duplicates": False, **dataset}}
+    return parse(Config, values)
+
+
 def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str) -> None:
     known, kinds = [one.name for one in fields(cls)], get_type_hints(cls)
     for key, value in values.items():

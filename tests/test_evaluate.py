@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
@@ -52,6 +53,22 @@ def test_a_checkpoint_away_from_its_run_draws_the_same_split(trained_run, run, t
     result = evaluate(config(ckpt=str(lonely), output=str(tmp_path / "out")))
     assert result.metrics["test/mae/logp"] == pytest.approx(trained_run.metrics["test/mae/logp"], rel=1e-4)
     assert (tmp_path / "out" / "metrics.json").is_file()
+
+
+def test_a_checkpoint_of_before_copies_stayed_together_draws_its_own_split(trained_config, tmp_path):
+    """It does not say `group_duplicates`, and its validation and test molecules had copies among those that it was trained on."""
+    (tmp_path / "x.csv").write_text(
+        "smiles,y\n" + "".join(f"{text},{n}\n" for n in range(1, 21) for text in ("C" * n + "O", "O" + "C" * n))
+    )
+    data = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["y"], "group_duplicates": False}
+    run = train(parse(Config, {**trained_config, "dataset": data, "training": {"report": False}}), tmp_path / "run")
+    checkpoint = torch.load(tmp_path / "run" / "checkpoints" / "best.ckpt", weights_only=True)
+    del checkpoint["molgcn"]["config"]["dataset"]["group_duplicates"], checkpoint["molgcn"]["config"]["dataset"]["duplicates"]
+    torch.save(checkpoint, tmp_path / "old.ckpt")
+    result = evaluate(config(ckpt=str(tmp_path / "old.ckpt"), output=str(tmp_path / "out")))
+    splits = json.loads((tmp_path / "run" / "splits.json").read_text())
+    assert [int(row["row"]) for row in rows_of(tmp_path / "out" / "predictions_test.csv")] == splits["test"]
+    assert result.metrics["test/mae/y"] == pytest.approx(run.metrics["test/mae/y"], rel=1e-4)
 
 
 def test_another_file(run, tmp_path):

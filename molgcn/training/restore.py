@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from molgcn.config import BackendConfig, Config, parse
+from molgcn.config import BackendConfig, parse_saved
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.checkpoint_format import check_features
@@ -69,7 +69,7 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
     target = choose_device(device)
     checkpoint = load_checkpoint(path)
     saved = _checked(checkpoint["molgcn"], path)
-    config = replace(parse(Config, saved["config"]), backend=backend or BackendConfig(), ckpt_path=None, resume=None)
+    config = replace(parse_saved(saved["config"]), backend=backend or BackendConfig(), ckpt_path=None, resume=None)
     module = MoleculeRegressor(
         config,
         in_channels=saved["in_channels"],
