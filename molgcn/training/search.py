@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 
-from molgcn.config import Config
-from molgcn.data.load import load_dataset
+from molgcn.config import Config, parse_saved
+from molgcn.data.datamodule import load_once
+from molgcn.data.load import LoadedDataset
 from molgcn.data.locks import exclusive
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override, values_of
@@ -30,6 +32,7 @@ log = logging.getLogger(__name__)
 NO_OPTUNA = (
     "sweep=optuna needs the package optuna: pip install molgcn[sweep]. A plain grid needs none: --multirun optimizer.lr=0.001,0.0003."
 )
+_ABOUT = ("objective", "direction", "space", "data_hash")  # what a study notes of itself beside the configuration
 Compose = Callable[[list[str]], Config]
 
 
@@ -92,7 +95,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
         The best value.
 
     Raises:
-        UserError: for a mistake that every trial would meet, a study of other settings, or when no trial succeeds.
+        UserError: for a mistake that every trial would meet, a study of other settings or data, or when no trial succeeds.
     """
     try:
         import optuna
@@ -102,10 +105,10 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     config = compose(as_overrides(first_values(space)))
     if config.trainer.get("devices", 1) not in (1, "1", "auto"):
         raise UserError(f"trainer.devices={config.trainer['devices']} does not go with sweep=optuna. Use trainer.devices=1.")
-    load_dataset(config.dataset)
+    data = load_once(config.dataset)
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials that fail are reported here
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its heartbeat
-    study = _open(settings, space, compose([]), folder)
+    study = _open(settings, space, compose([]), data, folder)
     before = _finished(study)
     if before:
         log.info("Study %s continues: %d of %d trials are done", settings.study, before, settings.n_trials)
@@ -132,7 +135,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     return _end(study, settings, compose, folder)
 
 
-def _open(settings: SearchConfig, space: dict[str, Any], config: Config, folder: Path) -> Study:
+def _open(settings: SearchConfig, space: dict[str, Any], config: Config, data: LoadedDataset, folder: Path) -> Study:
     """The study in `folder`, made or continued."""
     import sqlite3
 
@@ -146,22 +149,59 @@ def _open(settings: SearchConfig, space: dict[str, Any], config: Config, folder:
         storage = optuna.storages.RDBStorage("sqlite://", engine, heartbeat_interval=30, grace_period=90)
     study = optuna.create_study(storage=storage, study_name=settings.study, direction=settings.direction, load_if_exists=True)
     optuna.storages.fail_stale_trials(study)  # of a process that was killed
-    made_of = {"objective": settings.objective, "direction": settings.direction, "space": space, **_what_matters(config)}
-    recorded = json.loads(json.dumps(made_of))
-    known = study.user_attrs.get("made_of", recorded)
-    if known != recorded:
-        changed = ", ".join(key for key in sorted(known.keys() | recorded.keys()) if known.get(key) != recorded.get(key))
-        raise UserError(
-            f"The study in {folder} was made with other settings (different: {changed}), so that its trials cannot be compared with new "
-            "ones. Give the command that began it, or choose another name with sweep.study=."
-        )
-    study.set_user_attr("made_of", recorded)
+    about = dict(zip(_ABOUT, (settings.objective, settings.direction, space, data.data_hash), strict=True))
+    made_of = json.loads(json.dumps({**about, **_what_matters(config)}))
+    if "made_of" in study.user_attrs:
+        _check_same(_up_to_date(study.user_attrs["made_of"], made_of, data), made_of, folder)
+    study.set_user_attr("made_of", made_of)
     return study
 
 
 def _what_matters(config: Config) -> dict[str, Any]:
     values = config.to_dict()
     return {key: value for key, value in values.items() if key not in ("logger", "resume")}
+
+
+def _up_to_date(known: dict[str, Any], made_of: dict[str, Any], data: LoadedDataset) -> dict[str, Any]:
+    """What a study noted of itself, with the keys that an earlier version did not know; the data of such a study is taken to be today's."""
+    about = {"data_hash": made_of["data_hash"], **{key: known[key] for key in _ABOUT if key in known}}
+    values = _what_matters(parse_saved({key: value for key, value in known.items() if key not in about}))
+    if "data_hash" not in known:
+        log.info("The study was made by an earlier version and does not say what its data was; from now on it does")
+        hashes = data.molecules.hashes
+        if hashes is not None and len(np.unique(hashes)) == len(hashes):  # without copies its split is today's
+            values["dataset"]["group_duplicates"] = made_of["dataset"]["group_duplicates"]
+    up_to_date: dict[str, Any] = json.loads(json.dumps({**about, **values}))
+    return up_to_date
+
+
+def _check_same(known: dict[str, Any], made_of: dict[str, Any], folder: Path) -> None:
+    """Raises UserError unless trials of a study that was made of `known` can be compared with those of one made of `made_of`."""
+    changed = _differences(known, made_of)
+    if changed == ["data_hash"]:
+        before, now = (one["data_hash"][:12] for one in (known, made_of))
+        raise UserError(
+            f"The data has changed since the study in {folder} was made (hash {before}, now {now}), so that its trials cannot be compared "
+            "with new ones. Restore the data, or begin a new study with sweep.study=<another name>."
+        )
+    if changed:
+        keys = ", ".join(key for key in changed if key != "data_hash")
+        raise UserError(
+            f"The study in {folder} was made with other settings (different: {keys}), so that its trials cannot be compared with new "
+            "ones. Give the command that began it, or choose another name with sweep.study=."
+        )
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The keys, as typed, whose values differ."""
+    keys = []
+    for key in sorted(one.keys() | other.keys()):
+        mine, theirs = one.get(key), other.get(key)
+        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+            keys += [f"{key}.{below}" for below in _differences(mine, theirs)]
+        elif mine != theirs:
+            keys.append(key)
+    return keys
 
 
 def _objective(trial: Trial, settings: SearchConfig, space: dict[str, Any], compose: Compose, folder: Path, signals: SignalsLater) -> float:
