@@ -106,6 +106,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     from molgcn.training.plots import plot_parity
     from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder
     from molgcn.training.result import results_table, without_nan, write_predictions
+    from molgcn.training.trained_on import count_trained_on
 
     checkpoint = find_checkpoint(config.ckpt)
     module = load_regressor(checkpoint, config.backend, config.device)
@@ -118,6 +119,16 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     data = _own_data(config.dataset, saved, run) if own else _other_data(config.dataset, saved, names, units)
     parts = _chosen_parts(data, config.split)
     detailed = "test" if "test" in parts else [*parts][-1]
+    trained_on = None if run is None else count_trained_on(run, data.molecules, parts)
+    own_split = own and config.dataset.split_file is None
+    known = {part: count for part, count in (trained_on or {}).items() if count and not (own_split and part == "train")}
+    for part, count in known.items():
+        log.warning(
+            "%s of the %s molecules of '%s' are in the training part of %s, so that errors look smaller than on new molecules",
+            *(f"{count:,}", f"{len(parts[part]):,}", part, run),
+        )
+    if trained_on is None and not own_split:
+        log.info("How many of these molecules the model was trained on is not known: there is no training_molecules.npy of its run")
 
     metrics: dict[str, float] = {}
     for part, indices in parts.items():
@@ -134,12 +145,14 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint))
-    write_report(folder / "report.html", Subject(title, about, metrics, counts, detailed, molecules, predictions, names, units))
+    subject = Subject(title, about, metrics, counts, detailed, molecules, predictions, names, units, trained_on=known)
+    write_report(folder / "report.html", subject)
     summary = {
         "checkpoint": str(checkpoint),
         "data": data.title,
         "data_hash": data.data_hash,
         "molecules": counts,
+        "trained_on": trained_on,
         "units": dict(zip(names, units, strict=True)),
         "metrics": without_nan(metrics),
     }

@@ -5,10 +5,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from rdkit import Chem
 
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate, spell_out_dataset
+from molgcn.resources import resource
 from molgcn.training.train import train
 
 
@@ -129,6 +131,52 @@ def test_values_in_another_unit_are_refused(run, tmp_path):
     data = {"path": str(tmp_path / "q.csv"), "name": "qm9", "targets": ["gap", "mu"], "cache_dir": str(tmp_path / "cache")}
     with pytest.raises(UserError, match=r"dataset.name=qm9 gives logp in eV, but the model predicts it in no unit"):
         evaluate(config(ckpt=str(run), dataset=data))
+
+
+def test_molecules_that_it_was_trained_on_are_counted(run, tmp_path, caplog):
+    """The file that it was trained on, and one of new molecules among which two are written otherwise."""
+    splits = json.loads((run / "splits.json").read_text())
+    built_in = rows_of(resource("data") / "molecules.csv")
+    trained_on = [built_in[row] for row in splits["train"]]
+    others = [built_in[row] for part in ("val", "test") for row in splits[part]]
+    known = [{**row, "smiles": Chem.MolToSmiles(Chem.MolFromSmiles(row["smiles"]), canonical=False)} for row in trained_on[:2]]
+    for name, rows in (("same", trained_on + others), ("new", others), ("mixed", others + known)):
+        text = "".join(f"{row['smiles']},{row['logp']},{row['tpsa']}\n" for row in rows)
+        (tmp_path / f"{name}.csv").write_text(f"smiles,logp,tpsa\n{text}")
+    for name, count, size in (("same", 160, 200), ("new", 0, 40), ("mixed", 2, 42)):
+        caplog.clear()
+        result = evaluate(config(ckpt=str(run), dataset={"path": str(tmp_path / f"{name}.csv")}))
+        assert json.loads((result.folder / "metrics.json").read_text())["trained_on"] == {"all": count}
+        page = " ".join((result.folder / "report.html").read_text().split())
+        assert (f"{count} of the {size} molecules of 'all' are in the training part of {run}" in caplog.text) == (count > 0)
+        assert (f"{count} of the {size} all molecules are in the training part of the run" in page) == (count > 0)
+        assert ("training part of the run" in page) == (count > 0)
+
+
+def test_its_own_split_is_not_warned_about(run, caplog):
+    result = evaluate(config(ckpt=str(run)))
+    assert json.loads((result.folder / "metrics.json").read_text())["trained_on"] == {"train": 160, "val": 0, "test": 0}
+    assert "in the training part" not in caplog.text
+    (run / "training_molecules.npy").write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"training_molecules.npy cannot be read"):
+        evaluate(config(ckpt=str(run)))
+
+
+def test_a_run_that_does_not_say_what_it_was_trained_on(run, tmp_path, caplog):
+    caplog.set_level("INFO")
+    (run / "training_molecules.npy").unlink()
+    (tmp_path / "x.csv").write_text("smiles,logp,tpsa\nCCO,1,10\nCC,2,20\n")
+    result = evaluate(config(ckpt=str(run), dataset={"path": str(tmp_path / "x.csv")}))
+    assert json.loads((result.folder / "metrics.json").read_text())["trained_on"] is None
+    assert "is not known: there is no training_molecules.npy" in caplog.text
+
+
+def test_a_checkpoint_betrays_no_molecule(run):
+    """Neither hashes nor rows: it may be shared where the set may not."""
+    hashes = np.load(run / "training_molecules.npy")
+    assert hashes.dtype == np.uint64 and len(hashes) == 160
+    content = (run / "checkpoints" / "best.ckpt").read_bytes()
+    assert not [one for one in hashes if one.tobytes() in content]
 
 
 def test_data_that_changed_since(run, tmp_path):

@@ -38,6 +38,7 @@ class Subject:
         names: T targets.
         units: T units ("" = none).
         pictures: further PNG files to show, by caption.
+        trained_on: by part, molecules that the model was trained on although the part is not its training part.
     """
 
     title: str
@@ -50,6 +51,7 @@ class Subject:
     names: Sequence[str]
     units: Sequence[str]
     pictures: Mapping[str, Path] = field(default_factory=dict)
+    trained_on: Mapping[str, int] = field(default_factory=dict)
 
 
 def write_report(path: Path, subject: Subject) -> None:

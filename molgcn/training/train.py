@@ -44,6 +44,7 @@ from molgcn.training.result import RunResult, write_predictions
 from molgcn.training.resume import check_new
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import Throughput
+from molgcn.training.trained_on import save_trained_on
 from molgcn.training.trainer import build_trainer, check_validates
 from molgcn.training.wandb_logger import Wandb
 
@@ -53,9 +54,10 @@ log = logging.getLogger(__name__)
 def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> RunResult:
     """Trains, tests the best weights and writes the results into `folder`.
 
-    The folder gets `config.yaml`, `provenance.json`, `splits.json`, `skipped.csv` (if rows were left out), `checkpoints/best.ckpt` and
-    `last.ckpt`, `metrics.csv`, and with `training.report` also `report.html`, `predictions_test.csv`, `learning_curve.png` and
-    `parity.png`. With `config.resume` the run in `folder` goes on from its `last.ckpt`. `watchers` are further callbacks of the Trainer.
+    The folder gets `config.yaml`, `provenance.json`, `splits.json`, `training_molecules.npy`, `skipped.csv` (if rows were left out),
+    `checkpoints/best.ckpt` and `last.ckpt`, `metrics.csv`, and with `training.report` also `report.html`, `predictions_test.csv`,
+    `learning_curve.png` and `parity.png`. With `config.resume` the run in `folder` goes on from its `last.ckpt`. `watchers` are further
+    callbacks of the Trainer.
 
     Raises:
         UserError: for every mistake in the configuration or its data, and while another process trains in the folder.
@@ -183,10 +185,11 @@ def _start_from(module: MoleculeRegressor, path: Path) -> None:
 
 @rank_zero_only
 def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh: bool) -> None:
-    """Config, split, skipped rows and provenance, which a resumed run keeps."""
+    """Config, split, what is trained on, skipped rows and provenance, which a resumed run keeps."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(OmegaConf.to_yaml(OmegaConf.create(config.to_dict())), folder)
     save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
+    save_trained_on(folder, data.part("train"))
     if data.dataset.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped)
     if fresh:

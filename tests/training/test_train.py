@@ -29,6 +29,7 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path, small_config):
         "config.yaml",
         "provenance.json",
         "splits.json",
+        "training_molecules.npy",
         "metrics.csv",
         "predictions_test.csv",
         "learning_curve.png",
