@@ -94,7 +94,7 @@ def metadata(module: MoleculeRegressor) -> dict[str, str]:
     return {
         "target_names": json.dumps(module.target_names),
         "target_units": json.dumps(module.target_units),
-        "features": module.features or "",
+        "features": "" if featurizer is None else featurizer.name,
         "features_version": "" if featurizer is None else str(featurizer.version),
         "feature_names": "[]" if featurizer is None else json.dumps(featurizer.names),
         "hydrogens": "" if featurizer is None else featurizer.hydrogens,

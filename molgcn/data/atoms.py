@@ -1,7 +1,7 @@
-"""The three atom featurisers: what is read from an RDKit atom, and the feature row that stands for it.
+"""The atom featurisers: what is read from an RDKit atom, and the feature row that stands for it.
 
 Reading and encoding are apart because rows repeat (QM9 has a few dozen): an atom is read into eight bytes, and each distinct eight are
-encoded once.
+encoded once. Isotopes are not read: [13C] has the row of C, and [2H] that of H.
 """
 
 from __future__ import annotations
@@ -67,10 +67,12 @@ class AtomFeaturizer:
 
     Attributes:
         name: key in :data:`FEATURIZERS`.
-        version: goes up when rows change, so that cached sets are rebuilt.
-        hydrogens: "explicit" (added, after the heavy atoms) or "implicit".
+        version: goes up when rows change, so that cached sets are rebuilt; older versions stay for what was trained with them.
+        hydrogens: "explicit" (added, after the heavy atoms) or "implicit" (counted at the atom that each is bound to, whatever its isotope;
+            those of [H][H] and [H+] are bound to no other element, and stay).
         names: one name a feature.
         encode: turns what was read from an atom into float32 [F]; raises UnsupportedAtomError.
+        keeps_isotopes: implicit hydrogens that RDKit's reading leaves, such as [2H], are atoms. Version 1 of zinc and general did that.
     """
 
     name: str
@@ -78,11 +80,17 @@ class AtomFeaturizer:
     hydrogens: str
     names: tuple[str, ...]
     encode: Callable[[AtomFields], np.ndarray]
+    keeps_isotopes: bool = False
 
     @property
     def num_features(self) -> int:
         """Length of a feature row."""
         return len(self.names)
+
+    @property
+    def spelled(self) -> str:
+        """What :func:`get_featurizer` takes: the name, with the version behind a colon if there is a newer one, as in "general:1"."""
+        return self.name if FEATURIZERS[self.name] == self else f"{self.name}:{self.version}"
 
 
 def _one_hot(value: object, choices: tuple[Any, ...]) -> list[float]:
@@ -96,7 +104,7 @@ QM9_NAMES = (*QM9_ELEMENTS.values(), "atomic_number", "aromatic", "sp", "sp2", "
 
 def _qm9_encode(atom: AtomFields) -> np.ndarray:
     if atom.number not in QM9_ELEMENTS:
-        raise UnsupportedAtomError(f"{_symbol(atom.number)} is not one of H C N O F, which features=qm9 takes; use features=general")
+        raise UnsupportedAtomError(f"{element_symbol(atom.number)} is not one of QM9's elements, H C N O F; use features=general")
     hybrid = _one_hot(atom.hybridization_name, ("SP", "SP2", "SP3"))
     return np.array([*_one_hot(atom.number, tuple(QM9_ELEMENTS)), atom.number, atom.aromatic, *hybrid, atom.num_hs], np.float32)
 
@@ -119,7 +127,7 @@ def atom_type_name(symbol: str, hydrogens: int, charge: int) -> str:
 
 def _zinc_encode(atom: AtomFields) -> np.ndarray:
     kekulized = atom.number in (7, 15) and atom.aromatic and atom.charge == 0 and atom.explicit_hs == 1  # its hydrogen is then implicit
-    atom_type = _symbol(atom.number), 0 if kekulized else atom.explicit_hs, atom.charge
+    atom_type = element_symbol(atom.number), 0 if kekulized else atom.explicit_hs, atom.charge
     if atom_type not in ZINC_TYPES:
         raise UnsupportedAtomError(f"atom type '{atom_type_name(*atom_type)}' is not one of the 28 of features=zinc; use features=general")
     return np.array(_one_hot(atom_type, ZINC_TYPES), np.float32)
@@ -167,28 +175,38 @@ def _general_encode(atom: AtomFields) -> np.ndarray:
     )
 
 
-def _symbol(number: int) -> str:
+def element_symbol(number: int) -> str:
+    """Return the symbol of an atomic number, "*" for 0."""
     from rdkit.Chem import GetPeriodicTable
 
     return str(GetPeriodicTable().GetElementSymbol(number))
 
 
-FEATURIZERS = {
-    featurizer.name: featurizer
-    for featurizer in (
-        AtomFeaturizer("qm9", 1, "explicit", QM9_NAMES, _qm9_encode),
-        AtomFeaturizer("zinc", 1, "implicit", tuple(atom_type_name(*t) for t in ZINC_TYPES), _zinc_encode),
-        AtomFeaturizer("general", 1, "implicit", GENERAL_NAMES, _general_encode),
-    )
-}
+_ZINC = "implicit", tuple(atom_type_name(*t) for t in ZINC_TYPES), _zinc_encode
+_GENERAL = "implicit", GENERAL_NAMES, _general_encode
+_VERSIONS = (
+    AtomFeaturizer("qm9", 1, "explicit", QM9_NAMES, _qm9_encode),
+    AtomFeaturizer("zinc", 1, *_ZINC, keeps_isotopes=True),
+    AtomFeaturizer("zinc", 2, *_ZINC),
+    AtomFeaturizer("general", 1, *_GENERAL, keeps_isotopes=True),
+    AtomFeaturizer("general", 2, *_GENERAL),
+)
+FEATURIZERS = {featurizer.name: featurizer for featurizer in _VERSIONS}
+"""The newest version of each, by name."""
 
 
-def get_featurizer(name: str) -> AtomFeaturizer:
-    """The featuriser of that name.
+def get_featurizer(features: str) -> AtomFeaturizer:
+    """Return the featuriser of a name: the newest version, or an older one that is spelled out, as in "general:1".
 
     Raises:
-        UserError: for another name.
+        UserError: for another name or version.
     """
+    name, colon, version = features.partition(":")
     if name not in FEATURIZERS:
-        raise UserError(f"There are no features named '{name}'. Use one of: {', '.join(FEATURIZERS)}.")
-    return FEATURIZERS[name]
+        raise UserError(f"There are no features named '{features}'. Use one of: {', '.join(FEATURIZERS)}.")
+    if not colon:
+        return FEATURIZERS[name]
+    versions = {str(featurizer.version): featurizer for featurizer in _VERSIONS if featurizer.name == name}
+    if version not in versions:
+        raise UserError(f"features={name} has no version '{version}' in this molgcn. There are: {', '.join(versions)}.")
+    return versions[version]

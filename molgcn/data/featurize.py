@@ -17,7 +17,7 @@ import numpy as np
 from molgcn.data.atoms import AtomFeaturizer, get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
-from molgcn.data.molecules import READERS, InvalidMoleculeError
+from molgcn.data.molecules import READERS, InvalidMoleculeError, count_hydrogens
 from molgcn.data.packed import SkippedRow
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, shown
@@ -75,7 +75,8 @@ def featurize(
     Args:
         smiles: the strings.
         features: "qm9" (11 features, explicit hydrogens after heavy atoms), "zinc" (28 atom types, heavy atoms only) or
-            "general" (one-hots of element, degree, charge, hydrogens, hybridisation; aromatic, ring, mass).
+            "general" (one-hots of element, degree, charge, hydrogens, hybridisation; aromatic, ring, mass;
+            heavy atoms only); an older version is spelled out, as in "general:1". Isotopes are not told apart.
         on_error: "raise" stops at the first row that fails, "skip" leaves it out and lists it in `skipped`.
         num_workers: worker processes; 0 works in this process; None decides by the number of molecules and cores.
         progress: True shows a bar, False none, None one that suits standard error; see :func:`molgcn.progress.progress_bar`.
@@ -169,8 +170,9 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
     from rdkit import Chem, rdBase
 
     label_of = None if label is None else LABELS[label].compute
-    graphs = GraphArrays(get_featurizer(features))
-    hydrogens = graphs.featurizer.hydrogens
+    featurizer = get_featurizer(features)
+    graphs = GraphArrays(featurizer)
+    hydrogens = "written" if graphs.counts_hydrogens else featurizer.hydrogens
     if hydrogens == "explicit" and kind in ("smiles", "sdf") and label is None:
         hydrogens = "folded"
     read = READERS[kind](hydrogens)
@@ -190,7 +192,7 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
                 continue
             kept.append(position)
             if label_of is not None:
-                labels.append(label_of(mol))
+                labels.append(label_of(count_hydrogens(mol) if graphs.counts_hydrogens else mol))
             if kind != "smiles":
                 written.append(Chem.MolToSmiles(Chem.RemoveHs(mol, sanitize=False)))
     arrays, refused = graphs.finish()

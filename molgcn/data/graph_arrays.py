@@ -12,11 +12,12 @@ import numpy as np
 
 from molgcn.data.atoms import AtomFeaturizer, AtomFields, UnsupportedAtomError
 from molgcn.data.mol_bytes import mol_bytes_reader, pack_atom, read_atom, unpack_atom
-from molgcn.data.molecules import InvalidMoleculeError
+from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens
 from molgcn.data.packing import MAX_ATOMS
 from molgcn.data.segments import pointers, segment_index
 
-_HIDDEN_HS = AtomFields._fields.index("hidden_hs")
+_NUMBER, _HIDDEN_HS = AtomFields._fields.index("number"), AtomFields._fields.index("hidden_hs")
+_HYDROGEN = 1
 
 
 class GraphArrays:
@@ -29,18 +30,25 @@ class GraphArrays:
     def __init__(self, featurizer: AtomFeaturizer) -> None:
         self.featurizer = featurizer
         self._appends_hydrogens = featurizer.hydrogens == "explicit"
+        self.counts_hydrogens = featurizer.hydrogens == "implicit" and not featurizer.keeps_isotopes
         self._read = mol_bytes_reader()
         self._atoms: list[bytes] = []
         self._bonds: list[bytes] = []
 
     def add(self, mol: Any) -> None:
-        """Adds an `rdkit.Chem.Mol`; hydrogens that are no atoms of it are appended behind its atoms if the featuriser wants them.
+        """Adds an `rdkit.Chem.Mol`; hydrogens that are no atoms of it are appended behind its atoms if the featuriser wants them as atoms.
+
+        Otherwise those that are atoms of it are counted at the atoms that they are bound to.
 
         Raises:
             InvalidMoleculeError: when it has too many atoms.
         """
         count = mol.GetNumAtoms()
         atoms, bonds = self._read(mol) if count <= MAX_ATOMS else (b"", b"")
+        if self.counts_hydrogens and _HYDROGEN in atoms[_NUMBER::8]:
+            mol = count_hydrogens(mol)
+            count = mol.GetNumAtoms()
+            atoms, bonds = self._read(mol)
         if self._appends_hydrogens:
             count += sum(atoms[_HIDDEN_HS::8])
         if count > MAX_ATOMS:

@@ -23,14 +23,16 @@ def smiles_reader(hydrogens: str) -> Reader:
 
     Args:
         hydrogens: "explicit" adds them after the heavy atoms, "implicit" leaves them out, "folded" leaves them out where none is an atom
-            (then their numbers say all about them) and adds them where one is, as in [2H]OC.
+            (then their numbers say all about them) and adds them where one is, as in [2H]OC, "written" leaves those that are written as
+            atoms, for :func:`count_hydrogens`.
 
     Returns:
         A function of the text. It raises InvalidMoleculeError with RDKit's reason.
     """
     from rdkit import Chem
 
-    parse, sanitize, full, unchecked = Chem.MolFromSmiles, Chem.SanitizeMol, _smiles_parameters(True), _smiles_parameters(False)
+    parse, sanitize = Chem.MolFromSmiles, Chem.SanitizeMol
+    full, unchecked = _smiles_parameters(True, hydrogens != "written"), _smiles_parameters(False, False)
 
     def read(text: Any) -> Any:
         text = text.strip() if isinstance(text, str) else ""
@@ -54,14 +56,14 @@ def smiles_reader(hydrogens: str) -> Reader:
 
 
 @cache
-def _smiles_parameters(sanitize: bool) -> Any:
+def _smiles_parameters(sanitize: bool, remove_hydrogens: bool) -> Any:
     from rdkit import Chem
 
     parameters: Any = Chem.SmilesParserParams()
     parameters.parseName = False  # else "CC O" is silently read as "CC" with the name "O"
     parameters.allowCXSMILES = False
     parameters.sanitize = sanitize
-    parameters.removeHs = sanitize
+    parameters.removeHs = remove_hydrogens
     return parameters
 
 
@@ -88,7 +90,7 @@ def _with_hydrogens(mol: Any, hydrogens: str) -> Any:
     if mol.GetNumAtoms() == 0:
         raise InvalidMoleculeError("the molecule has no atoms")
     explicit_before = mol.GetNumAtoms() != mol.GetNumHeavyAtoms()
-    if hydrogens == "implicit" or (hydrogens == "folded" and not explicit_before):
+    if hydrogens in ("implicit", "written") or (hydrogens == "folded" and not explicit_before):
         return mol
     mol = Chem.AddHs(mol)
     if explicit_before:  # as in [2H]OC: bring the hydrogens behind the heavy atoms
@@ -100,6 +102,31 @@ def _is_hydrogen(mol: Any, index: int) -> bool:
     return bool(mol.GetAtomWithIdx(index).GetAtomicNum() == 1)
 
 
+def count_hydrogens(mol: Any) -> Any:
+    """Return the molecule without hydrogen atoms that are bound to one atom of another element, where their number says all about them.
+
+    RDKit's own removal leaves those that have an isotope, mark a double bond's geometry or are bound to a dummy.
+    """
+    from rdkit import Chem
+
+    if mol.GetNumAtoms() == mol.GetNumHeavyAtoms():
+        return mol
+    mol = Chem.RemoveHs(mol, _every_bound_hydrogen(), sanitize=False)
+    mol.UpdatePropertyCache(strict=False)  # the numbers of hydrogens
+    return mol
+
+
+@cache
+def _every_bound_hydrogen() -> Any:
+    from rdkit import Chem
+
+    parameters: Any = Chem.RemoveHsParameters()
+    for name in ("Isotopes", "DefiningBondStereo", "DummyNeighbors", "NontetrahedralNeighbors"):
+        setattr(parameters, f"remove{name}", True)
+    parameters.showWarnings = False
+    return parameters
+
+
 def read_mol_block(block: Any, hydrogens: str) -> Any:
     """The molecule of an MDL mol block whose hydrogens are all written out, as in QM9's SDF.
 
@@ -108,7 +135,7 @@ def read_mol_block(block: Any, hydrogens: str) -> Any:
 
     Args:
         block: the text.
-        hydrogens: "explicit" keeps the hydrogen atoms, "implicit" removes them.
+        hydrogens: "explicit" and "written" keep the hydrogen atoms, "implicit" removes them.
 
     Raises:
         InvalidMoleculeError: when it is not a mol block or has no atoms.
@@ -129,7 +156,7 @@ def read_mol_block(block: Any, hydrogens: str) -> Any:
         mol.UpdatePropertyCache(strict=False)
         operations = Chem.SanitizeFlags.SANITIZE_ALL ^ Chem.SanitizeFlags.SANITIZE_PROPERTIES
         Chem.SanitizeMol(mol, operations, catchErrors=True)
-    return mol if hydrogens == "explicit" else Chem.RemoveHs(mol, sanitize=False)
+    return Chem.RemoveHs(mol, sanitize=False) if hydrogens == "implicit" else mol
 
 
 def read_structure(block: str, hydrogens: str) -> Any:
@@ -140,7 +167,7 @@ def read_structure(block: str, hydrogens: str) -> Any:
     """
     from rdkit import Chem
 
-    mol = Chem.MolFromMolBlock(block)
+    mol = Chem.MolFromMolBlock(block, removeHs=hydrogens != "written")
     if mol is None:
         raise InvalidMoleculeError(_why_refused(Chem.MolFromMolBlock(block, sanitize=False), "it is not a mol block that RDKit reads"))
     return _with_hydrogens(mol, hydrogens)
@@ -163,6 +190,8 @@ def read_mol(mol: Any, hydrogens: str) -> Any:
         raise InvalidMoleculeError(_refusal(error)) from error
     if mol.GetNumAtoms() == 0:
         raise InvalidMoleculeError("the molecule has no atoms")
+    if hydrogens == "written":
+        return mol
     return Chem.AddHs(mol) if hydrogens == "explicit" else Chem.RemoveHs(mol)
 
 

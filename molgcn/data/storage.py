@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from molgcn.data.atoms import FEATURIZERS, get_featurizer
 from molgcn.data.fold import refuse_folded
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.strings import PackedStrings
@@ -33,7 +34,7 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
     meta = {
         "format": FORMAT,
         "arrays": sorted(arrays),
-        "features": molecules.features,
+        "features": _with_version(molecules.features),
         "target_names": list(molecules.target_names),
         "target_units": list(molecules.target_units),
         "skipped": [asdict(row) for row in molecules.skipped],
@@ -73,7 +74,7 @@ def load_packed(folder: Path) -> PackedMolecules:
             smiles=smiles,
             target_names=tuple(meta["target_names"]),
             target_units=tuple(meta["target_units"]),
-            features=meta["features"],
+            features=_spelled(meta["features"]),
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
             hashes=arrays.get("hashes"),
         )
@@ -83,6 +84,21 @@ def load_packed(folder: Path) -> PackedMolecules:
             f"{folder} is not a readable packed set: {error}. Expected a folder written by PackedMolecules.save; delete it and pack again."
         ) from error
     return molecules
+
+
+def _with_version(features: str | None) -> str | None:
+    """The featuriser with its version, since a plain name means a newer one some day; a name of one's own as it is."""
+    if features is None or features.partition(":")[0] not in FEATURIZERS:
+        return features
+    featurizer = get_featurizer(features)
+    return f"{featurizer.name}:{featurizer.version}"
+
+
+def _spelled(features: str | None) -> str | None:
+    """What :func:`_with_version` wrote; a plain name is of the time when every featuriser was in its first version."""
+    if features is None or features.partition(":")[0] not in FEATURIZERS:
+        return features
+    return get_featurizer(features if ":" in features else f"{features}:1").spelled
 
 
 def _open(path: Path) -> np.ndarray:

@@ -19,17 +19,18 @@ def describe(config: Config, features: str | None, architecture: Mapping[str, An
 
     Args:
         config: the run's configuration.
-        features: the featuriser's name, or None for graphs of one's own.
+        features: the featuriser, with its version if it is not the newest, or None for graphs of one's own.
         architecture: `in_channels`, `target_names` and `target_units`.
 
     Returns:
         dicts, lists, strings and numbers. The targets' scaling is in the state dict, as `target_mean` and `target_std`.
     """
+    featurizer = None if features is None else get_featurizer(features)
     return {
         "format": FORMAT,
         "config": config.to_dict(),
-        "features": features,
-        "features_version": None if features is None else get_featurizer(features).version,
+        "features": None if featurizer is None else featurizer.name,
+        "features_version": None if featurizer is None else featurizer.version,
         **architecture,
         "versions": versions(),
     }
@@ -67,21 +68,28 @@ def _from_1(saved: dict[str, Any]) -> dict[str, Any]:
 _STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}
 
 
-def check_features(saved: Mapping[str, Any], path: Path) -> None:
-    """Raises UserError unless this version's featuriser gives the rows that the checkpoint was trained on."""
-    features = saved.get("features")
+def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
+    """Return the featuriser that a checkpoint was trained with, as :func:`molgcn.data.atoms.get_featurizer` takes it.
+
+    Raises:
+        UserError: when this molgcn does not compute that version, or its rows have another length.
+    """
+    features, version = saved.get("features"), saved.get("features_version")
     if features is None:
-        return
-    featurizer = get_featurizer(features)
+        return None
+    newest = get_featurizer(features)
     writer = saved["versions"].get("molgcn") if isinstance(saved.get("versions"), Mapping) else None
     advice = f"Use molgcn {writer}, which wrote it" if isinstance(writer, str) else "Use the version that wrote it (provenance.json)"
-    if saved.get("features_version") != featurizer.version:
+    try:
+        featurizer = get_featurizer(f"{features}:{version}")
+    except UserError as error:
         raise UserError(
-            f"{path} was trained on version {saved.get('features_version')} of features={features}, and this molgcn computes version "
-            f"{featurizer.version}, which would give wrong predictions. {advice}, or train again."
-        )
-    if featurizer.num_features != saved["in_channels"]:
+            f"{path} was trained on version {version} of features={features}, which this molgcn does not compute (its newest is version "
+            f"{newest.version}); another version would give wrong predictions. {advice}, or train again."
+        ) from error
+    if featurizer.num_features != saved.get("in_channels"):
         raise UserError(
-            f"{path} was trained on {saved['in_channels']} features an atom, but features={features} has {featurizer.num_features} in this "
-            f"version of molgcn. {advice}, or train again."
+            f"{path} was trained on {saved.get('in_channels')} features an atom, but features={features} has {featurizer.num_features} in "
+            f"this version of molgcn. {advice}, or train again."
         )
+    return featurizer.spelled

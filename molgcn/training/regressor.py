@@ -47,7 +47,7 @@ class MoleculeRegressor(LightningModule):
         target_units: T units.
         target_mean: [T], mean over the training set's known values.
         target_std: [T], their standard deviation.
-        features: the featuriser's name, or None.
+        features: the featuriser, with its version if it is not the newest, or None.
 
     Shapes:
         - **input:** a batch of B molecules

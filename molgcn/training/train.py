@@ -8,6 +8,7 @@ import statistics
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from molgcn.report.facts import facts
 from molgcn.report.page import Subject, write_report
 from molgcn.signals import Terminated
 from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
+from molgcn.training.checkpoint_format import features_of
 from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_network
 from molgcn.training.inference import predict_molecules
 from molgcn.training.launches import KernelLaunches
@@ -82,12 +84,14 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             "trainer.sync_batchnorm=true needs backend=pyg and GPUs: backend=fused takes each device's own statistics. Leave it out, or "
             "use model.norm=layer, which needs none."
         )
+    checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)
+    resumed = load_checkpoint(checkpoint.last_path) if config.resume is not None else None
+    if resumed is not None:
+        config = _with_features_of(resumed, checkpoint.last_path, config)
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, config.model, config.backend.strategy)
     module = build_module(config, data)
-    checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)
     if config.resume is None:
         check_new(folder)
-    resumed = load_checkpoint(checkpoint.last_path) if config.resume is not None else None
     if config.ckpt_path is not None and resumed is None:
         _start_from(module, Path(config.ckpt_path).expanduser())
     before = (folder / "config.yaml").read_text("utf-8") if resumed is not None else None
@@ -169,6 +173,14 @@ def _trainer_options(config: Config) -> dict[str, Any]:
     if sys.stdout is None or not sys.stdout.isatty():
         options["enable_progress_bar"] = False  # one line an epoch is printed either way
     return options
+
+
+def _with_features_of(resumed: dict[str, Any], path: Path, config: Config) -> Config:
+    """The configuration with the version of the featuriser that the run began with, which its name alone does not say."""
+    features, saved = config.dataset.features, features_of(resumed["molgcn"], path)
+    if saved is None or features not in (None, resumed["molgcn"]["features"]):
+        return config
+    return replace(config, dataset=replace(config.dataset, features=saved))
 
 
 def _start_from(module: MoleculeRegressor, path: Path) -> None:

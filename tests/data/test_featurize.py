@@ -6,6 +6,7 @@ from rdkit import Chem
 
 from molgcn.data.atoms import FEATURIZERS, GENERAL_NAMES, ZINC_TYPES
 from molgcn.data.featurize import featurize, featurize_items, featurize_mols
+from molgcn.data.molecules import count_hydrogens
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 
@@ -50,6 +51,80 @@ def test_num_hs_counts_written_hydrogens():
     np.testing.assert_array_equal(x[:, 5], [8, 6, 1, 1, 1, 1])
     np.testing.assert_array_equal(x[:2, 10], [1, 3])
     np.testing.assert_array_equal(features_of(featurize(["[H][H]"]))[:, 10], [1, 1])
+
+
+HYDROGENS = [
+    # SMILES, the same molecule without marks, its atoms under general and zinc (None: refused), and under qm9
+    ("[2H]c1c([2H])c([2H])c([2H])c([2H])c1[2H]", "c1ccccc1", 6, 6, 12),
+    ("[2H]O[2H]", "O", 1, 1, 3),
+    ("[2H]OC", "OC", 2, 2, 6),
+    ("[3H]C([2H])([H])[1H]", "C", 1, 1, 5),
+    ("[H]OC([H])([H])[H]", "OC", 2, 2, 6),
+    ("[2H]n1cccc1", "[nH]1cccc1", 5, 5, 10),
+    ("[2H]/N=C/F", "N=CF", 3, 3, 5),
+    ("[H]/N=C/F", "N=CF", 3, 3, 5),
+    ("F[C@]([2H])(C)O", "F[C@H](C)O", 4, 4, 9),
+    ("[13CH3]O", "CO", 2, None, 6),
+    ("[H][H]", "[H][H]", 2, None, 2),
+    ("[2H][3H]", "[H][H]", 2, None, 2),
+    ("[H+]", "[H+]", 1, None, 1),
+    ("[2H+]", "[H+]", 1, None, 1),
+    ("*[2H]", "*", 1, None, None),
+]
+
+
+@pytest.mark.parametrize("features", FEATURIZERS)
+@pytest.mark.parametrize(("marked", "plain", "general", "zinc", "qm9"), HYDROGENS, ids=[row[0] for row in HYDROGENS])
+def test_a_hydrogen_of_any_isotope_is_a_hydrogen(marked, plain, general, zinc, qm9, features):
+    """Bound to another element it is what its featuriser makes of hydrogens, however it is written; others are atoms of their own."""
+    atoms = {"general": general, "zinc": zinc}.get(features, qm9)
+    if atoms is None:
+        with pytest.raises(UserError, match="is not one of"):
+            featurize([marked], features=features)
+        return
+    ours, theirs = (graph_of(featurize([text], features=features)) for text in (marked, plain))
+    assert len(ours[0]) == atoms
+    assert ours == theirs
+    if features != "zinc":  # whose types count hydrogens as RDKit has stated them
+        assert graph_of(featurize_mols([Chem.MolFromSmiles(marked)], features=features)) == theirs
+
+
+def graph_of(arrays):
+    """Feature rows and bonds of the first molecule, each bond as the rows at its ends: independent of the atoms' order."""
+    rows = [tuple(row) for row in features_of(arrays).tolist()]
+    bonds = [(rows[source], rows[target]) for source, target in arrays["edge_index"][:, : arrays["num_edges"][0]].T]
+    return sorted(rows), sorted(bonds)
+
+
+BEFORE = {
+    # "general" in its first version, written down when it was the only one: atoms as the columns that are not 0
+    "[2H]O[2H]": ([(0, 1), (1, 0), (1, 2), (2, 1)], [(0, 15, 23, 27, 33, 42), (4, 16, 23, 29, 36, 42), (0, 15, 23, 27, 33, 42)]),
+    "[3H]C": ([(0, 1), (1, 0)], [(0, 15, 23, 27, 33, 42), (2, 15, 23, 31, 36, 42)]),
+    "[H]/N=C/F": (
+        [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)],
+        [(0, 15, 23, 27, 33, 42), (3, 16, 23, 28, 35, 42), (2, 16, 23, 28, 35, 42), (5, 15, 23, 27, 36, 42)],
+    ),
+    "*[2H]": ([(0, 1), (1, 0)], [(13, 15, 23, 28, 39), (0, 15, 23, 27, 33, 42)]),
+}
+
+
+@pytest.mark.parametrize("smiles", BEFORE)
+def test_the_first_version_of_general_stays_what_it_was(smiles):
+    arrays = featurize([smiles], features="general:1")
+    bonds, rows = BEFORE[smiles]
+    assert [tuple(bond) for bond in arrays["edge_index"].T.tolist()] == bonds
+    assert [tuple(np.flatnonzero(row).tolist()) for row in features_of(arrays)] == rows
+
+
+@pytest.mark.parametrize("smiles", ["[2H]OC", "[H]OC", "[H]/N=C/F"])
+def test_the_first_version_of_zinc_refuses_what_it_refused(smiles):
+    with pytest.raises(UserError, match="is not one of the 28"):
+        featurize([smiles], features="zinc:1")
+
+
+def test_structures_keep_their_isotopes_in_the_smiles_written_of_them():
+    arrays = featurize_mols([Chem.MolFromSmiles("[2H]OC")], features="general")
+    assert (arrays["smiles"], arrays["num_nodes"].tolist()) == (["[2H]OC"], [2])
 
 
 def test_edges_are_rdkit_bonds_in_both_directions():
@@ -124,6 +199,8 @@ def test_nothing_left_and_nothing_given_are_errors():
 def test_unknown_options_name_the_known_ones():
     with pytest.raises(UserError, match="qm9, zinc, general"):
         featurize(["C"], features="qm8")
+    with pytest.raises(UserError, match=r"features=general has no version '9' in this molgcn. There are: 1, 2"):
+        featurize(["C"], features="general:9")
     with pytest.raises(UserError, match="raise or skip"):
         featurize(["C"], on_error="ignore")
 
@@ -179,6 +256,6 @@ def test_any_text_becomes_a_whole_molecule_or_a_named_reason(texts):
     assert arrays["num_nodes"].min() >= 1
     packed = PackedMolecules.from_arrays(**arrays, features="general")
     for molecule, row in enumerate(arrays["rows"]):
-        mol = Chem.MolFromSmiles(texts[row].strip())
+        mol = count_hydrogens(Chem.MolFromSmiles(texts[row].strip()))
         assert packed.node_ptr[molecule + 1] - packed.node_ptr[molecule] == mol.GetNumAtoms()
         assert packed.edge_ptr[molecule + 1] - packed.edge_ptr[molecule] == 2 * mol.GetNumBonds()

@@ -8,7 +8,7 @@ from rdkit import Chem, rdBase
 
 from molgcn.data.atoms import FEATURIZERS, GENERAL_ELEMENTS, QM9_ELEMENTS, ZINC_TYPES
 from molgcn.data.graph_arrays import GraphArrays
-from molgcn.data.molecules import InvalidMoleculeError, smiles_reader
+from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, smiles_reader
 
 SMILES = [
     "C", "CCO", "c1ccccc1", "C#N", "[NH4+]", "CC(=O)[O-]", "FC(F)F", "O=c1cc[nH]cc1", "[2H]OC", "[H][H]", "C.O", "[CH3]", "[CH2]C",
@@ -51,12 +51,15 @@ def plain(smiles, name):
     """Feature rows and bonds, one call an atom and a bond, of the molecule with its hydrogens as atoms; None where there is no such row."""
     parameters = Chem.SmilesParserParams()
     parameters.parseName = parameters.allowCXSMILES = False
+    parameters.removeHs = FEATURIZERS[name].hydrogens == "explicit"
     mol = Chem.MolFromSmiles(smiles.strip(), parameters)
     if mol is None or mol.GetNumAtoms() == 0:
         return None
-    if name == "qm9":
+    if FEATURIZERS[name].hydrogens == "explicit":
         mol = Chem.AddHs(mol)
         mol = Chem.RenumberAtoms(mol, sorted(range(mol.GetNumAtoms()), key=lambda i: mol.GetAtomWithIdx(i).GetAtomicNum() == 1))
+    else:
+        mol = count_hydrogens(mol)
     if name == "zinc":
         Chem.Kekulize(mol, clearAromaticFlags=True)
     rows = [ROWS[name](atom) for atom in mol.GetAtoms()]
@@ -66,7 +69,7 @@ def plain(smiles, name):
 
 def check(smiles, name):
     featurizer = FEATURIZERS[name]
-    read = smiles_reader("folded" if featurizer.hydrogens == "explicit" else "implicit")
+    read = smiles_reader("folded" if featurizer.hydrogens == "explicit" else "written")
     graphs, expected = GraphArrays(featurizer), []
     with rdBase.BlockLogs():
         for text in smiles:

@@ -1,7 +1,7 @@
 import pytest
 from rdkit import Chem, rdBase
 
-from molgcn.data.molecules import InvalidMoleculeError, read_mol, read_mol_block, smiles_reader
+from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, read_mol, read_mol_block, smiles_reader
 
 GLYCINE_WITHOUT_CHARGES = Chem.MolToMolBlock(Chem.AddHs(Chem.MolFromSmiles("[NH3+]CC(=O)[O-]"))).replace("M  CHG  2   1   1   5  -1\n", "")
 
@@ -22,6 +22,19 @@ def test_hydrogens(text, explicit, implicit):
 def test_reasons(text, reason):
     with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match=reason):
         smiles_reader("explicit")(text)
+
+
+def test_hydrogens_that_are_written_as_atoms_are_counted():
+    for text in ("[2H]OC", "[H]OC", "[2H]/N=C/F", "[2H]*", "[2H]c1ccccc1"):
+        mol = smiles_reader("written")(text)
+        assert "H" in symbols(mol)
+        counted = count_hydrogens(mol)
+        assert "H" not in symbols(counted)
+        assert counted.GetNumAtoms() + 1 == mol.GetNumAtoms()
+        before = [atom.GetTotalNumHs(True) for atom in mol.GetAtoms() if atom.GetAtomicNum() > 1]
+        assert [atom.GetTotalNumHs() for atom in counted.GetAtoms() if atom.GetAtomicNum() > 1] == before
+    for text in ("[H][H]", "[2H+]", "C"):
+        assert count_hydrogens(smiles_reader("written")(text)).GetNumAtoms() == smiles_reader("written")(text).GetNumAtoms()
 
 
 def test_hydrogens_that_brackets_state_at_no_centre_are_let_go():

@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 
-from molgcn.data.atoms import FEATURIZERS, AtomFeaturizer
+from molgcn.data.atoms import FEATURIZERS
 from molgcn.errors import UserError
 from molgcn.training import checkpoint_format
 from molgcn.training.checkpoint import load_checkpoint
-from molgcn.training.checkpoint_format import FORMAT, upgrade
+from molgcn.training.checkpoint_format import FORMAT, features_of, upgrade
 from molgcn.training.restore import load_regressor
 
 
@@ -60,10 +60,18 @@ def test_every_older_format_has_a_step():
     assert sorted(checkpoint_format._STEPS) == list(range(1, FORMAT))
 
 
-def test_another_version_of_the_featuriser_is_refused(saved, tmp_path, monkeypatch):
+@pytest.mark.parametrize("version", [0, 7, "1:1", None])
+def test_a_version_of_the_featuriser_that_is_not_here_is_refused(saved, tmp_path, version):
     """Its rows mean something else, so that the same weights would predict nonsense."""
-    path = write(saved, tmp_path)
-    newer = AtomFeaturizer(**{**vars(FEATURIZERS["qm9"]), "version": 2})
-    monkeypatch.setitem(FEATURIZERS, "qm9", newer)
-    with pytest.raises(UserError, match=r"version 1 of features=qm9, and this molgcn computes version 2.*Use molgcn \S+, which wrote it"):
-        load_regressor(path)
+    saved["molgcn"]["features_version"] = version
+    with pytest.raises(
+        UserError, match=rf"version {version} of features=qm9, .* \(its newest is version 1\).*Use molgcn \S+, which wrote it"
+    ):
+        load_regressor(write(saved, tmp_path))
+
+
+def test_an_older_version_of_the_featuriser_is_named_and_kept(saved, tmp_path):
+    saved["molgcn"].update(features="general", features_version=1, in_channels=43)
+    assert features_of(saved["molgcn"], tmp_path) == "general:1"
+    saved["molgcn"]["features_version"] = FEATURIZERS["general"].version
+    assert features_of(saved["molgcn"], tmp_path) == "general"
