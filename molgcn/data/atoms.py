@@ -109,6 +109,11 @@ def _qm9_encode(atom: AtomFields) -> np.ndarray:
     return np.array([*_one_hot(atom.number, tuple(QM9_ELEMENTS)), atom.number, atom.aromatic, *hybrid, atom.num_hs], np.float32)
 
 
+# --- "qm9_charge": these and the formal charge, without which [CH3-] and [CH3] have the same row ----------------------
+def _qm9_charge_encode(atom: AtomFields) -> np.ndarray:
+    return np.append(_qm9_encode(atom), np.float32(atom.charge))
+
+
 # --- "zinc": the 28 atom types of torch_geometric.datasets.ZINC, in its order: (symbol, bracket hydrogens, charge) -----
 # fmt: off
 ZINC_TYPES = (
@@ -190,6 +195,7 @@ _VERSIONS = (
     AtomFeaturizer("zinc", 2, *_ZINC),
     AtomFeaturizer("general", 1, *_GENERAL, keeps_isotopes=True),
     AtomFeaturizer("general", 2, *_GENERAL),
+    AtomFeaturizer("qm9_charge", 1, "explicit", (*QM9_NAMES, "charge"), _qm9_charge_encode),
 )
 FEATURIZERS = {featurizer.name: featurizer for featurizer in _VERSIONS}
 """The newest version of each, by name."""

@@ -74,8 +74,8 @@ def featurize(
 
     Args:
         smiles: the strings.
-        features: "qm9" (11 features, explicit hydrogens after heavy atoms), "zinc" (28 atom types, heavy atoms only) or
-            "general" (one-hots of element, degree, charge, hydrogens, hybridisation; aromatic, ring, mass;
+        features: "qm9" (11 features, explicit hydrogens after heavy atoms), "qm9_charge" (these and the formal charge), "zinc" (28 atom
+            types, heavy atoms only) or "general" (one-hots of element, degree, charge, hydrogens, hybridisation; aromatic, ring, mass;
             heavy atoms only); an older version is spelled out, as in "general:1". Isotopes are not told apart.
         on_error: "raise" stops at the first row that fails, "skip" leaves it out and lists it in `skipped`.
         num_workers: worker processes; 0 works in this process; None decides by the number of molecules and cores.

@@ -127,6 +127,15 @@ def test_structures_keep_their_isotopes_in_the_smiles_written_of_them():
     assert (arrays["smiles"], arrays["num_nodes"].tolist()) == (["[2H]OC"], [2])
 
 
+def test_only_qm9_charge_tells_an_anion_from_a_radical():
+    anion, radical, cation = "[CH3-]", "[CH3]", "[NH4+]"
+    assert graph_of(featurize([anion])) == graph_of(featurize([radical]))
+    x = features_of(featurize([anion, radical, cation], features="qm9_charge"))
+    assert x.shape == (4, 12)
+    assert [features_of(featurize([text], features="qm9_charge"))[0, 11] for text in (anion, radical, cation)] == [-1, 0, 1]
+    np.testing.assert_array_equal(x[:, :11], features_of(featurize([anion])))
+
+
 def test_edges_are_rdkit_bonds_in_both_directions():
     arrays = featurize(["CC(C)O", "C1CC1"], features="general")
     np.testing.assert_array_equal(arrays["num_edges"], [6, 6])

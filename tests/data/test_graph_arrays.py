@@ -44,7 +44,12 @@ def general_row(atom):
     return [*row, atom.GetIsAromatic(), atom.IsInRing(), mass / 100]
 
 
-ROWS = {"qm9": qm9_row, "zinc": zinc_row, "general": general_row}
+def qm9_charge_row(atom):
+    row = qm9_row(atom)
+    return row and [*row, atom.GetFormalCharge()]
+
+
+ROWS = {"qm9": qm9_row, "zinc": zinc_row, "general": general_row, "qm9_charge": qm9_charge_row}
 
 
 def plain(smiles, name):
