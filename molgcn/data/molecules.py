@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -44,7 +45,7 @@ def smiles_reader(hydrogens: str) -> Reader:
         if mol is None or mol.GetNumAtoms() != mol.GetNumHeavyAtoms():
             mol = parse(text, full)
             if mol is None:
-                raise InvalidMoleculeError(_why_refused(parse(text, unchecked), "it is not a SMILES (syntax)"))
+                raise InvalidMoleculeError(_why_refused(parse(text, unchecked), _why_no_smiles(text)))
             return _with_hydrogens(mol, hydrogens)
         try:
             sanitize(mol)
@@ -65,6 +66,23 @@ def _smiles_parameters(sanitize: bool, remove_hydrogens: bool) -> Any:
     parameters.sanitize = sanitize
     parameters.removeHs = remove_hydrogens
     return parameters
+
+
+_OTHER_NOTATIONS = (
+    (re.compile(r"InChI="), "an InChI: convert it with RDKit's Chem.MolToSmiles(Chem.MolFromInchi(text))"),
+    (re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]$"), "an InChIKey, a hash of a structure: look its SMILES up where it comes from"),
+    (re.compile(r"[^<>]*>[^<>]*>[^<>]*$"), "a reaction (reactants>agents>products): give one of its molecules"),
+    (re.compile(r"\S+\s+\|.*\|"), "a CXSMILES: leave out what stands behind the blank, its extensions '|...|'"),
+    (re.compile(r".*[\r\n]+M {2}END", re.DOTALL), "a mol block: write it into an SDF, or convert it with RDKit's Chem.MolToSmiles"),
+)
+
+
+def _why_no_smiles(text: str) -> str:
+    """What a text that RDKit cannot parse seems to be instead of a SMILES."""
+    for pattern, what in _OTHER_NOTATIONS:
+        if pattern.match(text.replace("->", "").replace("<-", "")):  # dative bonds are no arrows of a reaction
+            return f"it is not a SMILES (syntax) but looks like {what}"
+    return "it is not a SMILES (syntax)"
 
 
 def _why_refused(mol: Any, otherwise: str) -> str:

@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rdkit import Chem, rdBase
 
 from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, read_mol, read_mol_block, smiles_reader
@@ -22,6 +24,43 @@ def test_hydrogens(text, explicit, implicit):
 def test_reasons(text, reason):
     with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match=reason):
         smiles_reader("explicit")(text)
+
+
+NOTATIONS = [
+    ("InChI=1S/CH4/h1H4", "an InChI: convert it with RDKit"),
+    ("VNWKTOKETHGBQD-UHFFFAOYSA-N", "an InChIKey"),
+    ("CCO>>CC=O", "a reaction"),
+    ("CCO.[O]>[Pd]>CC=O", "a reaction"),
+    ("[NH3]->[Cu+2]>>N", "a reaction"),
+    ("CCO |$R1;;$|", "a CXSMILES: leave out what stands behind the blank"),
+    ("C[C@H](F)O\t|&1:1|", "a CXSMILES"),
+    (GLYCINE_WITHOUT_CHARGES, "a mol block"),
+]
+
+
+@pytest.mark.parametrize("hydrogens", ["explicit", "folded", "implicit", "written"])
+@pytest.mark.parametrize(("text", "what"), NOTATIONS, ids=[text[:20] for text, _ in NOTATIONS])
+def test_other_notations_are_named(text, what, hydrogens):
+    with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match=f"is not a SMILES .* looks like {what}"):
+        smiles_reader(hydrogens)(text)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from(["CCO", "c1ccccc1", "[Na+].[Cl-]", "F/C=C/F", "C[C@H](F)O"]), min_size=2, max_size=3))
+def test_what_is_made_of_molecules_is_named_or_read(smiles):
+    """Their InChIs and reactions of them are named; the molecules themselves, beside each other, are read."""
+    read = smiles_reader("written")
+    with rdBase.BlockLogs():
+        assert read(".".join(smiles)).GetNumAtoms() > 3
+        for text, what in ((f"{smiles[0]}>>{smiles[1]}", "reaction"), (Chem.MolToInchi(read(smiles[0])), "InChI")):
+            with pytest.raises(InvalidMoleculeError, match=what):
+                read(text)
+
+
+@pytest.mark.parametrize("text", ["C1CC", "CC name", "C>C", "C|", "what is this", "InChI"])
+def test_what_looks_like_nothing_is_said_to_be_no_smiles(text):
+    with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match=r"^it is not a SMILES \(syntax\)$"):
+        smiles_reader("folded")(text)
 
 
 def test_hydrogens_that_are_written_as_atoms_are_counted():
