@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
+from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.config import NAMES, ColumnName, ColumnNames, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
@@ -131,13 +132,16 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         log.info("How many of these molecules the model was trained on is not known: there is no training_molecules.npy of its run")
 
     metrics: dict[str, float] = {}
+    contents = Contents()
     for part, indices in parts.items():
         molecules = data.molecules[indices]
+        contents += contents_of(molecules)
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
         metrics |= {f"{part}/{key}": value for key, value in compare(predictions, molecules.targets, module).items()}
         write_predictions(folder / f"predictions_{part}.csv", molecules, predictions, names, units)
         if part == detailed:
             looked_at = molecules, predictions
+    warn_of_extrapolation(data.title, contents, module.trained_on)
     molecules, predictions = looked_at
     plot_parity(molecules.targets, predictions, names, units, folder / f"parity_{detailed}.png")
     if data.molecules.skipped:

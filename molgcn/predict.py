@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
+from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.data.config import ColumnName
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError, shown
@@ -127,7 +128,7 @@ def predict(config: PredictConfig) -> Summary:
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         table = stack.enter_context(open_table(output))
         table.write([_header(molecules.columns, ensemble, config.on_error)])
-        predicted, first = 0, ""
+        predicted, first, contents = 0, "", Contents()
         for part in predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers):
             for place, reason in sorted(part.errors.items()):
                 row, text = part.start + place, _shown(part, place)
@@ -138,6 +139,7 @@ def predict(config: PredictConfig) -> Summary:
                     _report_failure(failures, row, text, reason)
             table.write(_rows(part, config.on_error))
             predicted += len(part.records) - len(part.errors)
+            contents += part.contents
             bar.update(len(part.records))
         summary = Summary(bar.count, predicted, bar.seconds)
         if not summary.rows:
@@ -145,6 +147,7 @@ def predict(config: PredictConfig) -> Summary:
         if not predicted:
             raise UserError(f"None of the {summary.rows:,} rows of {molecules.name} can be predicted; {first}.")
     _say(summary, ensemble, output, config.on_error)
+    warn_of_extrapolation(molecules.name, contents, ensemble.trained_on)
     return summary
 
 
@@ -185,15 +188,17 @@ def predict_smiles(
     from molgcn.screening.formats import Record
     from molgcn.screening.pipeline import predict_records
 
-    values, deviation, errors = [], [], [""] * len(smiles)
+    values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
     for part in predict_records(ensemble, (Record([], text) for text in smiles), "smiles", batch_size, num_workers):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
                 raise UserError(_message("the list of SMILES", part.start + place, smiles[part.start + place], reason))
             errors[part.start + place] = reason
         values.append(part.values)
+        contents += part.contents
         if part.deviation is not None:
             deviation.append(part.deviation)
+    warn_of_extrapolation("the list of SMILES", contents, ensemble.trained_on)
     none = np.empty((0, len(ensemble.names)))
     spread = np.concatenate([none, *deviation]) if len(ensemble.members) > 1 else None
     return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units)

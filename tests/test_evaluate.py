@@ -254,3 +254,14 @@ def test_the_command(run, run_cli, tmp_path):
     done = run_cli("ckpt=run", "dataset.batchsize=50", module="molgcn.evaluate")
     assert done.returncode == 2
     assert "Did you mean dataset.batch_size?" in done.stderr
+
+
+def test_molecules_unlike_the_training_are_counted(run, tmp_path, caplog):
+    path = tmp_path / "other.csv"
+    path.write_text("smiles,logp,tpsa\nCCO.CO,1,10\nC,1,20\nCCCCO,2,30\n")
+    evaluate(config(ckpt=str(run), dataset={"path": str(path)}, output=str(tmp_path / "out")))
+    found = [record.message for record in caplog.records if "extrapolations" in record.message]
+    assert found == [
+        f"{path} has molecules unlike those of the training: 1 of several fragments (salts, mixtures), 1 with fewer or "
+        "more heavy atoms than its 4 to 9; their predictions are extrapolations"
+    ]

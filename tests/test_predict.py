@@ -293,3 +293,23 @@ def test_a_reader_that_leaves_and_an_interrupt(trained_run, tmp_path):
     assert "Interrupted." in said
     assert "Traceback" not in said
     assert [path.name for path in tmp_path.iterdir()] == ["new.smi"]
+
+
+def test_molecules_unlike_the_training_are_counted_in_one_line(trained_run, tmp_path, caplog):
+    """They get their numbers as before; the worker processes count them."""
+    lines = ["C", "CCO.CO", "[NH4+].[Cl-]", "CCCO", "CC" * 8, "CCCO"]
+    (tmp_path / "library.smi").write_text("".join(f"{line}\n" for line in lines))
+    options = {"ckpt": str(trained_run.folder), "input": str(tmp_path / "library.smi"), "output": str(tmp_path / "p.csv")}
+    predict(config(**options, on_error="nan", num_workers=1, batch_size=2))
+    assert [row["smiles"] for row in rows_of(tmp_path / "p.csv")] == lines
+    warnings = [record.message for record in caplog.records if "extrapolations" in record.message]
+    assert warnings == [
+        f"{tmp_path / 'library.smi'} has molecules unlike those of the training: 1 of several fragments (salts, mixtures), 2 with fewer or "
+        "more heavy atoms than its 4 to 9; their predictions are extrapolations"
+    ]
+
+
+def test_nothing_is_said_of_molecules_like_those_of_the_training(trained_run, tmp_path, caplog):
+    (tmp_path / "library.smi").write_text("CCCO\nCCCCN\n")
+    predict(config(ckpt=str(trained_run.folder), input=str(tmp_path / "library.smi"), output=str(tmp_path / "p.csv")))
+    assert "extrapolations" not in caplog.text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +73,7 @@ class AtomFeaturizer:
             those of [H][H] and [H+] are bound to no other element, and stay).
         names: one name a feature.
         encode: turns what was read from an atom into float32 [F]; raises UnsupportedAtomError.
+        element: the atomic number of the atom that a feature row stands for, 0 for a dummy.
         keeps_isotopes: implicit hydrogens that RDKit's reading leaves, such as [2H], are atoms. Version 1 of zinc and general did that.
     """
 
@@ -80,6 +82,7 @@ class AtomFeaturizer:
     hydrogens: str
     names: tuple[str, ...]
     encode: Callable[[AtomFields], np.ndarray]
+    element: Callable[[np.ndarray], int]
     keeps_isotopes: bool = False
 
     @property
@@ -109,6 +112,10 @@ def _qm9_encode(atom: AtomFields) -> np.ndarray:
     return np.array([*_one_hot(atom.number, tuple(QM9_ELEMENTS)), atom.number, atom.aromatic, *hybrid, atom.num_hs], np.float32)
 
 
+def _qm9_element(row: np.ndarray) -> int:
+    return int(row[QM9_NAMES.index("atomic_number")])
+
+
 # --- "qm9_charge": these and the formal charge, without which [CH3-] and [CH3] have the same row ----------------------
 def _qm9_charge_encode(atom: AtomFields) -> np.ndarray:
     return np.append(_qm9_encode(atom), np.float32(atom.charge))
@@ -136,6 +143,10 @@ def _zinc_encode(atom: AtomFields) -> np.ndarray:
     if atom_type not in ZINC_TYPES:
         raise UnsupportedAtomError(f"atom type '{atom_type_name(*atom_type)}' is not one of the 28 of features=zinc; use features=general")
     return np.array(_one_hot(atom_type, ZINC_TYPES), np.float32)
+
+
+def _zinc_element(row: np.ndarray) -> int:
+    return _number(ZINC_TYPES[int(row.argmax())][0])
 
 
 # --- "general": any organic molecule ----------------------------------------------------------------------------------
@@ -180,6 +191,19 @@ def _general_encode(atom: AtomFields) -> np.ndarray:
     )
 
 
+def _general_element(row: np.ndarray) -> int:
+    """By the mass, which tells all elements apart but for a few synthetic ones, whose rows are the same."""
+    return _elements_by_mass().get(float(row[-1]), 0)
+
+
+@cache
+def _elements_by_mass() -> dict[float, int]:
+    from rdkit.Chem import GetPeriodicTable
+
+    table = GetPeriodicTable()
+    return {float(np.float32(table.GetAtomicWeight(number) / 100)): number for number in reversed(range(1, table.GetMaxAtomicNumber() + 1))}
+
+
 def element_symbol(number: int) -> str:
     """Return the symbol of an atomic number, "*" for 0."""
     from rdkit.Chem import GetPeriodicTable
@@ -187,15 +211,21 @@ def element_symbol(number: int) -> str:
     return str(GetPeriodicTable().GetElementSymbol(number))
 
 
-_ZINC = "implicit", tuple(atom_type_name(*t) for t in ZINC_TYPES), _zinc_encode
-_GENERAL = "implicit", GENERAL_NAMES, _general_encode
+def _number(symbol: str) -> int:
+    from rdkit.Chem import GetPeriodicTable
+
+    return int(GetPeriodicTable().GetAtomicNumber(symbol))
+
+
+_ZINC = "implicit", tuple(atom_type_name(*t) for t in ZINC_TYPES), _zinc_encode, _zinc_element
+_GENERAL = "implicit", GENERAL_NAMES, _general_encode, _general_element
 _VERSIONS = (
-    AtomFeaturizer("qm9", 1, "explicit", QM9_NAMES, _qm9_encode),
+    AtomFeaturizer("qm9", 1, "explicit", QM9_NAMES, _qm9_encode, _qm9_element),
     AtomFeaturizer("zinc", 1, *_ZINC, keeps_isotopes=True),
     AtomFeaturizer("zinc", 2, *_ZINC),
     AtomFeaturizer("general", 1, *_GENERAL, keeps_isotopes=True),
     AtomFeaturizer("general", 2, *_GENERAL),
-    AtomFeaturizer("qm9_charge", 1, "explicit", (*QM9_NAMES, "charge"), _qm9_charge_encode),
+    AtomFeaturizer("qm9_charge", 1, "explicit", (*QM9_NAMES, "charge"), _qm9_charge_encode, _qm9_element),
 )
 FEATURIZERS = {featurizer.name: featurizer for featurizer in _VERSIONS}
 """The newest version of each, by name."""

@@ -6,12 +6,14 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 
 from molgcn.data import split as splitting
+from molgcn.data.applicability import Contents, contents_of, describe_unlike
 from molgcn.data.atoms import get_featurizer
 from molgcn.data.cache import identity_hash, load_or_pack
 from molgcn.data.config import DatasetConfig
@@ -50,6 +52,11 @@ class LoadedDataset:
             self._parts[name] = self.molecules[self.splits[name]]
         return self._parts[name]
 
+    @cached_property
+    def trained_on(self) -> Contents:
+        """What the molecules of "train" hold."""
+        return contents_of(self.part("train"))
+
 
 def load_dataset(config: DatasetConfig) -> LoadedDataset:
     """Loads, packs (or takes from the cache) and splits the data set of a configuration.
@@ -64,7 +71,10 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
-    return LoadedDataset(molecules, splits, source.title, data_hash)
+    loaded = LoadedDataset(molecules, splits, source.title, data_hash)
+    if unlike := describe_unlike(loaded.trained_on):
+        log.warning("%s: the training part has unusual molecules: %s; they are trained on as they are", source.title, unlike)
+    return loaded
 
 
 def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]:

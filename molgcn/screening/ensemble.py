@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from molgcn.config import BackendConfig
+from molgcn.data.applicability import common_domain
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.training.regressor import MoleculeRegressor
@@ -32,6 +33,7 @@ class Ensemble:
         self.features = require_features(self.members[0], Path(sources[0]))
         self.names, self.units = list(self.members[0].target_names), list(self.members[0].target_units)
         self.smiles_columns = list(dict.fromkeys(member.config.dataset.smiles for member in self.members))
+        self.trained_on = common_domain([member.trained_on for member in self.members])
         for member, source in zip(self.members[1:], sources[1:], strict=True):
             for what, ours, theirs in (
                 ("targets", self.names, member.target_names),

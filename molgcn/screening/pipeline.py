@@ -10,6 +10,7 @@ from itertools import chain, islice
 
 import numpy as np
 
+from molgcn.data.applicability import Contents
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
 from molgcn.screening.ensemble import Ensemble, mean_and_deviation
 from molgcn.screening.formats import Record
@@ -30,6 +31,7 @@ class Predicted:
         values: float64 [R, T] in the targets' units, NaN where there is an error.
         deviation: float64 [R, T], the members' standard deviation; None for a single model.
         errors: number in the stretch, and why there is no prediction.
+        contents: what the molecules hold.
     """
 
     start: int
@@ -38,6 +40,7 @@ class Predicted:
     values: np.ndarray
     deviation: np.ndarray | None
     errors: dict[int, str]
+    contents: Contents
 
 
 def predict_records(
@@ -95,4 +98,4 @@ def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list
         smiles = [""] * len(records)
         for place, text in zip(prepared.kept.tolist(), prepared.smiles, strict=True):
             smiles[place] = text
-    return Predicted(start, records, smiles, values, deviation, errors)
+    return Predicted(start, records, smiles, values, deviation, errors, prepared.contents)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from molgcn.data.applicability import Contents, contents_of
 from molgcn.data.featurize import featurize_chunk
 from molgcn.data.packed import PackedMolecules
 
@@ -23,17 +24,22 @@ class Prepared:
         kept: int64, their places in the stretch.
         smiles: their SMILES written by RDKit, or None when the input was SMILES.
         failures: place and reason of every other row.
+        contents: what the molecules hold.
     """
 
     molecules: PackedMolecules | None
     kept: np.ndarray
     smiles: list[str] | None
     failures: list[tuple[int, str]]
+    contents: Contents
 
 
 def prepare(items: Sequence[str], *, features: str, kind: Kind) -> Prepared:
     """Parses, featurises and packs a stretch of SMILES or mol blocks."""
     done = featurize_chunk(items, features=features, kind=kind, label=None, stop=False)
+    if len(done.kept) == 0:
+        return Prepared(None, done.kept, done.smiles, done.failures, Contents())
+    smiles = done.smiles or [items[place] for place in done.kept.tolist()]
     graphs: dict[str, Any] = done.graphs()
-    molecules = PackedMolecules.from_arrays(**graphs, features=features) if len(done.kept) else None
-    return Prepared(molecules, done.kept, done.smiles, done.failures)
+    molecules = PackedMolecules.from_arrays(**graphs, features=features)
+    return Prepared(molecules, done.kept, done.smiles, done.failures, contents_of(molecules, smiles))

@@ -14,13 +14,16 @@ from molgcn.training.provenance import versions
 FORMAT = 2
 
 
-def describe(config: Config, features: str | None, architecture: Mapping[str, Any]) -> dict[str, Any]:
+def describe(
+    config: Config, features: str | None, architecture: Mapping[str, Any], trained_on: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """What prediction needs beside the weights, and who wrote it.
 
     Args:
         config: the run's configuration.
         features: the featuriser, with its version if it is not the newest, or None for graphs of one's own.
         architecture: `in_channels`, `target_names` and `target_units`.
+        trained_on: see :func:`molgcn.data.applicability.domain_of`; None where it is not known.
 
     Returns:
         dicts, lists, strings and numbers. The targets' scaling is in the state dict, as `target_mean` and `target_std`.
@@ -32,6 +35,7 @@ def describe(config: Config, features: str | None, architecture: Mapping[str, An
         "features": None if featurizer is None else featurizer.name,
         "features_version": None if featurizer is None else featurizer.version,
         **architecture,
+        "trained_on": trained_on,
         "versions": versions(),
     }
 

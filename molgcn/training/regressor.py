@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class MoleculeRegressor(LightningModule):
         target_mean: [T], mean over the training set's known values.
         target_std: [T], their standard deviation.
         features: the featuriser, with its version if it is not the newest, or None.
+        trained_on: what its molecules held (:func:`molgcn.data.applicability.domain_of`), or None.
 
     Shapes:
         - **input:** a batch of B molecules
@@ -66,6 +67,7 @@ class MoleculeRegressor(LightningModule):
         target_mean: Tensor,
         target_std: Tensor,
         features: str | None,
+        trained_on: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -76,6 +78,7 @@ class MoleculeRegressor(LightningModule):
             "target_units": list(target_units),
         }
         self.features = features
+        self.trained_on = trained_on
         options = {key: value for key, value in vars(config.model).items() if key != "name"}
         self.model = GCN(
             in_channels=in_channels,
@@ -268,7 +271,7 @@ class MoleculeRegressor(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds what is needed to use the checkpoint by itself, and the running sums: plain values only."""
-        checkpoint["molgcn"] = describe(self.config, self.features, self.architecture)
+        checkpoint["molgcn"] = describe(self.config, self.features, self.architecture, self.trained_on)
         checkpoint["train_loss"] = of_all_ranks(self.trainer, self.train_loss.state())
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from molgcn.config import BackendConfig, parse_saved
+from molgcn.data.applicability import is_domain
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.checkpoint_format import features_of
@@ -78,6 +79,7 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
         target_mean=torch.zeros(len(saved["target_names"])),
         target_std=torch.ones(len(saved["target_names"])),
         features=features_of(saved, path),
+        trained_on=saved.get("trained_on"),
     )
     if not isinstance(checkpoint.get("state_dict"), Mapping):
         raise UserError(f"{path} holds no weights. Expected a .ckpt file that molgcn wrote.")
@@ -97,6 +99,7 @@ def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
         and isinstance(saved.get("in_channels"), int)
         and all(isinstance(saved.get(key), list) and all(isinstance(one, str) for one in saved[key]) for key in _LISTS)
         and len(saved["target_names"]) == len(saved["target_units"]) > 0
+        and (saved.get("trained_on") is None or is_domain(saved["trained_on"]))  # older ones do not say
     )
     if not complete:
         raise UserError(f"{path} does not say how it was trained. Expected a .ckpt file that this version of molgcn wrote.")

@@ -21,6 +21,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
 from molgcn.config import Config
+from molgcn.data.applicability import domain_of
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
@@ -165,6 +166,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
         target_mean=mean,
         target_std=std,
         features=molecules.features,
+        trained_on=domain_of(data.dataset.trained_on),
     )
 
 

@@ -180,6 +180,16 @@ def test_mistakes_are_one_paragraph_that_names_the_place(tmp_path, content, opti
     assert "\n" not in str(error.value)
 
 
+def test_unusual_molecules_of_the_training_part_are_counted(table, tmp_path, caplog):
+    path = table(["CC", "*CC", "[Na+].[Cl-]", "CC.O", "CO", "C1.C1", "C.C", "*", "C", "C"])
+    load_dataset(config(path, tmp_path, split="column", split_column="part"))
+    found = [record.message for record in caplog.records if "training part" in record.message]
+    assert found == [
+        f"{path}: the training part has unusual molecules: 1 with dummy atoms (*), 2 of several fragments (salts, mixtures); they are "
+        "trained on as they are"
+    ]
+
+
 def test_csv_without_a_path(tmp_path):
     with pytest.raises(UserError, match=r"dataset.path=<file.csv>"):
         load_dataset(DatasetConfig(name="csv", cache_dir=str(tmp_path)))

@@ -1,0 +1,171 @@
+"""Whether molecules are like those that a model was trained on: elements, numbers of heavy atoms, dummy atoms, several fragments.
+
+A network gives a number for any molecule; nothing in it says that it never saw the like.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from molgcn.data.atoms import element_symbol, get_featurizer
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.strings import PackedStrings
+
+log = logging.getLogger(__name__)
+
+DUMMY = 0
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What molecules hold, counted.
+
+    Attributes:
+        elements: how many hold exactly these elements as atoms, by atomic number, 0 for a dummy.
+        sizes: how many have that many heavy atoms.
+        mixtures: how many are several fragments.
+    """
+
+    elements: Counter[frozenset[int]] = field(default_factory=Counter)
+    sizes: Counter[int] = field(default_factory=Counter)
+    mixtures: int = 0
+
+    def __add__(self, other: Contents) -> Contents:
+        return Contents(self.elements + other.elements, self.sizes + other.sizes, self.mixtures + other.mixtures)
+
+
+def contents_of(molecules: PackedMolecules, smiles: Sequence[str] | None = None) -> Contents:
+    """Count what featurised molecules hold: from their feature rows, so that a packed set needs no RDKit for it.
+
+    Args:
+        molecules: M molecules.
+        smiles: their M SMILES, if they are not in the set, which make it quicker.
+    """
+    assert molecules.features is not None
+    element = get_featurizer(molecules.features).element
+    rows = molecules.x if molecules.table is None else molecules.table
+    codes = molecules.x if molecules.table is not None else np.arange(len(rows))
+    numbers = np.array([element(row) for row in rows])
+    starts = molecules.node_ptr[:-1]
+    sizes = np.bincount(np.add.reduceat((numbers > 1)[codes], starts, dtype=np.int64))
+    return Contents(
+        _element_sets(numbers, codes, starts),
+        Counter({int(size): int(sizes[size]) for size in np.flatnonzero(sizes)}),
+        _count_mixtures(molecules, smiles or molecules.smiles),
+    )
+
+
+def _element_sets(numbers: np.ndarray, codes: np.ndarray, starts: np.ndarray) -> Counter[frozenset[int]]:
+    """Count molecules by the elements in them: of each a bit mask, of 64 elements at a time."""
+    words = []
+    for first in range(0, int(numbers.max()) + 1, 64):
+        bits = np.where((numbers >= first) & (numbers < first + 64), np.uint64(1) << (numbers % 64).astype(np.uint64), np.uint64(0))
+        words.append(np.bitwise_or.reduceat(bits[codes], starts).tolist())
+    counts: Counter[frozenset[int]] = Counter()
+    for masks, count in Counter(zip(*words, strict=True)).items():
+        mask = sum(word << 64 * place for place, word in enumerate(masks))
+        counts[frozenset(number for number in range(mask.bit_length()) if mask >> number & 1)] += count
+    return counts
+
+
+def _count_mixtures(molecules: PackedMolecules, smiles: Sequence[str] | None) -> int:
+    if smiles is not None:  # without a dot in it there is one fragment
+        dotted = _dotted(smiles)
+        if len(dotted) == 0:
+            return 0
+        molecules = molecules[dotted]
+    return int((num_fragments(molecules) > 1).sum())
+
+
+def _dotted(smiles: Sequence[str]) -> np.ndarray:
+    """The positions of SMILES with a dot."""
+    if isinstance(smiles, PackedStrings):
+        return np.unique(np.searchsorted(smiles.ptr, np.flatnonzero(smiles.data == ord(".")), side="right") - 1)
+    return np.array([place for place, text in enumerate(smiles) if "." in text], np.int64)
+
+
+def num_fragments(molecules: PackedMolecules) -> np.ndarray:
+    """Return the number of connected parts of each molecule, int64 [M]: atoms take the least number among their neighbours' and theirs."""
+    atoms = np.arange(molecules.num_nodes)
+    targets = np.repeat(atoms, molecules.degree)
+    sources = molecules.neighbors + np.repeat(molecules.node_ptr[:-1], np.diff(molecules.edge_ptr))
+    before, fragment = None, atoms
+    while before is None or not np.array_equal(before, fragment):
+        before, fragment = fragment, fragment.copy()
+        np.minimum.at(fragment, targets, before[sources])
+        fragment = fragment[fragment]
+    return np.add.reduceat(fragment == atoms, molecules.node_ptr[:-1], dtype=np.int64)
+
+
+def domain_of(contents: Contents) -> dict[str, Any]:
+    """Return what a checkpoint says of the molecules that it was trained on: plain values."""
+    return {
+        "elements": sorted(frozenset[int]().union(*contents.elements)),
+        "heavy_atoms": [min(contents.sizes), max(contents.sizes)],
+        "mixtures": contents.mixtures > 0,
+    }
+
+
+def is_domain(value: Any) -> bool:
+    """Whether a value from a file is what :func:`domain_of` returns."""
+    return (
+        isinstance(value, Mapping)
+        and all(isinstance(value.get(key), list) and all(isinstance(one, int) for one in value[key]) for key in ("elements", "heavy_atoms"))
+        and len(value["heavy_atoms"]) == 2
+        and isinstance(value.get("mixtures"), bool)
+    )
+
+
+def common_domain(domains: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """Return what all models of an ensemble were trained on, as far as they say it."""
+    known = [domain for domain in domains if domain is not None]
+    if not known:
+        return None
+    return {
+        "elements": sorted(frozenset.intersection(*(frozenset(domain["elements"]) for domain in known))),
+        "heavy_atoms": [max(domain["heavy_atoms"][0] for domain in known), min(domain["heavy_atoms"][1] for domain in known)],
+        "mixtures": all(domain["mixtures"] for domain in known),
+    }
+
+
+def describe_unlike(contents: Contents, domain: Mapping[str, Any] | None = None) -> str:
+    """Say how many molecules are unlike those of the training, "" if none is.
+
+    Args:
+        contents: of the molecules.
+        domain: what :func:`domain_of` says of the training; None, as in older checkpoints, leaves elements and sizes out.
+    """
+    found = []
+    seen = frozenset(domain["elements"]) if domain else frozenset[int]()
+    if domain:
+        by_element: Counter[int] = Counter()
+        for elements, count in contents.elements.items():
+            by_element.update(dict.fromkeys(elements - seen - {DUMMY}, count))
+        total = sum(count for elements, count in contents.elements.items() if elements - seen - {DUMMY})
+        if total:
+            listed = ", ".join(f"{element_symbol(number)} {count:,}" for number, count in by_element.most_common(8))
+            more = f" and {len(by_element) - 8} more elements" if len(by_element) > 8 else ""
+            found.append(f"{total:,} with elements that it never saw ({listed}{more})")
+    dummies = sum(count for elements, count in contents.elements.items() if DUMMY in elements - seen)
+    if dummies:
+        found.append(f"{dummies:,} with dummy atoms (*)")
+    if contents.mixtures and not (domain and domain["mixtures"]):
+        found.append(f"{contents.mixtures:,} of several fragments (salts, mixtures)")
+    if domain:
+        least, most = domain["heavy_atoms"]
+        outside = sum(count for size, count in contents.sizes.items() if not least <= size <= most)
+        if outside:
+            found.append(f"{outside:,} with fewer or more heavy atoms than its {least} to {most}")
+    return ", ".join(found)
+
+
+def warn_of_extrapolation(title: str, contents: Contents, domain: Mapping[str, Any] | None) -> None:
+    """Log one line that counts the molecules of `title` that are unlike those of the training, if there are any."""
+    if unlike := describe_unlike(contents, domain):
+        log.warning("%s has molecules unlike those of the training: %s; their predictions are extrapolations", title, unlike)
