@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from molgcn.errors import UserError
+from molgcn.whole_file import whole
 
 
 def write_json(path: Path, values: Any) -> None:
     """Writes `path` at once: where the disk is full or the process dies, what was there stays as it was."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with whole(path) as temporary:
         temporary.write_text(json.dumps(values, indent=2) + "\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from molgcn.data.locks import exclusive
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
+from molgcn.whole_file import remove_leftovers
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ def load_or_pack(
     """
     folder = cache_folder(cache_dir) / "packed" / f"{name}-{identity_hash(identity)[:20]}"
     with exclusive(folder):
+        remove_leftovers(folder.parent, folder.name)
         try:
             if folder.exists():
                 return PackedMolecules.load(folder)

@@ -12,6 +12,7 @@ import numpy as np
 
 from molgcn.data.scaffolds import join_scaffolds, murcko_scaffolds
 from molgcn.errors import UserError, shown
+from molgcn.whole_file import whole
 
 log = logging.getLogger(__name__)
 
@@ -259,12 +260,10 @@ def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarr
     """Writes a split as JSON of source row numbers, readable by `split=file dataset.split_file=<path>`."""
     path = Path(path)
     text = json.dumps({part: rows[split[part]].tolist() for part in PARTS})
-    temporary = path.with_name(f".{path.name}.partial")
-    with open(temporary, "w") as file:
+    with whole(path) as temporary, open(temporary, "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def load_split(path: str | Path) -> Split:

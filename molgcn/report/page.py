@@ -17,6 +17,7 @@ from molgcn.data.scaffolds import murcko_scaffolds
 from molgcn.report import charts
 from molgcn.report.analysis import NO_RING, Errors, Group
 from molgcn.report.drawings import draw
+from molgcn.whole_file import whole
 
 WORST = 12
 SCAFFOLDS = 12
@@ -63,12 +64,8 @@ def write_report(path: Path, subject: Subject) -> None:
     )
     environment.filters |= {"number": number, "count": lambda value: f"{value:,}"}
     page = environment.get_template("page.html.jinja").render(_content(subject))
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
+    with whole(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def number(value: float) -> str:

@@ -132,3 +132,15 @@ def test_identity_ignores_time(tmp_path):
     before = cache.file_hash(path)
     os.utime(path, (time.time() + 5, time.time() + 5))
     assert cache.file_hash(path) == before
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    """Of the set that is asked for, whose lock is held; what belongs to another may be under way."""
+    cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)
+    (folder,) = (tmp_path / "packed").glob("csv-*")
+    own, others = (folder.parent / f".{name}-{'0' * 32}" for name in (folder.name, "csv-another"))
+    for left in (own, others):
+        left.mkdir()
+        (left / "x.npy").write_bytes(b"half")
+    cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)
+    assert (own.exists(), others.exists()) == (False, True)
