@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from molgcn.errors import UserError
 
 _PATH_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "ckpt", "input", "resume", "dir", "runs", "sweeps", "output")
+_BEFORE_DOLLAR, _ESCAPED_DOLLAR = re.compile(r"(\\*)\$\{"), re.compile(r"((?:\\\\)*)\\\$\{")
 _PLAIN = re.compile(r"[\w./:@%+*-]*", re.ASCII)
 _CONFIG_DIR = ("--config-dir", "-cd")
 _TAKE_A_WORD = (*_CONFIG_DIR, "--cfg", "-c", "--package", "-p", "--experimental-rerun")
@@ -29,7 +31,7 @@ _OPEN_SECTIONS = ("trainer", "hydra", "sweep")
 def quote_paths(arguments: Sequence[str]) -> list[str]:
     """Quotes the values of keys that hold paths where Hydra's grammar would stumble over spaces, commas, parentheses or `=`.
 
-    A comma is left alone where the value as a whole is no existing file and --multirun could mean several paths.
+    Where the value as a whole is no existing file, `${` is left alone, and a comma that --multirun takes between several paths.
     """
     multirun = any(argument in ("--multirun", "-m") for argument in arguments)
     return [_quote(argument, multirun) for argument in arguments]
@@ -41,8 +43,8 @@ def _quote(argument: str, multirun: bool) -> str:
         return argument
     value = os.path.expanduser(value)  # no shell replaces ~ behind a =
     quoted = value[:1] in ("'", '"') and value[-1:] == value[:1]
-    several = multirun and "," in value and not Path(value).exists()
-    if quoted or several or "${" in value or _PLAIN.fullmatch(value):
+    more_than_text = "${" in value or (multirun and "," in value)
+    if quoted or _PLAIN.fullmatch(value) or (more_than_text and not os.path.exists(value)):
         return f"{key}={value}"
     return f"{key}={quote(value)}"
 
@@ -109,15 +111,22 @@ def _is_verbose(value: Any) -> bool:
 
 
 def quote(text: str) -> str:
-    """A value in the quotes of Hydra's grammar."""
-    escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)  # only those before a quote escape
+    """Return a text in the quotes of Hydra's grammar, in which nothing is interpolated."""
+    literal = _BEFORE_DOLLAR.sub(lambda found: found[1] * 2 + "\\${", text)
+    escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), literal)  # only those before a quote escape
     return f"'{escaped}'"
+
+
+def as_typed(key: str, path: Path) -> str:
+    """Return `key=<path>` as a shell takes it, for a message that says what to type; :func:`quote_paths` does the rest."""
+    return shlex.quote(f"{key}={path}")
 
 
 def values_of(key: str, arguments: Sequence[str]) -> list[str]:
     """What the command line sets `key` to, without quotes; nothing for null."""
     overrides = [parse_override(argument) for argument in arguments if argument.startswith(f"{key}=")]
-    return [str(override.value()) for override in overrides if override.value() is not None]
+    values = [str(override.value()) for override in overrides if override.value() is not None]
+    return [_ESCAPED_DOLLAR.sub(lambda found: found[1][: len(found[1]) // 2] + "${", value) for value in values]
 
 
 def parse_override(argument: str) -> Override:

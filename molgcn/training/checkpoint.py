@@ -8,14 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins import TorchCheckpointIO
 
-from molgcn.errors import UserError
-from molgcn.training.checkpoint_format import upgrade
-from molgcn.training.checkpoint_writer import CheckpointWriter
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import BEST, LAST, CheckpointWriter
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.ranks import of_all_ranks, of_this_rank
 from molgcn.training.rng import rng_state, set_rng_state
@@ -59,27 +57,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self._writer.close()
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Reads a checkpoint onto the CPU, without executing anything in it; what it says about itself is brought to the present format.
-
-    Raises:
-        UserError: when the file is missing, damaged, was not written by molgcn, or by a newer one.
-    """
-    if not path.is_file():
-        raise UserError(f"There is no checkpoint {path}. Expected a .ckpt file of a run, for example <run folder>/checkpoints/best.ckpt.")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch's restricted unpickler raises all kinds on a file that is something else
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path} is not a readable checkpoint ({reason}). Expected a .ckpt file that molgcn wrote.") from error
-    if not isinstance(checkpoint, dict) or "molgcn" not in checkpoint:
-        raise UserError(
-            f"{path} was not written by molgcn. Expected a .ckpt file of a run, for example <run folder>/checkpoints/best.ckpt."
-        )
-    checkpoint["molgcn"] = upgrade(checkpoint["molgcn"], path)
-    return checkpoint
-
-
 class RunCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, from which the run continues exactly, and `best.ckpt`, the lowest validation loss.
 
@@ -109,12 +86,12 @@ class RunCheckpoint(Checkpoint):
     @property
     def last_path(self) -> Path:
         """The checkpoint to resume from."""
-        return self.folder / "last.ckpt"
+        return self.folder / LAST
 
     @property
     def best_path(self) -> Path:
         """The checkpoint with the lowest validation loss."""
-        return self.folder / "best.ckpt"
+        return self.folder / BEST
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Puts the training loader where the interrupted one stood: Lightning forgets to when the loader was made before its loops."""

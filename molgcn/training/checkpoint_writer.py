@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import sys
 from collections import deque
@@ -15,6 +16,10 @@ import torch
 from torch import Tensor
 
 from molgcn.errors import UserError
+from molgcn.overrides import as_typed
+from molgcn.whole_file import whole
+
+BEST, LAST = "best.ckpt", "last.ckpt"
 
 _UNDER_WAY = 2  # copies in memory: an epoch may end with best.ckpt and last.ckpt
 _TURN = 1e-4
@@ -116,21 +121,25 @@ def write(checkpoint: dict[str, Any], path: Path) -> None:
     Raises:
         UserError: when the disk is full or the folder can not be written to.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    content = io.BytesIO()
     try:
+        torch.save(checkpoint, content)  # into memory: of a full disk PyTorch's writer says something about itself
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            torch.save(checkpoint, file)
+        with whole(path) as temporary, open(temporary, "wb") as file:
+            file.write(content.getbuffer())
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
     except OSError as error:
+        earlier = path.with_name(LAST)
+        advice = (
+            f"{as_typed('resume', earlier.parents[1])} continues from the earlier {LAST}, which is untouched"
+            if earlier.is_file()
+            else "it was the run's first, so that the run has to be started again"
+        )
         raise UserError(
             f"The checkpoint {path} could not be written: {error.strerror}. Free disk space or choose another folder with "
-            "hydra.run.dir=; the earlier checkpoint is untouched, so that resume= continues from it."
+            f"hydra.run.dir=; {advice}."
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     descriptor = os.open(path.parent, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)

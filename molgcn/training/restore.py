@@ -13,8 +13,8 @@ import torch
 from molgcn.config import BackendConfig, parse_saved
 from molgcn.data.applicability import is_domain
 from molgcn.errors import UserError
-from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.checkpoint_format import features_of
+from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.regressor import MoleculeRegressor
 
 log = logging.getLogger(__name__)
@@ -22,10 +22,14 @@ log = logging.getLogger(__name__)
 _LISTS = ("target_names", "target_units")
 
 
-def find_checkpoint(path: str | Path | None) -> Path:
+def find_checkpoint(path: str | Path | None, key: str = "ckpt") -> Path:
     """The checkpoint file that `ckpt` names: the file itself, or of a run's folder its best.ckpt.
 
     A run without validation has no best.ckpt; of such a folder last.ckpt is taken.
+
+    Args:
+        path: the value of the key.
+        key: its name, for messages.
 
     Raises:
         UserError: when nothing is named, or it is not there.
@@ -39,7 +43,7 @@ def find_checkpoint(path: str | Path | None) -> Path:
         ]
         if not found:
             raise UserError(
-                f"ckpt={path}: the folder holds neither checkpoints/best.ckpt nor checkpoints/last.ckpt. Expected a run's folder or a "
+                f"{key}={path}: the folder holds neither checkpoints/best.ckpt nor checkpoints/last.ckpt. Expected a run's folder or a "
                 ".ckpt file."
             )
         path = found[0]

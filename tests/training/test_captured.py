@@ -16,7 +16,7 @@ from molgcn.data import tile_choice
 from molgcn.ops.launch import Gpu
 from molgcn.training import captured, regressor
 from molgcn.training.captured import CapturedForward, CapturedStep
-from molgcn.training.checkpoint import load_checkpoint
+from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.train import train
 from molgcn.training.watch import Watch
 

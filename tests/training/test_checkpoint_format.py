@@ -8,8 +8,8 @@ import torch
 from molgcn.data.atoms import FEATURIZERS
 from molgcn.errors import UserError
 from molgcn.training import checkpoint_format
-from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.checkpoint_format import FORMAT, features_of, upgrade
+from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.restore import load_regressor
 
 

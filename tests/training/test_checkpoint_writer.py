@@ -1,5 +1,6 @@
 import errno
 import os
+import resource
 import sys
 import threading
 from collections import OrderedDict
@@ -12,8 +13,8 @@ from torch import nn
 
 from molgcn.errors import UserError
 from molgcn.training import checkpoint_writer
-from molgcn.training.checkpoint import load_checkpoint
-from molgcn.training.checkpoint_writer import CheckpointWriter, host_copy
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import CheckpointWriter, host_copy, write
 from molgcn.training.train import train
 
 
@@ -134,6 +135,25 @@ def test_a_failed_write_is_told_at_the_next_occasion_and_leaves_the_old_file(tmp
     writer.close()  # it is told once
     assert load_checkpoint(path)["value"] == 1
     assert os.listdir(tmp_path) == ["last.ckpt"]
+
+
+@pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
+def test_a_disk_that_fills_up_within_a_large_file(name, tmp_path):
+    """A limit on files, which PyTorch's own writer meets with a RuntimeError."""
+    large, path = {"molgcn": {}, "value": torch.zeros(100_000)}, tmp_path / "a run" / "checkpoints" / name
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for continues in (False, True):
+        if continues:
+            write({"molgcn": {}}, path.with_name("last.ckpt"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+        try:
+            with pytest.raises(UserError, match=f"{name} could not be written: File too large") as error:
+                write(large, path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert (f"'resume={tmp_path}/a run' continues from the earlier last.ckpt" in str(error.value)) is continues
+        assert ("it was the run's first" in str(error.value)) is not continues
+        assert os.listdir(path.parent) == (["last.ckpt"] if continues else [])
 
 
 def test_threads_take_short_turns_only_while_a_file_is_written(tmp_path, monkeypatch):

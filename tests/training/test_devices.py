@@ -5,7 +5,7 @@ import csv
 import pytest
 import torch
 
-from molgcn.training.checkpoint import load_checkpoint
+from molgcn.training.checkpoint_reader import load_checkpoint
 
 OPTIONS = [
     *("dataset.subset=400", "dataset.features=qm9", "dataset.targets=[logp]", "model.norm=layer", "model.hidden_channels=16"),

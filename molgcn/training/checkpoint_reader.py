@@ -1,0 +1,66 @@
+"""Checkpoints are read as they were written, or refused: checksums first, then plain values and tensors only."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from molgcn.errors import UserError
+from molgcn.overrides import as_typed
+from molgcn.training.checkpoint_format import upgrade
+from molgcn.training.checkpoint_writer import BEST, LAST
+
+_FOLDER = 0x10  # MS-DOS's bit: PyTorch would read nothing for such a part, and leave its tensor as the memory was
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU, without executing anything in it; what it says about itself is brought to the present format.
+
+    Raises:
+        UserError: when the file is missing, damaged, was not written by molgcn, or by a newer one.
+    """
+    if not path.is_file():
+        raise UserError(f"There is no checkpoint {path}. Expected a .ckpt file of a run, for example <run folder>/checkpoints/best.ckpt.")
+    with open(path, "rb") as file:
+        reason = _damage(file)
+        if reason is None:
+            try:
+                checkpoint = torch.load(file, map_location="cpu", weights_only=True)
+            except Exception:  # torch's restricted unpickler raises all kinds, and advises to do without it
+                reason = "it holds something else than tensors and plain values"
+    if reason is not None:
+        raise UserError(f"{path} is not a readable checkpoint: {reason}. {_instead(path)}")
+    if not isinstance(checkpoint, dict) or "molgcn" not in checkpoint:
+        raise UserError(
+            f"{path} was not written by molgcn. Expected a .ckpt file of a run, for example <run folder>/checkpoints/best.ckpt."
+        )
+    checkpoint["molgcn"] = upgrade(checkpoint["molgcn"], path)
+    return checkpoint
+
+
+def _damage(file: BinaryIO) -> str | None:
+    """What tells that the file is not as PyTorch wrote it, which itself looks at no checksum; None if nothing does."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED or entry.external_attr & _FOLDER for entry in archive.infolist()):
+                return "its parts are compressed or folders, which PyTorch's never are"
+            damaged = archive.testzip()
+        file.seek(0)
+    except Exception as error:  # of a damaged directory zipfile says it in many ways
+        return f"it is cut off, damaged or something else ({' '.join(str(error).split())[:100]})"
+    return None if damaged is None else f"it is damaged, the checksum of {damaged[:50]} is another"
+
+
+def _instead(path: Path) -> str:
+    for other in (path.with_name(name) for name in (BEST, LAST) if name != path.name):
+        if other.is_file():
+            with open(other, "rb") as file:
+                if _damage(file) is None:
+                    return (
+                        f"{other.name} beside it is intact: {as_typed('ckpt', other)} predicts with it, and {as_typed('ckpt_path', other)} "
+                        "starts a new run from its weights."
+                    )
+    return "Expected a .ckpt file that molgcn wrote. Restore it from a copy, or train again."

@@ -1,0 +1,52 @@
+"""The small YAML files of a run: plain values, whoever has had the file since."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from molgcn.errors import UserError
+
+_DEEPEST = 20
+_LARGEST = 2**18  # bytes: our own have some thousand, and reading takes seconds a megabyte
+
+
+def read_yaml(path: Path, kind: type[dict[str, Any]] | type[list[Any]]) -> Any:
+    """Read plain values, without interpolating anything in them.
+
+    Args:
+        path: the file.
+        kind: what it holds.
+
+    Raises:
+        UserError: when it cannot be read or holds something else, such as the aliases by which a few lines stand for gigabytes.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST:,} bytes")
+        text = content.decode()
+        _check_events(text)
+        values = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=False)
+        if not isinstance(values, kind):
+            raise ValueError("it holds something else than the run wrote")
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"{path} is damaged or cannot be read: {reason}. Restore what the run wrote, or start a new run.") from error
+    return values
+
+
+def _check_events(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise ValueError("it has anchors or aliases")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise ValueError(f"it is nested more than {_DEEPEST} deep")

@@ -1,0 +1,48 @@
+import time
+
+import pytest
+from omegaconf import OmegaConf
+
+from molgcn.config import Config, parse
+from molgcn.errors import UserError
+from molgcn.yaml_file import read_yaml
+
+BOMB = "a: &a [x, x]\n" + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(12))
+
+
+def test_what_a_run_writes_is_read_as_it_is(tmp_path):
+    values = parse(Config, {"dataset": {"name": "builtin", "path": "a ${b}", "targets": ["x", "y"]}, "optimizer": {"lr": 1e-4}}).to_dict()
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(values)))
+    read = read_yaml(tmp_path / "config.yaml", dict)
+    assert parse(Config, read) == parse(Config, values)
+    (tmp_path / "overrides.yaml").write_text("- a=1\n- b=${c}\n")
+    assert read_yaml(tmp_path / "overrides.yaml", list) == ["a=1", "b=${c}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (BOMB, "anchors or aliases"),
+        ("a: " + "[" * 50_000, "nested more than 20 deep"),
+        ("a: b\n" * 100_000, "more than 262,144 bytes"),
+        ("- a", "something else"),
+        ("3", "Invalid"),
+        ("a: [", "expected"),
+        ("a: !!python/object:os.system x", "could not determine a constructor"),
+        ("a: ${", "a"),
+        ("a: \udcff", "decode"),
+    ],
+    ids=range(9),
+)
+def test_other_files_are_refused_at_once(text, reason, tmp_path):
+    path, start = tmp_path / "config.yaml", time.monotonic()
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UserError, match=rf"config\.yaml is damaged or cannot be read: .*{reason}.*Restore") as error:
+        read_yaml(path, dict)
+    assert "\n" not in str(error.value)
+    assert time.monotonic() - start < 5
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(UserError, match="No such file"):
+        read_yaml(tmp_path / "config.yaml", dict)
