@@ -190,9 +190,8 @@ def _train(config: DictConfig, overrides: list[str], folder: Path) -> float | No
     values = run_values(config)
     if config.resume is not None:
         values = saved_config(Path(config.resume), overrides)
-    result = train(parse(Config, values), folder)
-    if config.resume is not None:
         overrides = [*noted_overrides(folder), *(override for override in overrides if not override.startswith("resume="))]
+    result = train(parse(Config, values), folder)
     rank_zero_only(result.save)(overrides)
     rank_zero_only(result.print)()
     return result.best_loss

@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from molgcn.config import Config
+from molgcn.config import Config, parse
 from molgcn.errors import UserError
 from molgcn.json_file import read_json
+from molgcn.overrides import as_typed
 from molgcn.training.regressor import MoleculeRegressor
+from molgcn.yaml_file import read_yaml
 
 AVERAGE = "ema.module."  # of a checkpoint's keys
+_DATASET_KEYS_THAT_MAY_CHANGE = ("path", "num_workers", "cache_dir", "resident")  # data that was moved is the same by its hash
+
+
+def check_same_keys(config: Config, folder: Path) -> None:
+    """Refuses, before anything is read or written, keys that a resumed run cannot change, or would compare incomparable losses by.
+
+    Raises:
+        UserError: naming the key, and what to do instead.
+    """
+    before = parse(Config, read_yaml(folder / "config.yaml", dict))
+    for (key, had, why), (_, value, _) in zip(_kept(before), _kept(config), strict=True):
+        if had != value:
+            raise UserError(
+                f"The run in {folder} trained with {key}={had}, which cannot become {value} when it is resumed: {why}. Leave the key out, "
+                f"or start a new run from the weights with {_anew(folder)}."
+            )
+
+
+def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
+    """Yields each key that stays what it was, its value and why."""
+    for key, value in asdict(config.dataset).items():
+        if key not in _DATASET_KEYS_THAT_MAY_CHANGE:
+            yield f"dataset.{key}", value, "it goes on with the same molecules in the same parts and batches"
+    for key, value in asdict(config.model).items():
+        yield f"model.{key}", value, "its weights are of this network"
+    for section in ("optimizer", "scheduler"):
+        for key, value in asdict(getattr(config, section)).items():
+            yield f"{section}.{key}", value, "its optimiser and schedule go on where they stood"
+    yield "training.accumulate_batches", config.training.accumulate_batches, "its schedule counts the optimiser's steps"
+    for key in ("loss", "huber_delta"):
+        yield f"training.{key}", getattr(config.training, key), "its best loss so far is of this kind"
+    for key in ("limit_val_batches", "overfit_batches"):
+        yield f"trainer.{key}", config.trainer.get(key), "its best loss so far is of these molecules"
+    yield "seed", config.seed, "its permutations are drawn with this one"
+    yield "ckpt_path", config.ckpt_path, "it has left the weights behind that it started from"
 
 
 def check_goes_on(module: MoleculeRegressor, data_hash: str, checkpoint: dict[str, Any], folder: Path) -> None:
-    """Refuses, before anything is written, what a resumed run cannot change, or would in silence make nothing of.
+    """Refuses, before anything is written, a checkpoint, data or lengths with which a run cannot go on.
 
     Args:
         module: of the run that goes on, with its configuration.
@@ -25,13 +62,17 @@ def check_goes_on(module: MoleculeRegressor, data_hash: str, checkpoint: dict[st
         folder: of the run.
 
     Raises:
-        UserError: naming the key, and what to do instead.
+        UserError: naming the key or file, and what to do instead.
     """
     _check_data(data_hash, folder)
     check_same_network(module, checkpoint, folder / "checkpoints" / "last.ckpt")
     _check_average(module, checkpoint, folder)
-    _check_optimizer(module.config, folder)
+    _check_log(checkpoint["metrics_csv_size"], folder)
     _check_epochs(module.config, checkpoint, folder)
+
+
+def _anew(folder: Path) -> str:
+    return as_typed("ckpt_path", folder / "checkpoints" / "last.ckpt")
 
 
 def _check_data(data_hash: str, folder: Path) -> None:
@@ -40,7 +81,17 @@ def _check_data(data_hash: str, folder: Path) -> None:
     if before != data_hash:
         raise UserError(
             f"The data of {folder} has changed since the run was interrupted (hash {before[:12]}, now {data_hash[:12]}). "
-            f"Restore it, or start a new run from the weights with ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
+            f"Restore it, or start a new run from the weights with {_anew(folder)}."
+        )
+
+
+def _check_log(size: int, folder: Path) -> None:
+    path = folder / "metrics.csv"
+    there = path.stat().st_size if path.exists() else 0
+    if there < size:
+        raise UserError(
+            f"{path} has {there:,} bytes, of {size:,} that the run had written by its last checkpoint: rows are missing. Restore the file, "
+            f"or start a new run from the weights with {_anew(folder)}."
         )
 
 
@@ -65,23 +116,8 @@ def _check_average(module: MoleculeRegressor, checkpoint: dict[str, Any], folder
         raise UserError(
             f"The run in {folder} trained {'with' if had else 'without'} a moving average, so that training.ema_decay cannot become "
             f"{module.config.training.ema_decay} when it is resumed. Leave the key out, or start a new run from the weights with "
-            f"ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
+            f"{_anew(folder)}."
         )
-
-
-def _check_optimizer(config: Config, folder: Path) -> None:
-    """Refuses what the checkpoint's own optimiser and schedule would make nothing of."""
-    saved: Any = OmegaConf.load(folder / "config.yaml")
-    given = OmegaConf.create(config.to_dict())
-    for section in ("optimizer", "scheduler"):
-        for key, value in given[section].items():
-            had = saved.get(section, {}).get(key, value)
-            if had != value:
-                raise UserError(
-                    f"The run in {folder} trained with {section}.{key}={had}, which cannot become {value} when it is resumed: its "
-                    "optimiser and schedule go on where they stood. Leave the key out, or start a new run from the weights with "
-                    f"ckpt_path={folder / 'checkpoints' / 'last.ckpt'}."
-                )
 
 
 def _check_epochs(config: Config, checkpoint: dict[str, Any], folder: Path) -> None:

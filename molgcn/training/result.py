@@ -26,7 +26,7 @@ class RunResult:
         folder: the run's folder.
         best_loss: the lowest validation loss, standardised; None if there was no validation.
         best_epoch: epoch of the lowest validation loss, counted from 1; None if there was no validation.
-        epochs: epochs trained.
+        epochs: epochs trained, with one that `trainer.max_steps` or `max_time` ended.
         metrics: "<part>/<mae|rmse|r2>/<target>" for the parts train, val and test, in the targets' units.
         names: the targets.
         units: their units.

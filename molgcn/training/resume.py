@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from molgcn.errors import UserError
-from molgcn.overrides import quote, values_of
+from molgcn.overrides import as_typed, quote, values_of
+from molgcn.yaml_file import read_yaml
 
 _LAST = Path("checkpoints") / "last.ckpt"
 _CONFIG = Path("config.yaml")
@@ -48,6 +48,8 @@ def prepare_resume(arguments: list[str]) -> list[str]:
             )
     folder = last_run(_runs_folders(rest)) if wanted[-1] == "last" else Path(wanted[-1]).expanduser()
     check_resumable(folder, wanted[-1])
+    if "${" in str(folder.resolve()):
+        raise UserError(f"{folder.resolve()}: Hydra takes ${{ in the name of a run's folder for one of its keys. Rename the folder.")
     quoted = quote(str(folder.resolve()))
     return [*rest, f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
 
@@ -55,7 +57,9 @@ def prepare_resume(arguments: list[str]) -> list[str]:
 def check_new(folder: Path) -> None:
     """Raises UserError when `folder` holds a run, which a new one would replace."""
     if (folder / _LAST).exists():
-        raise UserError(f"{folder} already holds a run. Continue it with resume={folder}, or choose another folder with hydra.run.dir=.")
+        raise UserError(
+            f"{folder} already holds a run. Continue it with {as_typed('resume', folder)}, or choose another folder with hydra.run.dir=."
+        )
 
 
 def _runs_folders(arguments: Sequence[str]) -> list[Path]:
@@ -69,10 +73,11 @@ def last_run(folders: Sequence[Path]) -> Path:
         UserError: when there is none.
     """
     seen: dict[Path, float] = {}
-    for file in (_CONFIG, _LAST):
+    for file in (NOTED, _CONFIG, _LAST):
         for path in (path for folder in folders for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/{file}")):
             run = path.parents[len(file.parts) - 1]
-            seen[run] = max(seen.get(run, 0.0), path.stat().st_mtime)
+            if run.name != NOTED.parent.name:  # which has a config.yaml of Hydra's
+                seen[run] = max(seen.get(run, 0.0), path.stat().st_mtime)
     if not seen:
         raise UserError(
             f"resume=last finds no run with a checkpoint below {' or '.join(str(folder) for folder in folders)}. Give the folder, as in "
@@ -95,16 +100,12 @@ def check_resumable(folder: Path, wanted: str) -> None:
 
 def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The run's own configuration with the single keys changed that the command line names; nothing in the file is interpolated."""
-    try:
-        config = OmegaConf.load(folder / _CONFIG)
-        changes = [override.lstrip("+") for override in overrides if not override.startswith(("resume=", "hydra.", "paths."))]
-        merged: Any = OmegaConf.to_container(OmegaConf.merge(config, OmegaConf.from_dotlist(changes)), resolve=False)
-    except (OSError, ValueError, OmegaConfBaseException) as error:
-        raise UserError(f"{folder / _CONFIG} cannot be read: {error}. Expected the file that the run wrote.") from error
+    config = OmegaConf.create(read_yaml(folder / _CONFIG, dict))
+    changes = [override.lstrip("+") for override in overrides if not override.startswith(("resume=", "hydra.", "paths."))]
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(config, OmegaConf.from_dotlist(changes)), resolve=False)
     return {**merged, "resume": str(folder)}
 
 
 def noted_overrides(folder: Path) -> list[str]:
     """What a run changed when it was started, as Hydra noted it in its folder; nothing for a run from Python."""
-    noted: Any = OmegaConf.to_container(OmegaConf.load(folder / NOTED)) if (folder / NOTED).is_file() else []
-    return noted
+    return read_yaml(folder / NOTED, list) if (folder / NOTED).is_file() else []

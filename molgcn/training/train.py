@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
+from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
@@ -32,9 +33,10 @@ from molgcn.nn.backend import resolve_backend
 from molgcn.report.facts import facts
 from molgcn.report.page import Subject, write_report
 from molgcn.signals import Terminated
-from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
+from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
-from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_network
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_keys, check_same_network
 from molgcn.training.inference import predict_molecules
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
@@ -43,13 +45,15 @@ from molgcn.training.plots import plot_learning_curve, plot_parity
 from molgcn.training.progress import EpochBar, EpochLine
 from molgcn.training.provenance import provenance
 from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.restore import find_checkpoint
 from molgcn.training.result import RunResult, write_predictions
 from molgcn.training.resume import check_new
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import Throughput
 from molgcn.training.trained_on import save_trained_on
-from molgcn.training.trainer import build_trainer, check_validates
+from molgcn.training.trainer import DOUBLE, build_trainer, check_validates
 from molgcn.training.wandb_logger import Wandb
+from molgcn.whole_file import remove_leftovers, whole
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +72,9 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
     with claimed(folder, rank_zero_only.rank == 0) as free:  # type: ignore[attr-defined]
         if not free:
             raise UserError(f"Another process is training in {folder}. Wait for its end, or choose another folder with hydra.run.dir=.")
+        if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+            for place in (folder, folder / "checkpoints"):
+                remove_leftovers(place)
         try:
             return _train(config, folder, watchers)
         except SIGTERMException:  # the Trainer's answer to SIGTERM, with which an exit code would be 0
@@ -86,15 +93,19 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             "use model.norm=layer, which needs none."
         )
     checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)
-    resumed = load_checkpoint(checkpoint.last_path) if config.resume is not None else None
-    if resumed is not None:
-        config = _with_features_of(resumed, checkpoint.last_path, config)
-    data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, config.model, config.backend.strategy)
-    module = build_module(config, data)
+    resumed = None
     if config.resume is None:
         check_new(folder)
+    else:
+        check_same_keys(config, folder)
+        resumed = load_checkpoint(checkpoint.last_path)
+        config = _with_features_of(resumed, checkpoint.last_path, config)
+    data = MoleculeDataModule(_dataset(config, folder), config.loader, backend, config.seed, config.model, config.backend.strategy)
+    module = build_module(config, data)
+    if config.trainer.get("precision") in DOUBLE:
+        module.double()  # Lightning does so only after it has restored the weights
     if config.ckpt_path is not None and resumed is None:
-        _start_from(module, Path(config.ckpt_path).expanduser())
+        _start_from(module, find_checkpoint(config.ckpt_path, "ckpt_path"))
     before = (folder / "config.yaml").read_text("utf-8") if resumed is not None else None
     if resumed is not None:
         check_goes_on(module, data.dataset.data_hash, resumed, folder)
@@ -153,6 +164,13 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated.*")
 
 
+def _dataset(config: Config, folder: Path) -> DatasetConfig:
+    """The data set's configuration; of a resumed run with the split that it saved, by whatever version it was drawn."""
+    if config.resume is None:
+        return config.dataset
+    return replace(config.dataset, split="file", split_file=str(folder / "splits.json"))
+
+
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
     """The untrained module of a configuration, sized and scaled for the data."""
     molecules = data.dataset.molecules
@@ -199,14 +217,14 @@ def _start_from(module: MoleculeRegressor, path: Path) -> None:
 
 @rank_zero_only
 def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh: bool) -> None:
-    """Config, split, what is trained on, skipped rows and provenance, which a resumed run keeps."""
+    """Config and what is trained on, and of a fresh run split, skipped rows and provenance, which a resumed one keeps."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_config(OmegaConf.to_yaml(OmegaConf.create(config.to_dict())), folder)
-    save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
     save_trained_on(folder, data.part("train"))
-    if data.dataset.molecules.skipped:
-        write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped)
     if fresh:
+        save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
+        if data.dataset.molecules.skipped:
+            write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped)
         (folder / "metrics.csv").unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
         write_json(folder / "provenance.json", provenance(data.dataset.data_hash, device, config.seed))
@@ -214,9 +232,8 @@ def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh:
 
 @rank_zero_only
 def _write_config(content: str, folder: Path) -> None:
-    temporary = folder / ".config.yaml"
-    temporary.write_text(content, encoding="utf-8")
-    temporary.replace(folder / "config.yaml")
+    with whole(folder / "config.yaml") as temporary:
+        temporary.write_text(content, encoding="utf-8")
 
 
 def _evaluate(
@@ -231,7 +248,9 @@ def _evaluate(
     rate = statistics.median(throughput.rates) if throughput.rates else None
     names, units = tuple(module.target_names), tuple(module.target_units)
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
-    return RunResult(folder, loss, epoch, trainer.current_epoch, metrics, names, units, rate)
+    # with one that is not over, which `current_epoch` counts only where it was begun
+    epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
+    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate)
 
 
 def _report(

@@ -17,6 +17,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from molgcn.config import Config
 from molgcn.errors import UserError
@@ -43,7 +44,8 @@ _ABOVE_ZERO = {
 _STARTED_ON_NODES = ("MASTER_ADDR", "SLURM_JOB_ID", "LSB_JOBID")  # of torchrun, SLURM, LSF
 _WHOLE = ("max_epochs", "min_epochs", "max_steps", "min_steps")
 _NOTHING = nullcontext()
-_PRECISIONS = ("32-true", "32", 32, "bf16-mixed", "64-true", "64", 64)
+DOUBLE = ("64-true", "64", 64)
+_PRECISIONS = ("32-true", "32", 32, "bf16-mixed", *DOUBLE)
 
 
 class _NoProfiler(PassThroughProfiler):
@@ -104,7 +106,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
     if options.get("deterministic"):  # PyTorch would fill every new tensor, lest one is read before it is written; none is here
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
-        return Trainer(
+        trainer = Trainer(
             **{"devices": 1} | options | {"profiler": options.get("profiler") or _NoProfiler()},
             callbacks=callbacks,
             logger=loggers,
@@ -115,3 +117,9 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         )
     except (MisconfigurationException, ModuleNotFoundError, ValueError, TypeError) as error:
         raise UserError(f"Lightning's Trainer refuses an option under trainer.*: {error}") from error
+    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):  # in a notebook also what Lightning chooses for several devices
+        raise UserError(
+            f"trainer.strategy={options.get('strategy') or 'auto'} would train in processes that this one starts for the fit alone, and "
+            "what they have learned ends with them. Use trainer.strategy=ddp, in a program of its own, or trainer.devices=1."
+        )
+    return trainer

@@ -12,7 +12,7 @@ import torch
 
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
-from molgcn.training.checkpoint import load_checkpoint
+from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.train import train
 
 

@@ -19,6 +19,10 @@ from molgcn.training.trainer import build_trainer
         ({"check_val_every_n_epoch": 0}, r"trainer\.limit_val_batches=0"),
         ({"precision": "16-mixed"}, "bf16-mixed"),
         ({"accelerator": "cpu", "devices": 0}, "Lightning's Trainer refuses"),
+        *(
+            ({"strategy": f"ddp_{how}", "accelerator": "cpu", "devices": 2}, rf"trainer\.strategy=ddp_{how} .*Use trainer\.strategy=ddp,")
+            for how in ("spawn", "fork", "notebook")
+        ),
         ({"accelerator": "abacus"}, "Lightning's Trainer refuses"),
     ],
 )
