@@ -123,8 +123,8 @@ def write(checkpoint: dict[str, Any], path: Path) -> None:
     """
     content = io.BytesIO()
     try:
-        torch.save(checkpoint, content)  # into memory: of a full disk PyTorch's writer says something about itself
         path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(checkpoint, content)  # into memory: of a full disk PyTorch's writer says something about itself
         with whole(path) as temporary, open(temporary, "wb") as file:
             file.write(content.getbuffer())
             file.flush()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from molgcn.config import BackendConfig, parse_saved
+from molgcn.config import BackendConfig, Config, parse_saved
 from molgcn.data.applicability import is_domain
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_format import features_of
@@ -74,25 +74,44 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
     target = choose_device(device)
     checkpoint = load_checkpoint(path)
     saved = _checked(checkpoint["molgcn"], path)
+    features = features_of(saved, path)
     config = replace(parse_saved(saved["config"]), backend=backend or BackendConfig(), ckpt_path=None, resume=None)
-    module = MoleculeRegressor(
+    weights = checkpoint.get("state_dict")
+    if not isinstance(weights, Mapping):
+        raise UserError(f"{path} holds no weights. Expected a .ckpt file that molgcn wrote.")
+    try:
+        _check_sizes(config, saved, features, weights)
+        module = _build(config, saved, features)
+        module.load_state_dict(weights)
+    except (RuntimeError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"The weights in {path} do not belong to the architecture that it names: {reason[:300]}") from error
+    return module.eval().to(target)
+
+
+def _build(config: Config, saved: Mapping[str, Any], features: str | None) -> MoleculeRegressor:
+    return MoleculeRegressor(
         config,
         in_channels=saved["in_channels"],
         target_names=tuple(saved["target_names"]),
         target_units=tuple(saved["target_units"]),
         target_mean=torch.zeros(len(saved["target_names"])),
         target_std=torch.ones(len(saved["target_names"])),
-        features=features_of(saved, path),
+        features=features,
         trained_on=saved.get("trained_on"),
     )
-    if not isinstance(checkpoint.get("state_dict"), Mapping):
-        raise UserError(f"{path} holds no weights. Expected a .ckpt file that molgcn wrote.")
-    try:
-        module.load_state_dict(checkpoint["state_dict"])
-    except (RuntimeError, KeyError, TypeError, AttributeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"The weights in {path} do not belong to the architecture that it names: {reason[:300]}") from error
-    return module.eval().to(target)
+
+
+def _check_sizes(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> None:
+    """Raises ValueError where the description asks for more than the weights that are there, before memory is taken for it."""
+    layers = config.model.num_layers + config.model.head_layers
+    if layers > len(weights):
+        raise ValueError(f"it has {layers} layers, and {len(weights)} weights")
+    with torch.device("meta"):
+        wanted = _build(config, saved, features).state_dict()
+    for key, value in wanted.items():
+        if tuple(weights[key].shape) != tuple(value.shape):
+            raise ValueError(f"{key} has shape {tuple(weights[key].shape)} and not {tuple(value.shape)}")
 
 
 def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
@@ -100,7 +119,8 @@ def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
     complete = (
         isinstance(saved, Mapping)
         and isinstance(saved.get("config"), Mapping)
-        and isinstance(saved.get("in_channels"), int)
+        and type(saved.get("in_channels")) is int
+        and isinstance(saved.get("features"), str | None)
         and all(isinstance(saved.get(key), list) and all(isinstance(one, str) for one in saved[key]) for key in _LISTS)
         and len(saved["target_names"]) == len(saved["target_units"]) > 0
         and (saved.get("trained_on") is None or is_domain(saved["trained_on"]))  # older ones do not say

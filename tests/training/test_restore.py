@@ -1,5 +1,9 @@
+from contextlib import suppress
+
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from molgcn.config import BackendConfig
 from molgcn.errors import UserError
@@ -93,3 +97,33 @@ def test_devices():
             choose_device(name)
     with pytest.raises(UserError, match="CUDA GPUs"):
         choose_device("cuda:77")
+
+
+ABSURD = [None, True, -1, 0, 10**9, 10**30, 0.5, float("nan"), float("inf"), "", "x", [], [3], {}, {"a": {"b": [1]}}, [["x"]]]
+
+
+def places(value, path=()):
+    """Where something stands within nested dicts."""
+    yield path
+    for key, item in value.items() if isinstance(value, dict) else ():
+        yield from places(item, (*path, key))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_absurd_description_is_read_or_refused_in_words(trained_run, tmp_path, data):
+    checkpoint = torch.load(trained_run.folder / "checkpoints" / "best.ckpt", weights_only=True)
+    *inner, key = data.draw(st.sampled_from(sorted(path for path in places(checkpoint["molgcn"]) if path)))
+    place = checkpoint["molgcn"]
+    for name in inner:
+        place = place[name]
+    place[key] = data.draw(st.sampled_from(ABSURD))
+    torch.save(checkpoint, tmp_path / "altered.ckpt")
+    with suppress(UserError):
+        load_regressor(tmp_path / "altered.ckpt")
+
+
+@pytest.mark.parametrize("key", ["num_layers", "hidden_channels", "head_layers"])
+def test_sizes_beyond_the_memory_are_refused_at_once(altered, key):
+    with pytest.raises(UserError, match="do not belong to the architecture"):
+        load_regressor(altered(lambda checkpoint: checkpoint["molgcn"]["config"]["model"].update({key: 10**8})))
