@@ -9,7 +9,8 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from yaml import YAMLError
 
 from molgcn import new_folder  # noqa: F401, for conf/hydra/default.yaml
 from molgcn.errors import UserError
-from molgcn.overrides import check_overrides, compose_config, misfit, own_presets, quote_paths, values_of
+from molgcn.overrides import as_typed, check_overrides, compose_config, misfit, own_presets, quote_paths, values_of
 from molgcn.resources import resource
-from molgcn.signals import Terminated, exit_interrupted, terminate
+from molgcn.signals import Terminated, end_on_interrupt, exit_interrupted, raise_on_interrupt, terminate
 
 MISTAKE = 2
 _MEMORY_FULL = re.compile("out of memory|can't allocate memory")
@@ -35,10 +36,15 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROF
 
 def main() -> None:
     """Entry point of `train.py` and of the command `molgcn`."""
-    run_app("train", _train_job, prepare=_prepare)
+    run_app("train", _train_job, prepare=_prepare, imports=["molgcn.training.train"])
 
 
-def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list[str]], list[str]] | None = None) -> None:
+def run_app(
+    config_name: str,
+    job: Callable[[Any], Any],
+    prepare: Callable[[list[str]], list[str]] | None = None,
+    imports: Sequence[str] = (),
+) -> None:
     """Runs a Hydra application whose UserErrors end the job with a paragraph and the process with exit code 2.
 
     In a multirun the other jobs go on, also after an error of ours.
@@ -47,13 +53,18 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
         config_name: file under conf/, without its ending.
         job: takes the composed configuration.
         prepare: may rewrite the command line first.
+        imports: modules of the job that take seconds to import. Until they are there, Ctrl-C ends the process at once.
     """
     failures: list[str] = []
     left: list[BrokenPipeError] = []
     before = signal.signal(signal.SIGTERM, terminate)
+    end_on_interrupt()
 
     def guarded(config: DictConfig) -> Any:
         try:
+            for module in imports:
+                import_module(module)
+            raise_on_interrupt()
             return job(config)
         except BrokenPipeError as error:
             left.append(error)
@@ -85,11 +96,11 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
     except BrokenPipeError:  # whoever read our output has left, as `head` does: nothing to say, not even when Python flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("\nInterrupted.", file=sys.stderr)
+    except KeyboardInterrupt as end:
+        print(_told("Interrupted", end), file=sys.stderr)
         exit_interrupted()
-    except Terminated:
-        print("\nTerminated.", file=sys.stderr)
+    except Terminated as end:
+        print(_told("Terminated", end), file=sys.stderr)
         raise
     except Exception as error:
         mistake = _as_mistake(error)
@@ -103,8 +114,13 @@ def run_app(config_name: str, job: Callable[[Any], Any], prepare: Callable[[list
         sys.exit(MISTAKE)
     finally:
         signal.signal(signal.SIGTERM, before)
+        raise_on_interrupt()
     if failures:
         sys.exit(MISTAKE)
+
+
+def _told(how: str, end: BaseException) -> str:
+    return " ".join([f"\n{how}.", *getattr(end, "__notes__", [])])
 
 
 def _as_mistake(error: Exception) -> UserError | None:
@@ -174,6 +190,10 @@ def _train_job(config: DictConfig) -> float | None:
         take_gpus(context.job.num, config.trainer.devices)
     try:
         return _train(config, overrides, folder)
+    except (KeyboardInterrupt, Terminated) as end:
+        if (folder / "checkpoints" / "last.ckpt").is_file():
+            end.add_note(f"Continue with {as_typed('resume', folder)}.")
+        raise
     except Exception as error:
         if context.mode == RunMode.MULTIRUN:
             rank_zero_only(save_failure)(folder, overrides, _as_mistake(error) or error)

@@ -76,7 +76,7 @@ class Evaluation:
 def main() -> None:
     """Entry point of `python -m molgcn.evaluate`."""
     sys.argv[1:] = [spell_out_dataset(argument) for argument in sys.argv[1:]]
-    run_app("evaluate", _job)
+    run_app("evaluate", _job, imports=["molgcn.training.restore"])
 
 
 def spell_out_dataset(argument: str) -> str:

@@ -45,7 +45,7 @@ class ExportConfig:
 
 def main() -> None:
     """Entry point of `python -m molgcn.export`."""
-    run_app("export", _job)
+    run_app("export", _job, imports=["molgcn.training.restore"])
 
 
 def _job(config: Any) -> None:

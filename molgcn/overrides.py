@@ -22,6 +22,7 @@ from molgcn.errors import UserError
 _PATH_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "ckpt", "input", "resume", "dir", "runs", "sweeps", "output")
 _BEFORE_DOLLAR, _ESCAPED_DOLLAR = re.compile(r"(\\*)\$\{"), re.compile(r"((?:\\\\)*)\\\$\{")
 _PLAIN = re.compile(r"[\w./:@%+*-]*", re.ASCII)
+_NAMED_ONCE = ("ckpt", "input")
 _CONFIG_DIR = ("--config-dir", "-cd")
 _TAKE_A_WORD = (*_CONFIG_DIR, "--cfg", "-c", "--package", "-p", "--experimental-rerun")
 _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # which --info may take
@@ -86,6 +87,13 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
     """
     typed = [argument for argument in arguments if not argument.startswith("-") and argument]
     overrides = [parse_override(argument) for argument in typed]
+    for key in _NAMED_ONCE if config_name != "train" else ():
+        given = [argument for argument, override in zip(typed, overrides, strict=True) if override.key_or_group == key]
+        if len(given) > 1:
+            several = f" Several go in one list: {key}=[a,b]." if (key, config_name) == ("ckpt", "predict") else ""
+            raise UserError(
+                f"{' and '.join(given)} name {key} {len(given)} times, and one of them would be left out. Give it once.{several}"
+            )
     groups = {path.relative_to(conf).as_posix() for path in conf.rglob("*") if path.is_dir()}
     chosen = [override for override in overrides if override.key_or_group in groups]
     for override in chosen:

@@ -87,7 +87,7 @@ class Predictions:
 def main() -> None:
     """Entry point of `python -m molgcn.predict`."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while they wait take the cores from the featurising processes
-    run_app("predict", _job)
+    run_app("predict", _job, imports=["molgcn.screening.pipeline"])
 
 
 def _job(config: Any) -> None:

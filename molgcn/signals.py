@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -27,6 +28,26 @@ def terminate(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # for a second one
     if not within_fit:
         raise Terminated
+
+
+def end_on_interrupt() -> None:
+    """Lets Ctrl-C end the process at once, until :func:`raise_on_interrupt`: while modules are imported there is nothing to lose.
+
+    An exception might come where a library takes it for its own failure, or nobody passes it on. Where SIGINT is ignored, it stays so.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def raise_on_interrupt() -> None:
+    """Makes Ctrl-C a KeyboardInterrupt again."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(*_: object) -> NoReturn:
+    os.write(sys.stderr.fileno(), b"\nInterrupted.\n")
+    os._exit(128 + signal.SIGINT)
 
 
 def exit_interrupted() -> NoReturn:

@@ -8,8 +8,10 @@ import json
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -258,6 +260,20 @@ def test_an_interrupt_ends_with_130(tmp_path, body):
     assert ended.stderr.endswith("Interrupted.\n")
 
 
+@pytest.mark.slow
+def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path):
+    """There are seconds of them, within libraries that take a KeyboardInterrupt for a failure of their own."""
+    command = [sys.executable, str(TRAIN), *FAST[:4], "trainer.max_epochs=100000", "logger=csv"]
+    for delay in (0.3, 0.6, 1.0, 1.5, 2.0, 2.5, 3.0):
+        listens = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **listens) as process:
+            time.sleep(delay)
+            process.send_signal(signal.SIGINT)
+            printed = process.communicate(timeout=60)[1]
+        assert process.returncode == 130, printed
+        assert re.fullmatch(r"\nInterrupted\.( Continue with resume=\S+\.)?\n", printed)
+
+
 def test_a_terminated_run_ends_with_143(tmp_path):
     """So that what comes after it in a script does not take it for a finished one."""
     command = [sys.executable, str(TRAIN), *FAST[:4], "trainer.max_epochs=100000", "logger=csv", "training.report=false"]
@@ -270,4 +286,4 @@ def test_a_terminated_run_ends_with_143(tmp_path):
         process.stdout.read()
         printed = process.stderr.read()
         assert process.wait(60) == 143, printed
-        assert printed.endswith("Terminated.\n")
+        assert re.search(r"\nTerminated\.( Continue with resume=\S+\.)?\n$", printed)

@@ -183,7 +183,7 @@ def test_an_interrupt_ends_with_130_and_a_run_to_go_on_with(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT)
-    assert "Interrupted." in errors and "Traceback" not in errors
+    assert f"Interrupted. Continue with resume={tmp_path / 'run'}." in errors and "Traceback" not in errors
 
 
 def test_resume_finds_the_last_run(tmp_path, monkeypatch):
