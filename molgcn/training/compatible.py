@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from molgcn.config import Config, parse
+from molgcn.config import Config, parse_saved
 from molgcn.errors import UserError
 from molgcn.json_file import read_json
 from molgcn.overrides import as_typed
@@ -15,7 +15,9 @@ from molgcn.training.regressor import MoleculeRegressor
 from molgcn.yaml_file import read_yaml
 
 AVERAGE = "ema.module."  # of a checkpoint's keys
-_DATASET_KEYS_THAT_MAY_CHANGE = ("path", "num_workers", "cache_dir", "resident")  # data that was moved is the same by its hash
+_NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "train_loader", "rng", "train_loss", "metrics_csv_size")
+# data that was moved, or whose features are spelled in another way, is the same by its hash
+_DATASET_KEYS_THAT_MAY_CHANGE = ("path", "features", "num_workers", "cache_dir", "resident")
 
 
 def check_same_keys(config: Config, folder: Path) -> None:
@@ -24,7 +26,7 @@ def check_same_keys(config: Config, folder: Path) -> None:
     Raises:
         UserError: naming the key, and what to do instead.
     """
-    before = parse(Config, read_yaml(folder / "config.yaml", dict))
+    before = parse_saved(read_yaml(folder / "config.yaml", dict))
     for (key, had, why), (_, value, _) in zip(_kept(before), _kept(config), strict=True):
         if had != value:
             raise UserError(
@@ -64,6 +66,11 @@ def check_goes_on(module: MoleculeRegressor, data_hash: str, checkpoint: dict[st
     Raises:
         UserError: naming the key or file, and what to do instead.
     """
+    if missing := [key for key in _NEEDED if key not in checkpoint]:
+        raise UserError(
+            f"{folder / 'checkpoints' / 'last.ckpt'} lacks {', '.join(missing)}, with which a run goes on. Restore the file that the run "
+            f"wrote, or start a new run from the weights with {_anew(folder)}."
+        )
     _check_data(data_hash, folder)
     check_same_network(module, checkpoint, folder / "checkpoints" / "last.ckpt")
     _check_average(module, checkpoint, folder)

@@ -91,7 +91,7 @@ def _place(trainer: Trainer, module: MoleculeRegressor, batch: int) -> str:
     last, each = trainer.fit_loop.epoch_loop.batch_idx, module.config.training.accumulate_batches
     steps = math.ceil((last + 1) / each) if trainer.is_last_batch else (last + 1) // each  # of this epoch so far
     step = trainer.global_step - steps + batch // each + 1
-    return f"optimiser step {step} (epoch {trainer.current_epoch}, batch {batch + 1} of {trainer.num_training_batches})"
+    return f"optimiser step {step} (epoch {trainer.current_epoch + 1}, batch {batch + 1} of {trainer.num_training_batches})"
 
 
 def _diverged(trainer: Trainer, what: str, rate: float) -> UserError:

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from molgcn.errors import UserError
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import write
 from molgcn.training.resume import saved_config
 from molgcn.training.train import train
 
@@ -87,4 +89,15 @@ def test_a_log_that_lacks_rows_is_refused(left, tmp_path, small_config):
     path = tmp_path / "metrics.csv"
     path.write_bytes(path.read_bytes()[:-20]) if left == "shorter" else path.unlink()
     with pytest.raises(UserError, match=r"metrics\.csv has [\d,]+ bytes, of [\d,]+ .*rows are missing\. Restore the file"):
+        train(small_config(resume=str(tmp_path)), tmp_path)
+
+
+@pytest.mark.parametrize("key", ["loops", "optimizer_states", "metrics_csv_size"])
+def test_a_checkpoint_that_lacks_a_part_is_refused(key, tmp_path, small_config):
+    train(small_config(trainer={"max_epochs": 1}), tmp_path)
+    path = tmp_path / "checkpoints" / "last.ckpt"
+    checkpoint = load_checkpoint(path)
+    del checkpoint[key]
+    write(checkpoint, path)
+    with pytest.raises(UserError, match=rf"last\.ckpt lacks {key}, with which a run goes on"):
         train(small_config(resume=str(tmp_path)), tmp_path)

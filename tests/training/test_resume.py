@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -210,6 +211,12 @@ def test_the_last_run_has_no_checkpoint_yet(tmp_path, monkeypatch):
         os.utime(path, (time.time() - age,) * 2)
     with pytest.raises(UserError, match=r"resume=last: multirun/new/0 has no checkpoints/last\.ckpt.* name another one"):
         prepare_resume(["resume=last"])
+    for name in ("config.yaml", "overrides.yaml"):  # Hydra's, of a run that has not written its own yet
+        Path("runs/newest/.hydra").mkdir(parents=True, exist_ok=True)
+        Path("runs/newest/.hydra", name).touch()
+    with pytest.raises(UserError, match=r"resume=last: runs/newest has no checkpoints/last\.ckpt"):
+        prepare_resume(["resume=last"])
+    shutil.rmtree("runs/newest")
     os.utime("runs/old/checkpoints/last.ckpt")
     assert any("runs/old" in argument for argument in prepare_resume(["resume=last"]))
 
@@ -285,5 +292,8 @@ def test_another_architecture_is_refused(tmp_path, small_config):
     checkpoint = tmp_path / "run" / "checkpoints" / "best.ckpt"
     with pytest.raises(UserError, match=r"another architecture.*Give model\.hidden_channels=8"):
         train(small_config(model={"hidden_channels": 16}, ckpt_path=str(checkpoint)), tmp_path / "other")
-    started = train(small_config(ckpt_path=str(checkpoint), trainer={"max_epochs": 1}, optimizer={"lr": 1e-12}), tmp_path / "new")
-    assert started.epochs == 1
+    for number, path in enumerate((checkpoint, tmp_path / "run")):
+        started = train(small_config(ckpt_path=str(path), trainer={"max_epochs": 1}, optimizer={"lr": 1e-12}), tmp_path / f"new-{number}")
+        assert started.epochs == 1
+    with pytest.raises(UserError, match=r"ckpt_path=.*: the folder holds neither checkpoints/best\.ckpt nor"):
+        train(small_config(ckpt_path=str(tmp_path)), tmp_path / "new")

@@ -62,8 +62,8 @@ def good_checkpoint(folder: Path, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("each", "log_every", "steps", "place"),
     [
-        (1, 3, 10, "step 11 (epoch 1, batch 3 of 8)"),
-        (3, 0, 5, "step 6 (epoch 1, batch 7 of 8)"),
+        (1, 3, 10, "step 11 (epoch 2, batch 3 of 8)"),
+        (3, 0, 5, "step 6 (epoch 2, batch 7 of 8)"),
     ],
 )
 def test_the_first_bad_step_is_named(way, each, log_every, steps, place, tmp_path, small_config):
@@ -77,7 +77,7 @@ def test_the_first_bad_step_is_named(way, each, log_every, steps, place, tmp_pat
     assert f"with ckpt_path={tmp_path / 'checkpoints' / 'best.ckpt'}." in message
     assert good_checkpoint(tmp_path, "best.ckpt")["epoch"] == 0
     left = {path.name for path in tmp_path.iterdir() if path.is_file()}
-    assert left <= {"config.yaml", "provenance.json", "splits.json", "metrics.csv", ".lock"}
+    assert left <= {"config.yaml", "provenance.json", "splits.json", "training_molecules.npy", "metrics.csv", ".lock"}
     assert not any(math.isnan(float(row["train/loss"] or 0)) for row in log_of(tmp_path))
 
 
@@ -85,7 +85,7 @@ def test_the_first_bad_step_is_named(way, each, log_every, steps, place, tmp_pat
 def test_no_checkpoint_keeps_weights_that_are_not_finite(way, tmp_path, small_config):
     """The losses of all steps so far are finite when these weights are made."""
     config = configured(way, small_config, training={"checkpoint_seconds": 0})
-    with pytest.raises(UserError, match=r"The weights are not finite after optimiser step 11 \(epoch 1, batch 3 of 8\).*last\.ckpt"):
+    with pytest.raises(UserError, match=r"The weights are not finite after optimiser step 11 \(epoch 2, batch 3 of 8\).*last\.ckpt"):
         train(config, tmp_path, [Spoil(10, "weights")])
     assert good_checkpoint(tmp_path, "last.ckpt")["global_step"] == 10
     go_on = configured(way, small_config, ckpt_path=str(tmp_path / "checkpoints" / "last.ckpt"), trainer={"max_epochs": 1})
