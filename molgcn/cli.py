@@ -90,6 +90,8 @@ def run_app(
         if prepare is not None:
             arguments = prepare(arguments)
         sys.argv[1:] = arguments
+        if {"--multirun", "-m"} & set(arguments):  # whose jobs may be in other processes, which are to be ended first
+            raise_on_interrupt()
         hydra.main(version_base="1.3", config_path=str(conf), config_name=config_name)(guarded)()
         if left:
             raise left[0]

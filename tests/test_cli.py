@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -287,3 +288,14 @@ def test_a_terminated_run_ends_with_143(tmp_path):
         printed = process.stderr.read()
         assert process.wait(60) == 143, printed
         assert re.search(r"\nTerminated\.( Continue with resume=\S+\.)?\n$", printed)
+
+
+def test_damaged_notes_of_a_run_are_noticed_before_it_goes_on(trained_run, tmp_path, cli):
+    shutil.copytree(trained_run.folder, tmp_path / "run")
+    (tmp_path / "run" / ".hydra").mkdir()
+    (tmp_path / "run" / ".hydra" / "overrides.yaml").write_text("- [")
+    before = (tmp_path / "run" / "metrics.csv").read_bytes()
+    code, _, errors = cli("resume=run", "trainer.max_epochs=3")
+    assert code == 2
+    assert "overrides.yaml is damaged or cannot be read" in errors
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == before

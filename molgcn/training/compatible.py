@@ -84,7 +84,8 @@ def _anew(folder: Path) -> str:
 
 def _check_data(data_hash: str, folder: Path) -> None:
     path = folder / "provenance.json"
-    before = read_json(path)["data_hash"] if path.exists() else data_hash
+    noted = read_json(path) if path.exists() else {"data_hash": data_hash}
+    before = str(noted.get("data_hash") if isinstance(noted, dict) else noted)
     if before != data_hash:
         raise UserError(
             f"The data of {folder} has changed since the run was interrupted (hash {before[:12]}, now {data_hash[:12]}). "
