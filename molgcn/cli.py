@@ -205,15 +205,16 @@ def _train_job(config: DictConfig) -> float | None:
 def _train(config: DictConfig, overrides: list[str], folder: Path) -> float | None:
     from lightning.pytorch.utilities import rank_zero_only
 
-    from molgcn.config import Config, parse
+    from molgcn.config import Config, parse, parse_saved
     from molgcn.training.resume import noted_overrides, saved_config
     from molgcn.training.train import train
 
-    values = run_values(config)
-    if config.resume is not None:
-        values = saved_config(Path(config.resume), overrides)
+    if config.resume is None:
+        run = parse(Config, run_values(config))
+    else:
+        run = parse_saved(saved_config(Path(config.resume), overrides))
         overrides = [*noted_overrides(folder), *(override for override in overrides if not override.startswith("resume="))]
-    result = train(parse(Config, values), folder)
+    result = train(run, folder)
     rank_zero_only(result.save)(overrides)
     rank_zero_only(result.print)()
     return result.best_loss

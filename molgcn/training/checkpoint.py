@@ -122,7 +122,7 @@ class RunCheckpoint(Checkpoint):
                 "val/loss is %g after epoch %d, though training is finite: a prediction overflows, or no target of the validation part is "
                 "known. These weights do not count as the best.",
                 loss,
-                trainer.current_epoch,
+                trainer.current_epoch + 1,
             )
         if float(loss) < self.best_loss:
             self.best_loss, self.best_epoch = float(loss), trainer.current_epoch

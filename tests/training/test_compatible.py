@@ -6,7 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
+import yaml
 
+from molgcn.config import parse_saved
 from molgcn.errors import UserError
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
@@ -51,13 +53,16 @@ def test_what_cannot_be_changed_leaves_the_run_as_it_was(tmp_path, small_config,
 
 
 def test_a_run_goes_on_with_the_split_that_it_saved(tmp_path, small_config):
-    """Even where an earlier version drew another one from the same keys."""
+    """Even where an earlier version drew another one from the same keys, or did not have all of today's."""
     config, split = small_config(trainer={"max_epochs": 1}), tmp_path / "splits.json"
     train(config, tmp_path)
     saved = json.loads(split.read_text())
     saved["val"], saved["test"] = saved["test"], saved["val"]
     split.write_text(json.dumps(saved))
-    module = train(replace(config, resume=str(tmp_path)), tmp_path)
+    keys = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    del keys["dataset"]["group_duplicates"], keys["dataset"]["duplicates"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(keys))
+    module = train(parse_saved(saved_config(tmp_path, [])), tmp_path)
     assert json.loads(split.read_text()) == saved
     swapped = train(small_config(dataset={"split": "file", "split_file": str(split)}, trainer={"max_epochs": 1}), tmp_path / "again")
     assert module.metrics["test/mae/logp"] == swapped.metrics["test/mae/logp"]

@@ -113,7 +113,7 @@ def test_a_validation_loss_alone_is_not_the_best_and_no_improvement(patience, tm
     with caplog.at_level(logging.WARNING):
         result = train(config, tmp_path / "run")
     assert result.best_loss is None and result.epochs == (3 if patience is None else 2)
-    assert "val/loss is inf after epoch 0, though training is finite" in caplog.text
+    assert "val/loss is inf after epoch 1, though training is finite" in caplog.text
     assert not (tmp_path / "run" / "checkpoints" / "best.ckpt").exists()
     good_checkpoint(tmp_path / "run", "last.ckpt")
 
