@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import lzma
 import shutil
 import tarfile
 import zipfile
@@ -9,6 +11,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
+
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError)
 
 
 class WrongContentError(Exception):
@@ -28,8 +32,15 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> list[Path]:
                 return [_store(zipped.open(_member(members, name)), folder / name) for name in names]
         with tarfile.open(archive) as tarred:
             entries = {Path(entry.name).name: entry for entry in tarred.getmembers() if entry.isfile()}
-            return [_store(tarred.extractfile(_member(entries, name)), folder / name) for name in names]
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
+            stored = [_store(tarred.extractfile(_member(entries, name)), folder / name) for name in names]
+            while tarred.fileobj is not None and tarred.fileobj.read(1 << 20):
+                pass  # the checksum of what was compressed is at its end
+            return stored
+    except _DAMAGED as error:
+        raise WrongContentError(f"it is not a readable archive ({error})") from error
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # the disk's; a decoder's has no number, a seek to a wrong offset has EINVAL
+            raise
         raise WrongContentError(f"it is not a readable archive ({error})") from error
 
 
