@@ -39,14 +39,28 @@ def test_other_content_or_options_are_other_caches(tmp_path):
     assert cache.identity_hash({"a": 1, "b": 2}) == cache.identity_hash({"b": 2, "a": 1})
 
 
-@pytest.mark.parametrize("damage", ["meta.json", "neighbors.npy", "x.npy"])
-def test_an_unreadable_cache_is_rebuilt_with_one_line(tmp_path, caplog, damage):
+def cut(content):
+    return content[: len(content) // 2]
+
+
+def flip_the_last_bit(content):
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("damaged", "damage"),
+    [
+        *(("meta.json", damage) for damage in (cut, lambda content: content.replace(b"packed-2", b"packed-1"))),
+        *((f"{name}.npy", damage) for name in ("neighbors", "targets", "rows", "smiles") for damage in (cut, flip_the_last_bit)),
+    ],
+)
+def test_a_damaged_or_older_cache_is_rebuilt_with_one_line(tmp_path, caplog, damaged, damage):
     cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)
     (folder,) = (tmp_path / "packed").glob("csv-*")
-    content = (folder / damage).read_bytes()
-    (folder / damage).write_bytes(content[: len(content) // 2])
+    (folder / damaged).write_bytes(damage((folder / damaged).read_bytes()))
     rebuilt = cache.load_or_pack("csv", {"a": 1}, pack, tmp_path)
     assert rebuilt.content_hash() == pack().content_hash()
+    assert rebuilt.rows.tolist() == [0, 1, 2] and list(rebuilt.smiles) == ["C", "CCO", "c1ccccc1"]
     assert len(caplog.records) == 1
     assert "rebuilt" in caplog.text
     cache.load_or_pack("csv", {"a": 1}, never, tmp_path)

@@ -1,6 +1,7 @@
 import json
 import os
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 
 from molgcn.data import PackedMolecules
 from molgcn.data.packed import SkippedRow
+from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 
 
@@ -92,12 +94,10 @@ def test_a_failed_save_leaves_the_older_set(molecules, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
-def damage(name, change):
-    def apply(folder):
-        array = np.load(folder / f"{name}.npy")
-        np.save(folder / f"{name}.npy", change(array))
-
-    return apply
+def resave(folder, **arrays):
+    """The set in `folder` with other content, its checksums made for it."""
+    saved = PackedMolecules.load(folder)
+    replace(saved, **{name: change(np.array(getattr(saved, name))) for name, change in arrays.items()}).save(folder)
 
 
 def first(array, value):
@@ -105,34 +105,84 @@ def first(array, value):
     return array
 
 
+def write_meta(**values):
+    return lambda folder: (folder / "meta.json").write_text(json.dumps(json.loads((folder / "meta.json").read_text()) | values))
+
+
+def cut_strings(folder):
+    saved = PackedMolecules.load(folder)
+    replace(saved, smiles=PackedStrings(saved.smiles.data, saved.smiles.ptr[:-1])).save(folder)
+
+
+def strings_by_int32(folder):
+    saved = PackedMolecules.load(folder)
+    replace(saved, smiles=PackedStrings(saved.smiles.data, saved.smiles.ptr.astype(np.int32))).save(folder)
+
+
 DAMAGES = {
-    "meta.json is missing": lambda folder: (folder / "meta.json").unlink(),
-    "meta.json is no JSON": lambda folder: (folder / "meta.json").write_text("{"),
-    "another format": lambda folder: (folder / "meta.json").write_text(json.dumps({"format": "molgcn-packed-0"})),
-    "x.npy is missing": lambda folder: (folder / "x.npy").unlink(),
-    "x.npy is cut": lambda folder: (folder / "x.npy").write_bytes((folder / "x.npy").read_bytes()[:-3]),
-    "x.npy is empty": lambda folder: (folder / "x.npy").write_bytes(b""),
-    "a code beyond the table": damage("x", lambda x: first(x, 200)),
-    "codes of another type": damage("x", lambda x: x.astype(np.int64)),
-    "too few targets": damage("targets", lambda t: t[:-1]),
-    "targets of another type": damage("targets", lambda t: t.astype(np.float64)),
-    "degrees that do not add up": damage("degree", lambda d: first(d, 99)),
-    "a neighbour out of range": damage("neighbors", lambda n: first(n, 99)),
-    "too few neighbours": damage("neighbors", lambda n: n[:-1]),
-    "offsets that do not start with 0": damage("node_ptr", lambda p: first(p, 1)),
-    "offsets that decrease": damage("edge_ptr", lambda p: p[::-1].copy()),
-    "offsets of another type": damage("node_ptr", lambda p: p.astype(np.int32)),
-    "SMILES of fewer molecules": damage("smiles_ptr", lambda p: p[:-1]),
-    "pickled objects": lambda folder: np.save(folder / "x.npy", np.array([{}], object), allow_pickle=True),
+    "meta.json is missing": (lambda folder: (folder / "meta.json").unlink(), "No such file"),
+    "meta.json is no JSON": (lambda folder: (folder / "meta.json").write_text("{"), "Expecting property name"),
+    "meta.json is not text": (lambda folder: (folder / "meta.json").write_bytes(b"\xff{}"), "can't decode"),
+    "meta.json is a list": (lambda folder: (folder / "meta.json").write_text("[]"), "meta.json names no format"),
+    "the layout before checksums": (write_meta(format="molgcn-packed-1"), "its format is 'molgcn-packed-1', this version reads"),
+    "another target's name": (write_meta(target_names=["a", "c"]), "meta.json is damaged"),
+    "another unit": (write_meta(target_units=["meV", ""]), "meta.json is damaged"),
+    "x.npy is missing": (lambda folder: (folder / "x.npy").unlink(), "No such file"),
+    "x.npy is cut": (lambda folder: (folder / "x.npy").write_bytes((folder / "x.npy").read_bytes()[:-3]), "x.npy is damaged"),
+    "x.npy is empty": (lambda folder: (folder / "x.npy").write_bytes(b""), "x.npy is damaged"),
+    "pickled objects": (lambda folder: np.save(folder / "x.npy", np.array([{}], object), allow_pickle=True), "x.npy is damaged"),
+    "a matrix by columns": (
+        lambda folder: np.save(folder / "table.npy", np.asfortranarray(np.load(folder / "table.npy"))),
+        "table.npy is damaged",
+    ),
+    "a code beyond the table": (partial(resave, x=lambda x: first(x, 200)), "code beyond the table"),
+    "codes of another type": (partial(resave, x=lambda x: x.astype(np.int64)), "x is of type int64, not uint8 or uint16 or float32"),
+    "features that are codes": (partial(resave, x=lambda x: np.ones((len(x), 1), np.float32)), "x is of type float32, which has no table"),
+    "too few targets": (partial(resave, targets=lambda t: t[:-1]), "targets has 11 entries where 12 belong"),
+    "targets of another type": (partial(resave, targets=lambda t: t.astype(np.float64)), "targets is of type float64"),
+    "targets by columns": (partial(resave, targets=np.asfortranarray), "targets has shape"),
+    "rows of another type": (partial(resave, rows=lambda r: r.astype(np.int32)), "rows is of type int32"),
+    "degrees that do not add up": (partial(resave, degree=lambda d: first(d, 99)), "degree does not add up"),
+    "a neighbour out of range": (partial(resave, neighbors=lambda n: first(n, 99)), "neighbors holds an atom"),
+    "too few neighbours": (partial(resave, neighbors=lambda n: n[:-1]), "neighbors has"),
+    "offsets that do not start with 0": (partial(resave, node_ptr=lambda p: first(p, 1)), "node_ptr is not a list of int64 offsets"),
+    "offsets that decrease": (partial(resave, edge_ptr=lambda p: p[::-1].copy()), "edge_ptr is not a list of int64 offsets"),
+    "offsets of another type": (partial(resave, node_ptr=lambda p: p.astype(np.int32)), "node_ptr is of type int32, not int64"),
+    "SMILES of fewer molecules": (cut_strings, "smiles is not text"),
+    "SMILES by short offsets": (strings_by_int32, "smiles_ptr is not a list of int64 offsets"),
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGES, ids=str)
 def test_a_damaged_set_is_named(molecules, tmp_path, kind):
     molecules.save(tmp_path / "set")
-    DAMAGES[kind](tmp_path / "set")
-    with pytest.raises(UserError, match="is not a readable packed set"):
+    damage, reason = DAMAGES[kind]
+    damage(tmp_path / "set")
+    with pytest.raises(UserError, match=f"set is not a readable packed set: .*{reason}.*delete it and pack again"):
         PackedMolecules.load(tmp_path / "set")
+
+
+def test_no_byte_of_a_set_changes_in_silence(molecules, tmp_path):
+    """One flipped bit, or an end that is cut off or added, at 400 places drawn over all files, each file as often."""
+    molecules.save(tmp_path / "set")
+    files = sorted((tmp_path / "set").iterdir())
+    rng = np.random.default_rng(5)
+    refused = 0
+    for number in range(400):
+        path = files[number % len(files)]
+        content = bytearray(whole := path.read_bytes())
+        place = int(rng.integers(len(whole)))
+        kind = rng.choice(["flip", "cut", "add"], p=[0.8, 0.1, 0.1])
+        if kind == "flip":
+            content[place] ^= 1 << rng.integers(8)
+        path.write_bytes(content if kind == "flip" else whole[:place] if kind == "cut" else whole + rng.bytes(1 + place))
+        try:
+            assert_same(PackedMolecules.load(tmp_path / "set"), molecules)
+        except UserError:
+            refused += 1
+        path.write_bytes(whole)
+    assert refused > 380  # what JSON reads alike, such as another blank, is no damage
+    assert_same(PackedMolecules.load(tmp_path / "set"), molecules)
 
 
 def test_a_folder_that_is_not_there(tmp_path):

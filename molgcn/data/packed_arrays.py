@@ -1,0 +1,111 @@
+"""The arrays of a packed set, listed once, and whether those of a set fit the list and each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from molgcn.data.strings import PackedStrings
+
+if TYPE_CHECKING:
+    from molgcn.data.packed import PackedMolecules
+
+Axis = Literal["molecule", "molecule + 1", "atom", "bond", "feature row"]
+
+_MOLECULES_AT_ONCE = 1 << 16  # what checking takes beside the set stays small
+
+
+@dataclass(frozen=True)
+class PackedArray:
+    """An array of :class:`molgcn.data.PackedMolecules`; float32 ones are matrices, others lists.
+
+    Attributes:
+        name: of the attribute and of the file.
+        axis: what its entries, or the rows of a matrix, belong to.
+        dtypes: the types that it may have; `str` stands for :class:`molgcn.data.strings.PackedStrings`.
+        optional: whether it may be None.
+        seen: whether a model sees it, so that other content is another data set.
+    """
+
+    name: str
+    axis: Axis
+    dtypes: tuple[type, ...]
+    optional: bool = False
+    seen: bool = True
+
+
+ARRAYS = (
+    PackedArray("node_ptr", "molecule + 1", (np.int64,)),
+    PackedArray("edge_ptr", "molecule + 1", (np.int64,)),
+    PackedArray("degree", "atom", (np.uint8, np.uint16)),
+    PackedArray("neighbors", "bond", (np.uint8, np.uint16)),
+    PackedArray("x", "atom", (np.uint8, np.uint16, np.float32)),
+    PackedArray("table", "feature row", (np.float32,), optional=True),
+    PackedArray("targets", "molecule", (np.float32,)),
+    PackedArray("rows", "molecule", (np.int64,), seen=False),
+    PackedArray("smiles", "molecule", (str,), optional=True, seen=False),
+    PackedArray("hashes", "molecule", (np.uint64,), optional=True, seen=False),
+)
+
+
+def check_arrays(molecules: PackedMolecules) -> None:
+    """Checks types, lengths and content of a set's arrays: batches are gathered from them without further checks.
+
+    Raises:
+        ValueError: naming the first array that does not fit.
+    """
+    for array in ARRAYS:
+        value = getattr(molecules, array.name)
+        if value is not None and str not in array.dtypes:
+            _check_type(array, value)
+    _check_offsets("node_ptr", molecules.node_ptr, 1)
+    _check_offsets("edge_ptr", molecules.edge_ptr, 0)
+    lengths = {
+        "molecule": len(molecules),
+        "molecule + 1": len(molecules) + 1,
+        "atom": molecules.num_nodes,
+        "bond": molecules.num_edges,
+        "feature row": 0 if molecules.table is None else len(molecules.table),
+    }
+    for array in ARRAYS:
+        value = getattr(molecules, array.name)
+        if isinstance(value, PackedStrings):
+            _check_offsets(f"{array.name}_ptr", value.ptr, 0)
+            if value.data.dtype != np.uint8 or len(value.data) != value.ptr[-1]:
+                raise ValueError(f"{array.name} is not text of {value.ptr[-1]} bytes")
+        if value is not None and len(value) != lengths[array.axis]:
+            raise ValueError(f"{array.name} has {len(value)} entries where {lengths[array.axis]} belong")
+    if (molecules.x.dtype == np.float32) != (molecules.table is None):
+        raise ValueError(f"x is of type {molecules.x.dtype}, which {'needs a' if molecules.table is None else 'has no'} table")
+    if molecules.table is not None and int(molecules.x.max()) >= len(molecules.table):
+        raise ValueError("x holds a code beyond the table")
+    for node_ptr, edge_ptr in _in_pieces(molecules):
+        bonds = np.diff(edge_ptr)
+        degree, neighbors = molecules.degree[node_ptr[0] : node_ptr[-1]], molecules.neighbors[edge_ptr[0] : edge_ptr[-1]]
+        if not np.array_equal(np.add.reduceat(degree, node_ptr[:-1] - node_ptr[0], dtype=np.int64), bonds):
+            raise ValueError("degree does not add up to edge_ptr")
+        if np.any(neighbors >= np.repeat(np.diff(node_ptr).astype(np.uint16), bonds)):
+            raise ValueError("neighbors holds an atom that its molecule does not have")
+
+
+def _check_type(array: PackedArray, value: np.ndarray) -> None:
+    if value.dtype not in array.dtypes:
+        expected = " or ".join(np.dtype(dtype).name for dtype in array.dtypes)
+        raise ValueError(f"{array.name} is of type {value.dtype}, not {expected}")
+    if value.ndim != (2 if value.dtype == np.float32 else 1) or not value.flags.c_contiguous:
+        raise ValueError(f"{array.name} has shape {list(value.shape)}, expected a {'matrix' if value.dtype == np.float32 else 'list'}")
+
+
+def _check_offsets(name: str, ptr: np.ndarray, least: int) -> None:
+    if ptr.dtype != np.int64 or ptr.ndim != 1 or len(ptr) < 2 or ptr[0] != 0 or np.diff(ptr).min() < least:
+        raise ValueError(f"{name} is not a list of int64 offsets that start with 0 and increase")
+
+
+def _in_pieces(molecules: PackedMolecules) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """`node_ptr` and `edge_ptr` of some molecules after others."""
+    for first in range(0, len(molecules), _MOLECULES_AT_ONCE):
+        piece = slice(first, first + _MOLECULES_AT_ONCE + 1)
+        yield molecules.node_ptr[piece], molecules.edge_ptr[piece]
