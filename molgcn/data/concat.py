@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.packed_arrays import ARRAYS
 from molgcn.data.packing import MAX_CODES, encode_rows
 from molgcn.data.segments import pointers, smallest_uint
-from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
+
+if TYPE_CHECKING:
+    from molgcn.data.packed import PackedMolecules
 
 
 def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
@@ -27,21 +30,29 @@ def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
                     "Featurise both sets alike and name their targets alike."
                 )
     x, table = _concat_features(parts)
-    smiles = [part.smiles for part in parts if part.smiles is not None]
-    return replace(
-        first,
-        node_ptr=pointers(np.concatenate([np.diff(part.node_ptr) for part in parts])),
-        edge_ptr=pointers(np.concatenate([np.diff(part.edge_ptr) for part in parts])),
-        degree=np.concatenate([part.degree for part in parts]),
-        neighbors=np.concatenate([part.neighbors for part in parts]),
-        x=x,
-        table=table,
-        targets=np.concatenate([part.targets for part in parts]),
-        rows=np.concatenate([part.rows for part in parts]),
-        smiles=PackedStrings.concat(smiles) if len(smiles) == len(parts) else None,
-        skipped=[row for part in parts for row in part.skipped],
-        hashes=None,
-    )
+    joined = {array.name: array.join([getattr(part, array.name) for part in parts]) for array in ARRAYS if array.name not in ("x", "table")}
+    joined["hashes"] = None  # which may depend on the other molecules of a set
+    return replace(first, **joined, x=x, table=table, skipped=[row for part in parts for row in part.skipped])
+
+
+class Gathered:
+    """Pieces of one set, with codes into one table, joined as they come: beside the set this takes the memory of its largest array."""
+
+    def __init__(self) -> None:
+        self._first: PackedMolecules | None = None
+        self._arrays: dict[str, list[Any]] = {array.name: [] for array in ARRAYS if array.axis != "feature row"}
+
+    def add(self, piece: PackedMolecules) -> None:
+        """Adds molecules behind those that are there; all but the arrays is the first piece's."""
+        self._first = self._first or piece
+        for name, values in self._arrays.items():
+            values.append(getattr(piece, name))
+
+    def whole(self) -> PackedMolecules:
+        """The set; the pieces are let go of."""
+        assert self._first is not None
+        joined = {array.name: array.join(self._arrays.pop(array.name)) for array in ARRAYS if array.name in self._arrays}
+        return replace(self._first, **joined)
 
 
 def _concat_features(parts: Sequence[PackedMolecules]) -> tuple[np.ndarray, np.ndarray | None]:

@@ -1,24 +1,27 @@
-"""SMILES, mol blocks or RDKit molecules to flat arrays, in worker processes.
+"""SMILES, mol blocks or RDKit molecules to packed sets, in worker processes.
 
-A worker returns NumPy arrays of a whole chunk: one code an atom into the distinct feature rows that the chunk has seen. No
-Python object per atom crosses a process border, and the merged table lists rows in order of first appearance, whatever
-the number of workers.
+A worker returns a whole chunk packed: one code an atom into the distinct feature rows that the chunk has seen. Chunks are joined as they
+come, so that beside the set there are never more than a few of them. The table lists rows in order of first appearance, whatever the number
+of workers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from molgcn.data.atoms import AtomFeaturizer, get_featurizer
+from molgcn.data.atoms import get_featurizer
+from molgcn.data.concat import Gathered
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
 from molgcn.data.molecules import READERS, InvalidMoleculeError, count_hydrogens
-from molgcn.data.packed import SkippedRow
+from molgcn.data.packed import PackedMolecules, SkippedRow
+from molgcn.data.packing import check_table
+from molgcn.data.segments import smallest_uint
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, shown
 
@@ -28,39 +31,27 @@ Kind = Literal["smiles", "molblock", "sdf", "mol"]
 
 @dataclass
 class Featurized:
-    """M molecules of N atoms and E directed bonds as flat arrays.
+    """M molecules and what became of the other items.
 
     Attributes:
-        num_nodes: int32 [M].
-        num_edges: int32 [M].
-        edge_index: uint16 [2, E], molecule-local source and target; both directions of every bond.
-        codes: int32 [N], the row of `table` that holds the atom's features.
-        table: float32 [K, F].
+        molecules: packed, without targets; None where there is none.
         kept: int64 [M], position of each molecule in the input.
         labels: float32 [M], or None when no label was asked for.
         smiles: M SMILES written by RDKit, or None when the input was SMILES.
         failures: position in the input and reason of every item left out.
     """
 
-    num_nodes: np.ndarray
-    num_edges: np.ndarray
-    edge_index: np.ndarray
-    codes: np.ndarray
-    table: np.ndarray
+    molecules: PackedMolecules | None
     kept: np.ndarray
     labels: np.ndarray | None = None
     smiles: list[str] | None = None
     failures: list[tuple[int, str]] = field(default_factory=list)
 
-    def graphs(self) -> dict[str, np.ndarray]:
-        """The arguments of :meth:`PackedMolecules.from_arrays` that describe the molecules."""
-        return {
-            "num_nodes": self.num_nodes,
-            "num_edges": self.num_edges,
-            "edge_index": self.edge_index,
-            "codes": self.codes,
-            "table": self.table,
-        }
+    @property
+    def packed(self) -> PackedMolecules:
+        """`molecules` where there are some."""
+        assert self.molecules is not None
+        return self.molecules
 
 
 def featurize(
@@ -69,8 +60,8 @@ def featurize(
     on_error: OnError = "raise",
     num_workers: int | None = None,
     progress: bool | None = None,
-) -> dict[str, Any]:
-    """Featurises SMILES: the arguments for :meth:`PackedMolecules.from_arrays`, with `rows` the positions kept.
+) -> PackedMolecules:
+    """Featurises SMILES and packs them without targets; `rows` are the positions kept.
 
     Args:
         smiles: the strings.
@@ -87,14 +78,14 @@ def featurize(
     """
     result = featurize_items(smiles, features=features, on_error=on_error, num_workers=num_workers, progress=progress)
     skipped = [SkippedRow(i, _text(smiles[i]), reason) for i, reason in result.failures]
-    return {**result.graphs(), "rows": result.kept, "skipped": skipped}
+    return result.packed.with_data(rows=result.kept, smiles=(smiles[i] for i in result.kept.tolist()), skipped=skipped)
 
 
-def featurize_mols(mols: Sequence[Any], features: str = "qm9", on_error: OnError = "raise") -> dict[str, Any]:
-    """As :func:`featurize`, from `rdkit.Chem.Mol` objects, in this process. Atoms keep their order."""
+def featurize_mols(mols: Sequence[Any], features: str = "qm9", on_error: OnError = "raise") -> PackedMolecules:
+    """As :func:`featurize`, from `rdkit.Chem.Mol` objects, in this process. Atoms keep their order, SMILES are written by RDKit."""
     result = featurize_items(mols, features=features, on_error=on_error, kind="mol", num_workers=0)
     skipped = [SkippedRow(i, "", reason) for i, reason in result.failures]
-    return {**result.graphs(), "rows": result.kept, "skipped": skipped, "smiles": result.smiles}
+    return result.packed.with_data(rows=result.kept, smiles=result.smiles, skipped=skipped)
 
 
 def featurize_items(
@@ -131,6 +122,7 @@ def featurize_items(
         raise UserError(f"{source or 'The list of SMILES'} holds no molecules. Expected at least one row.")
     work = partial(featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise")
     parts: list[Featurized] = []
+    joined, table = Gathered(), _FeatureTable(featurizer.num_features)
     position = 0
     for part in map_chunks(work, items, num_workers=num_workers, progress=progress, description=f"features={features}"):
         if part.failures and on_error == "raise":
@@ -138,13 +130,17 @@ def featurize_items(
             index = position + local
             row = index if rows is None else int(rows[index])
             raise UserError(_failure_message(source, row, items[index], reason))
+        if part.molecules is not None:
+            joined.add(table.recode(part.molecules))
+            part.molecules = None
         parts.append(part)
         position = _shift(part, position)
-    merged = _merge(parts, featurizer)
+    merged = _merge(parts)
     if len(merged.kept) == 0:
         index, reason = merged.failures[0]
         first = _first_line(items[index])
         raise UserError(f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, '{first}': {reason}.")
+    merged.molecules = replace(joined.whole(), table=check_table(table.rows))
     return merged
 
 
@@ -201,7 +197,7 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
         for values in (labels, written):
             del values[number : number + 1]
     return Featurized(
-        **arrays,
+        PackedMolecules.from_arrays(**arrays, features=features) if kept else None,
         kept=np.array(kept, np.int64),
         labels=None if label is None else np.array(labels, np.float32),
         smiles=None if kind == "smiles" else written,
@@ -217,27 +213,32 @@ def _shift(part: Featurized, position: int) -> int:
     return position + count
 
 
-def _merge(parts: Sequence[Featurized], featurizer: AtomFeaturizer) -> Featurized:
-    rows: dict[bytes, int] = {}
-    table: list[np.ndarray] = []
-    codes = []
-    for part in parts:
-        to_global = np.zeros(len(part.table), np.int32)
-        for local, row in enumerate(part.table):
-            code = rows.setdefault(row.tobytes(), len(table))
-            if code == len(table):
-                table.append(row)
-            to_global[local] = code
-        codes.append(to_global[part.codes])
+def _merge(parts: Sequence[Featurized]) -> Featurized:
+    """All but the molecules of consecutive chunks."""
     labelled = parts[0].labels is not None
     return Featurized(
-        num_nodes=np.concatenate([part.num_nodes for part in parts]),
-        num_edges=np.concatenate([part.num_edges for part in parts]),
-        edge_index=np.concatenate([part.edge_index for part in parts], axis=1),
-        codes=np.concatenate(codes),
-        table=np.array(table, np.float32).reshape(-1, featurizer.num_features),
+        None,
         kept=np.concatenate([part.kept for part in parts]),
         labels=np.concatenate([part.labels for part in parts if part.labels is not None]) if labelled else None,
         smiles=None if parts[0].smiles is None else [text for part in parts for text in part.smiles or ()],
         failures=[failure for part in parts for failure in part.failures],
     )
+
+
+class _FeatureTable:
+    """The distinct feature rows of all chunks, in order of first appearance."""
+
+    def __init__(self, num_features: int) -> None:
+        self._codes: dict[bytes, int] = {}
+        self._num_features = num_features
+
+    @property
+    def rows(self) -> np.ndarray:
+        """float32 [K, F]."""
+        return np.frombuffer(bytearray().join(self._codes), np.float32).reshape(-1, self._num_features)
+
+    def recode(self, molecules: PackedMolecules) -> PackedMolecules:
+        """A chunk with codes into this table."""
+        assert molecules.table is not None
+        codes = np.array([self._codes.setdefault(row.tobytes(), len(self._codes)) for row in molecules.table])
+        return replace(molecules, x=codes.astype(smallest_uint(len(self._codes) - 1))[molecules.x])

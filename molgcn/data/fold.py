@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.packed_arrays import MOLECULES_AT_ONCE
 from molgcn.data.packing import MAX_CODES
 from molgcn.data.segments import pointers
 from molgcn.errors import UserError
 
 MAX_COPIES = 255  # atoms that a row stands for: a number that bf16 holds exactly
-_MOLECULES_AT_ONCE = 1 << 16
 _folded: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
 
 
@@ -48,8 +48,8 @@ def refuse_folded(molecules: PackedMolecules) -> None:
 
 
 def _fold_all(molecules: PackedMolecules) -> PackedMolecules:
-    starts = range(0, len(molecules), _MOLECULES_AT_ONCE)
-    parts = [_fold(molecules, start, min(start + _MOLECULES_AT_ONCE, len(molecules))) for start in starts]
+    starts = range(0, len(molecules), MOLECULES_AT_ONCE)
+    parts = [_fold(molecules, start, min(start + MOLECULES_AT_ONCE, len(molecules))) for start in starts]
     num_nodes, num_edges, degree, neighbors, x = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return replace(
         molecules, node_ptr=pointers(num_nodes), edge_ptr=pointers(num_edges), degree=degree, neighbors=neighbors, x=x, folded=True

@@ -56,12 +56,12 @@ class GraphArrays:
         self._atoms.append(atoms)
         self._bonds.append(bonds)
 
-    def finish(self) -> tuple[dict[str, np.ndarray], dict[int, str]]:
+    def finish(self) -> tuple[dict[str, Any], dict[int, str]]:
         """The molecules added, without those that have an atom for which the featuriser has no row.
 
         Returns:
-            `num_nodes`, `num_edges`, `edge_index`, `codes` and `table`, as :class:`Featurized` has them, the table's rows in the order of
-            their first appearance; and why each molecule that was left out was, by its number in the order of adding.
+            `num_nodes`, `num_edges`, `edge_index`, `codes` and `table`, as :meth:`PackedMolecules.from_arrays` takes them, the table's rows
+            in the order of their first appearance; and why each molecule that was left out was, by its number in the order of adding.
         """
         refused = self._refused()
         if refused:

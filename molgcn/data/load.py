@@ -124,17 +124,15 @@ def _pack(source: Source, config: DatasetConfig) -> PackedMolecules:
         *raw.left_out,
         *(SkippedRow(int(raw.rows[i]), raw.items[i] if raw.kind == "smiles" else "", why) for i, why in result.failures),
     ]
-    smiles = result.smiles or [raw.items[i].strip() for i in result.kept]
+    smiles = result.smiles or [raw.items[i].strip() for i in result.kept.tolist()]
     log.info("%s: %s molecules packed", source.title, f"{len(smiles):,}")
     targets = raw.targets[result.kept] if raw.targets is not None else result.labels
-    molecules = PackedMolecules.from_arrays(
-        **result.graphs(),
+    molecules = result.packed.with_data(
         targets=targets,
         smiles=smiles,
         rows=raw.rows[result.kept],
         target_names=source.target_names,
         target_units=source.target_units,
-        features=source.features,
         skipped=sorted(skipped, key=lambda row: row.row),
     )
     molecules = with_hashes(molecules, config.num_workers)

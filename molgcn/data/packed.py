@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from molgcn.data import packing
-from molgcn.data.segments import pointers, segment_index, smallest_uint
+from molgcn.data.concat import Gathered, concat_packed
+from molgcn.data.packed_arrays import ARRAYS, MOLECULES_AT_ONCE
+from molgcn.data.segments import pointers, segment_index
 from molgcn.data.strings import PackedStrings
 from molgcn.data.tiles import tile_size
 from molgcn.errors import UserError
@@ -110,25 +112,27 @@ class PackedMolecules:
                 disagree.
         """
         graphs: dict[str, Any] = packing.pack_graphs(num_nodes, num_edges, edge_index)
-        num_molecules, total = len(graphs["node_ptr"]) - 1, int(graphs["node_ptr"][-1])
-        if (x is None) == (codes is None) or (codes is None) != (table is None):
-            raise ValueError("give either x, or codes and table")
-        if x is not None:
-            x = packing.check_features(x)
-            coded = packing.encode_rows(x)
-            if coded is not None:
-                x, table = coded
-        else:
-            assert codes is not None and table is not None
-            table = packing.check_features(table, "table")
-            if len(table) > packing.MAX_CODES:
-                raise UserError(f"The table has {len(table):,} feature rows; at most {packing.MAX_CODES:,} are supported. Give x instead.")
-            if np.any((codes < 0) | (codes >= len(table))):
-                raise UserError(f"An atom's code is outside the table of {len(table)} feature rows.")
-            x = codes.astype(smallest_uint(len(table) - 1))
-        if len(x) != total:
-            raise UserError(f"There are features for {len(x)} atoms, but the molecules have {total}; expected one row an atom.")
-        targets = packing.check_targets(targets, num_molecules)
+        features_of_atoms, table = packing.pack_features(x, codes, table)
+        count, total = len(graphs["node_ptr"]) - 1, int(graphs["node_ptr"][-1])
+        if len(features_of_atoms) != total:
+            raise UserError(
+                f"There are features for {len(features_of_atoms)} atoms, but the molecules have {total}; expected one row an atom."
+            )
+        no_targets = np.zeros((count, 0), np.float32)
+        bare = cls(**graphs, x=features_of_atoms, table=table, targets=no_targets, rows=np.arange(count), features=features)
+        return bare.with_data(targets, rows, smiles, target_names, target_units, skipped)
+
+    def with_data(
+        self,
+        targets: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+        smiles: Iterable[str] | None = None,
+        target_names: Sequence[str] = (),
+        target_units: Sequence[str] = (),
+        skipped: Sequence[SkippedRow] = (),
+    ) -> PackedMolecules:
+        """The same molecules with these data beside them and no others; arguments and mistakes as in :meth:`from_arrays`."""
+        targets = packing.check_targets(targets, len(self))
         names = tuple(target_names) or tuple(f"y{i}" for i in range(targets.shape[1]))
         units = tuple(target_units) or ("",) * len(names)
         if not len(names) == len(units) == targets.shape[1]:
@@ -136,18 +140,15 @@ class PackedMolecules:
                 f"There are {targets.shape[1]} targets, {len(names)} names and {len(units)} units; expected one of each a target."
             )
         packed_smiles = None if smiles is None else PackedStrings.from_strings(smiles)
-        if packed_smiles is not None and len(packed_smiles) != num_molecules:
-            raise UserError(f"There are {len(packed_smiles)} SMILES for {num_molecules} molecules; expected one each.")
-        return cls(
-            **graphs,
-            x=x,
-            table=table,
+        if packed_smiles is not None and len(packed_smiles) != len(self):
+            raise UserError(f"There are {len(packed_smiles)} SMILES for {len(self)} molecules; expected one each.")
+        return replace(
+            self,
             targets=targets,
-            rows=np.arange(num_molecules) if rows is None else np.asarray(rows, np.int64),
+            rows=np.arange(len(self)) if rows is None else np.asarray(rows, np.int64),
             smiles=packed_smiles,
             target_names=names,
             target_units=units,
-            features=features,
             skipped=list(skipped),
         )
 
@@ -181,9 +182,9 @@ class PackedMolecules:
         """
         from molgcn.data.featurize import featurize
 
-        arrays = featurize(smiles, features=features, on_error=on_error, num_workers=num_workers)
-        kept = None if targets is None else packing.check_targets(targets, len(smiles))[arrays["rows"]]
-        return cls.from_arrays(**arrays, targets=kept, smiles=[smiles[i] for i in arrays["rows"]], features=features, **metadata)
+        done = featurize(smiles, features=features, on_error=on_error, num_workers=num_workers)
+        kept = None if targets is None else packing.check_targets(targets, len(smiles))[done.rows]
+        return done.with_data(kept, done.rows, done.smiles, skipped=done.skipped, **metadata)
 
     def __len__(self) -> int:
         return len(self.node_ptr) - 1
@@ -229,20 +230,20 @@ class PackedMolecules:
         indices = np.atleast_1d(np.arange(len(self))[indices])
         if len(indices) == 0:
             raise UserError("The selection holds no molecules. Expected at least one.")
-        num_nodes, num_edges = np.diff(self.node_ptr)[indices], np.diff(self.edge_ptr)[indices]
-        nodes = segment_index(self.node_ptr[:-1][indices], num_nodes)
-        return replace(
-            self,
-            node_ptr=pointers(num_nodes),
-            edge_ptr=pointers(num_edges),
-            degree=self.degree[nodes],
-            neighbors=self.neighbors[segment_index(self.edge_ptr[:-1][indices], num_edges)],
-            x=self.x[nodes],
-            targets=self.targets[indices],
-            rows=self.rows[indices],
-            smiles=None if self.smiles is None else self.smiles.take(indices),
-            hashes=None if self.hashes is None else self.hashes[indices],
-        )
+        taken = Gathered()
+        for start in range(0, len(indices), MOLECULES_AT_ONCE):
+            taken.add(self._take(indices[start : start + MOLECULES_AT_ONCE]))
+        return taken.whole()
+
+    def _take(self, indices: np.ndarray) -> PackedMolecules:
+        num_nodes, num_edges = self.num_nodes_per_graph[indices], np.diff(self.edge_ptr)[indices]
+        places = {
+            "molecule": indices,
+            "atom": segment_index(self.node_ptr[:-1][indices], num_nodes),
+            "bond": segment_index(self.edge_ptr[:-1][indices], num_edges),
+        }
+        taken = {array.name: array.take(getattr(self, array.name), places[array.axis]) for array in ARRAYS if array.axis in places}
+        return replace(self, node_ptr=pointers(num_nodes), edge_ptr=pointers(num_edges), **taken)
 
     @classmethod
     def concat(cls, parts: Sequence[PackedMolecules]) -> PackedMolecules:
@@ -251,8 +252,6 @@ class PackedMolecules:
         Raises:
             UserError: when the parts differ in features, targets or units.
         """
-        from molgcn.data.concat import concat_packed
-
         return concat_packed(parts)
 
     def node_features(self, nodes: Any = slice(None)) -> np.ndarray:
@@ -291,7 +290,7 @@ class PackedMolecules:
     def content_hash(self) -> str:
         """sha256 of everything a model can see: graphs, features and targets."""
         digest = hashlib.sha256()
-        for name in ("node_ptr", "edge_ptr", "degree", "neighbors", "x", "table", "targets"):
+        for name in (array.name for array in ARRAYS if array.seen):
             array = getattr(self, name)
             if array is not None:
                 digest.update(f"{name}{array.dtype}{array.shape}".encode())

@@ -1,13 +1,14 @@
-"""The arrays of a packed set, listed once, and whether those of a set fit the list and each other."""
+"""The arrays of a packed set, listed once; what is done to each of them; and whether those of a set fit the list and each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from molgcn.data.segments import pointers
 from molgcn.data.strings import PackedStrings
 
 if TYPE_CHECKING:
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 Axis = Literal["molecule", "molecule + 1", "atom", "bond", "feature row"]
 
-_MOLECULES_AT_ONCE = 1 << 16  # what checking takes beside the set stays small
+MOLECULES_AT_ONCE = 1 << 16  # what goes through a set in pieces of so many takes little memory beside it
 
 
 @dataclass(frozen=True)
 class PackedArray:
-    """An array of :class:`molgcn.data.PackedMolecules`; float32 ones are matrices, others lists.
+    """An array of :class:`molgcn.data.PackedMolecules`; those of floats are matrices, others lists.
 
     Attributes:
         name: of the attribute and of the file.
@@ -35,6 +36,22 @@ class PackedArray:
     dtypes: tuple[type, ...]
     optional: bool = False
     seen: bool = True
+
+    def take(self, value: Any, places: np.ndarray) -> Any:
+        """The entries of `value` at `places`, counted along the axis; None of None."""
+        return value.take(places) if isinstance(value, PackedStrings) else None if value is None else value[places]
+
+    def join(self, values: Sequence[Any]) -> Any:
+        """The arrays of several sets as that of all their molecules; None where one has none."""
+        if any(value is None for value in values):
+            return None
+        if len(values) == 1:
+            return values[0]
+        if isinstance(values[0], PackedStrings):
+            return PackedStrings.concat(values)
+        if self.axis == "molecule + 1":
+            return pointers(np.concatenate([np.diff(value) for value in values]))
+        return np.concatenate(values)
 
 
 ARRAYS = (
@@ -95,8 +112,9 @@ def _check_type(array: PackedArray, value: np.ndarray) -> None:
     if value.dtype not in array.dtypes:
         expected = " or ".join(np.dtype(dtype).name for dtype in array.dtypes)
         raise ValueError(f"{array.name} is of type {value.dtype}, not {expected}")
-    if value.ndim != (2 if value.dtype == np.float32 else 1) or not value.flags.c_contiguous:
-        raise ValueError(f"{array.name} has shape {list(value.shape)}, expected a {'matrix' if value.dtype == np.float32 else 'list'}")
+    floats = value.dtype.kind == "f"
+    if value.ndim != (2 if floats else 1) or not value.flags.c_contiguous:
+        raise ValueError(f"{array.name} has shape {list(value.shape)}; expected a {'matrix, row after row' if floats else 'list'}")
 
 
 def _check_offsets(name: str, ptr: np.ndarray, least: int) -> None:
@@ -106,6 +124,6 @@ def _check_offsets(name: str, ptr: np.ndarray, least: int) -> None:
 
 def _in_pieces(molecules: PackedMolecules) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """`node_ptr` and `edge_ptr` of some molecules after others."""
-    for first in range(0, len(molecules), _MOLECULES_AT_ONCE):
-        piece = slice(first, first + _MOLECULES_AT_ONCE + 1)
+    for first in range(0, len(molecules), MOLECULES_AT_ONCE):
+        piece = slice(first, first + MOLECULES_AT_ONCE + 1)
         yield molecules.node_ptr[piece], molecules.edge_ptr[piece]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from molgcn.data.packed_arrays import MOLECULES_AT_ONCE
 from molgcn.data.segments import pointers, smallest_uint
 from molgcn.errors import UserError
 
@@ -33,7 +34,7 @@ def pack_graphs(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
             atom with more than 65,535 bonds.
     """
     num_nodes, num_edges = np.asarray(num_nodes, np.int64), np.asarray(num_edges, np.int64)
-    edge_index = np.asarray(edge_index, np.int64).reshape(2, -1)
+    edge_index = np.asarray(edge_index).reshape(2, -1)
     if len(num_nodes) == 0:
         raise UserError("The set has no molecules. Expected at least one; check the input file or the filters applied to it.")
     if np.any(num_nodes < 1):
@@ -46,12 +47,24 @@ def pack_graphs(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
             f"Bond counts do not fit: {len(num_nodes)} molecules, {len(num_edges)} counts that sum to {num_edges.sum()}, "
             f"edge_index of {edge_index.shape[1]} bonds. Expected one count a molecule and their sum as many columns."
         )
+    edge_ptr, pieces = pointers(num_edges), []
+    for first in range(0, len(num_nodes), MOLECULES_AT_ONCE):
+        piece = slice(first, first + MOLECULES_AT_ONCE)
+        bonds = edge_ptr[first : first + MOLECULES_AT_ONCE + 1]
+        pieces.append(_pack_piece(num_nodes[piece], num_edges[piece], edge_index[:, bonds[0] : bonds[-1]], first))
+    degree, neighbors = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
+    return {"node_ptr": pointers(num_nodes), "edge_ptr": edge_ptr, "degree": degree, "neighbors": neighbors}
+
+
+def _pack_piece(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """`degree` and `neighbors` of some molecules, of which `first` come before in the set."""
+    edge_index = edge_index.astype(np.int64)
     molecule = np.repeat(np.arange(len(num_nodes)), num_edges)
     outside = np.any((edge_index < 0) | (edge_index >= num_nodes[molecule]), axis=0)
     if outside.any():
         bad = _first(outside)
         raise UserError(
-            f"Bond {edge_index[0, bad]} -> {edge_index[1, bad]} of molecule {molecule[bad]} is out of range: it has "
+            f"Bond {edge_index[0, bad]} -> {edge_index[1, bad]} of molecule {first + molecule[bad]} is out of range: it has "
             f"{num_nodes[molecule[bad]]} atoms, numbered from 0."
         )
     node_ptr = pointers(num_nodes)
@@ -65,7 +78,7 @@ def pack_graphs(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
         mol = int(np.searchsorted(node_ptr, pair[0], side="right")) - 1
         i, j = (int(node - node_ptr[mol]) for node in pair)
         raise UserError(
-            f"Molecule {mol} has a bond between atoms {i} and {j} in one direction only. Bonds are undirected here: give both "
+            f"Molecule {first + mol} has a bond between atoms {i} and {j} in one direction only. Bonds are undirected here: give both "
             "directions, as torch_geometric.utils.to_undirected does."
         )
     target, source = np.divmod(incoming, total)
@@ -74,15 +87,41 @@ def pack_graphs(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
         bad = _first(degree > MAX_DEGREE)
         mol = int(np.searchsorted(node_ptr, bad, side="right")) - 1
         raise UserError(
-            f"Atom {bad - node_ptr[mol]} of molecule {mol} has {degree[bad]:,} bonds, duplicates counted; at most {MAX_DEGREE:,} are "
-            "supported. Remove duplicate bonds, as torch_geometric.utils.coalesce does."
+            f"Atom {bad - node_ptr[mol]} of molecule {first + mol} has {degree[bad]:,} bonds, duplicates counted; at most {MAX_DEGREE:,} "
+            "are supported. Remove duplicate bonds, as torch_geometric.utils.coalesce does."
         )
-    return {
-        "node_ptr": node_ptr,
-        "edge_ptr": pointers(num_edges),
-        "degree": degree.astype(smallest_uint(int(degree.max(initial=0)))),
-        "neighbors": (source - node_ptr[molecule]).astype(smallest_uint(int(num_nodes.max()) - 1)),
-    }
+    neighbors = source - node_ptr[molecule]
+    return degree.astype(smallest_uint(int(degree.max(initial=0)))), neighbors.astype(smallest_uint(int(num_nodes.max()) - 1))
+
+
+def pack_features(x: np.ndarray | None, codes: np.ndarray | None, table: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """The features of all atoms, given as `x` or as `codes` into `table`: codes and table, or `x` and None where codes would not help.
+
+    Raises:
+        UserError: for features that are not finite, codes outside the table or a table of more rows than codes have values.
+    """
+    if (x is None) == (codes is None) or (codes is None) != (table is None):
+        raise ValueError("give either x, or codes and table")
+    if x is not None:
+        x = check_features(x)
+        return encode_rows(x) or (x, None)
+    assert codes is not None and table is not None
+    table = check_table(table)
+    if np.any((codes < 0) | (codes >= len(table))):
+        raise UserError(f"An atom's code is outside the table of {len(table)} feature rows.")
+    return codes.astype(smallest_uint(len(table) - 1)), table
+
+
+def check_table(table: np.ndarray) -> np.ndarray:
+    """The table of distinct feature rows as float32 [K, F].
+
+    Raises:
+        UserError: when it is not a matrix of finite numbers, or has more rows than codes have values.
+    """
+    table = check_features(table, "table")
+    if len(table) > MAX_CODES:
+        raise UserError(f"The table has {len(table):,} feature rows; at most {MAX_CODES:,} are supported. Give x instead.")
+    return table
 
 
 def encode_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

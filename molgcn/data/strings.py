@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import overload
 
 import numpy as np
 
 from molgcn.data.segments import pointers, segment_index
+
+_STRINGS_AT_ONCE = 1 << 16  # Python objects of more are not kept beside the arrays
 
 
 class PackedStrings(Sequence[str]):
@@ -25,9 +28,13 @@ class PackedStrings(Sequence[str]):
     @classmethod
     def from_strings(cls, strings: Iterable[str]) -> PackedStrings:
         """Packs the given strings."""
-        encoded = [text.encode() for text in strings]
-        sizes = np.array([len(text) for text in encoded], np.int64)
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), pointers(sizes))
+        if isinstance(strings, cls):
+            return strings
+        rest, data, sizes = iter(strings), [], [np.empty(0, np.int64)]
+        while block := [text.encode() for text in islice(rest, _STRINGS_AT_ONCE)]:
+            data.append(b"".join(block))
+            sizes.append(np.array([len(text) for text in block], np.int64))
+        return cls(np.frombuffer(b"".join(data), np.uint8), pointers(np.concatenate(sizes)))
 
     @classmethod
     def concat(cls, parts: Sequence[PackedStrings]) -> PackedStrings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -37,9 +37,7 @@ class Prepared:
 def prepare(items: Sequence[str], *, features: str, kind: Kind) -> Prepared:
     """Parses, featurises and packs a stretch of SMILES or mol blocks."""
     done = featurize_chunk(items, features=features, kind=kind, label=None, stop=False)
-    if len(done.kept) == 0:
+    if done.molecules is None:
         return Prepared(None, done.kept, done.smiles, done.failures, Contents())
     smiles = done.smiles or [items[place] for place in done.kept.tolist()]
-    graphs: dict[str, Any] = done.graphs()
-    molecules = PackedMolecules.from_arrays(**graphs, features=features)
-    return Prepared(molecules, done.kept, done.smiles, done.failures, contents_of(molecules, smiles))
+    return Prepared(done.molecules, done.kept, done.smiles, done.failures, contents_of(done.molecules, smiles))

@@ -5,20 +5,18 @@ from hypothesis import strategies as st
 from rdkit import Chem
 
 from molgcn.data.atoms import FEATURIZERS, GENERAL_NAMES, ZINC_TYPES
-from molgcn.data.featurize import featurize, featurize_items, featurize_mols
+from molgcn.data.featurize import featurize, featurize_chunk, featurize_items, featurize_mols
 from molgcn.data.molecules import count_hydrogens
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.packed_arrays import ARRAYS
+from molgcn.data.workers import CHUNK
 from molgcn.errors import UserError
 
 SMILES = ["C", "CCO", "c1ccccc1", "C#N", "[NH4+]", "CC(=O)[O-]", "FC(F)F", "O=c1cc[nH]cc1", "C1CC1", "[2H]OC", "[H][H]", "C.O"]
 
 
-GRAPH = ("num_nodes", "num_edges", "edge_index", "codes", "table")
-
-
-def features_of(arrays, molecule=0):
-    start = int(arrays["num_nodes"][:molecule].sum())
-    return arrays["table"][arrays["codes"][start : start + arrays["num_nodes"][molecule]]]
+def features_of(molecules, molecule=0):
+    return molecules[molecule].node_features()
 
 
 def test_qm9_features_of_methane_and_ethene():
@@ -89,10 +87,10 @@ def test_a_hydrogen_of_any_isotope_is_a_hydrogen(marked, plain, general, zinc, q
         assert graph_of(featurize_mols([Chem.MolFromSmiles(marked)], features=features)) == theirs
 
 
-def graph_of(arrays):
+def graph_of(molecules):
     """Feature rows and bonds of the first molecule, each bond as the rows at its ends: independent of the atoms' order."""
-    rows = [tuple(row) for row in features_of(arrays).tolist()]
-    bonds = [(rows[source], rows[target]) for source, target in arrays["edge_index"][:, : arrays["num_edges"][0]].T]
+    rows = [tuple(row) for row in features_of(molecules).tolist()]
+    bonds = [(rows[source], rows[target]) for source, target in molecules.to_pyg()[0].edge_index.T.tolist()]
     return sorted(rows), sorted(bonds)
 
 
@@ -110,10 +108,10 @@ BEFORE = {
 
 @pytest.mark.parametrize("smiles", BEFORE)
 def test_the_first_version_of_general_stays_what_it_was(smiles):
-    arrays = featurize([smiles], features="general:1")
+    molecules = featurize([smiles], features="general:1")
     bonds, rows = BEFORE[smiles]
-    assert [tuple(bond) for bond in arrays["edge_index"].T.tolist()] == bonds
-    assert [tuple(np.flatnonzero(row).tolist()) for row in features_of(arrays)] == rows
+    assert sorted(tuple(bond) for bond in molecules.to_pyg()[0].edge_index.T.tolist()) == sorted(bonds)
+    assert [tuple(np.flatnonzero(row).tolist()) for row in features_of(molecules)] == rows
 
 
 @pytest.mark.parametrize("smiles", ["[2H]OC", "[H]OC", "[H]/N=C/F"])
@@ -123,8 +121,8 @@ def test_the_first_version_of_zinc_refuses_what_it_refused(smiles):
 
 
 def test_structures_keep_their_isotopes_in_the_smiles_written_of_them():
-    arrays = featurize_mols([Chem.MolFromSmiles("[2H]OC")], features="general")
-    assert (arrays["smiles"], arrays["num_nodes"].tolist()) == (["[2H]OC"], [2])
+    molecules = featurize_mols([Chem.MolFromSmiles("[2H]OC")], features="general")
+    assert (list(molecules.smiles), molecules.num_nodes_per_graph.tolist()) == (["[2H]OC"], [2])
 
 
 def test_only_qm9_charge_tells_an_anion_from_a_radical():
@@ -137,9 +135,9 @@ def test_only_qm9_charge_tells_an_anion_from_a_radical():
 
 
 def test_edges_are_rdkit_bonds_in_both_directions():
-    arrays = featurize(["CC(C)O", "C1CC1"], features="general")
-    np.testing.assert_array_equal(arrays["num_edges"], [6, 6])
-    first = {tuple(edge) for edge in arrays["edge_index"][:, :6].T}
+    molecules = featurize(["CC(C)O", "C1CC1"], features="general")
+    np.testing.assert_array_equal(molecules.edge_ptr, [0, 6, 12])
+    first = {tuple(edge) for edge in molecules.to_pyg()[0].edge_index.T.tolist()}
     assert first == {(0, 1), (1, 0), (1, 2), (2, 1), (1, 3), (3, 1)}
 
 
@@ -165,16 +163,16 @@ def test_zinc_agrees_with_pyg_order_of_types():
 def test_atoms_outside_a_featuriser_are_never_silent(smiles, features, what):
     with pytest.raises(UserError, match=what):
         featurize(["C", smiles], features=features)
-    arrays = featurize(["C", smiles], features=features, on_error="skip")
-    assert [(row.row, row.smiles) for row in arrays["skipped"]] == [(1, smiles)]
+    molecules = featurize(["C", smiles], features=features, on_error="skip")
+    assert [(row.row, row.smiles) for row in molecules.skipped] == [(1, smiles)]
 
 
 def test_general_rows_are_one_hot_in_every_group():
-    arrays = featurize(["C[N+](=O)[O-]", "OS(=O)(=O)c1ccccc1", "[Na+].[Cl-]", "[Pt]", "*C", "F[P-](F)(F)(F)(F)F"], features="general")
+    molecules = featurize(["C[N+](=O)[O-]", "OS(=O)(=O)c1ccccc1", "[Na+].[Cl-]", "[Pt]", "*C", "F[P-](F)(F)(F)(F)F"], features="general")
     for block in (slice(0, 14), slice(14, 21), slice(21, 27), slice(27, 33), slice(33, 40)):
-        np.testing.assert_array_equal(arrays["table"][:, block].sum(axis=1), 1)
-    assert arrays["table"].shape[1] == len(GENERAL_NAMES) == 43
-    platinum = features_of(arrays, 3)[0]
+        np.testing.assert_array_equal(molecules.table[:, block].sum(axis=1), 1)
+    assert molecules.table.shape[1] == len(GENERAL_NAMES) == 43
+    platinum = features_of(molecules, 3)[0]
     assert platinum[GENERAL_NAMES.index("other_element")] == 1
     assert platinum[-1] == pytest.approx(1.95078, abs=1e-4)
 
@@ -190,12 +188,12 @@ def test_bad_smiles_raise_with_row_and_text_or_are_listed(bad, reason):
     assert reason in str(error.value)
     assert str(bad if isinstance(bad, str) else "") in str(error.value)
     assert "on_error=skip" in str(error.value)
-    arrays = featurize(["C", "CC", bad, "CCC"], on_error="skip")
-    np.testing.assert_array_equal(arrays["rows"], [0, 1, 3])
-    assert [row.row for row in arrays["skipped"]] == [2]
-    assert reason in arrays["skipped"][0].reason
-    assert len(arrays["num_nodes"]) == 3
-    assert arrays["num_nodes"].min() > 0
+    molecules = featurize(["C", "CC", bad, "CCC"], on_error="skip")
+    np.testing.assert_array_equal(molecules.rows, [0, 1, 3])
+    assert [row.row for row in molecules.skipped] == [2]
+    assert reason in molecules.skipped[0].reason
+    assert len(molecules) == 3
+    assert molecules.num_nodes_per_graph.min() > 0
 
 
 def test_nothing_left_and_nothing_given_are_errors():
@@ -215,9 +213,9 @@ def test_unknown_options_name_the_known_ones():
 
 
 def test_large_and_tiny_molecules():
-    arrays = featurize(["C" * 200, "C", "[He]"], features="general")
-    np.testing.assert_array_equal(arrays["num_nodes"], [200, 1, 1])
-    np.testing.assert_array_equal(arrays["num_edges"], [398, 0, 0])
+    molecules = featurize(["C" * 200, "C", "[He]"], features="general")
+    np.testing.assert_array_equal(molecules.num_nodes_per_graph, [200, 1, 1])
+    np.testing.assert_array_equal(molecules.edge_ptr, [0, 398, 398, 398])
     packed = PackedMolecules.from_smiles(["C" * 200, "C"], features="qm9")
     assert packed.num_nodes == 602 + 5
     assert packed.neighbors.dtype == np.uint16
@@ -228,10 +226,27 @@ def test_workers_give_the_same_arrays_as_this_process():
     smiles[1500] = "C("
     here = featurize(smiles, features="general", on_error="skip", num_workers=0)
     there = featurize(smiles, features="general", on_error="skip", num_workers=2)
-    assert here.keys() == there.keys()
-    for name in here:
-        np.testing.assert_array_equal(here[name], there[name], err_msg=name)
-    assert [row.row for row in there["skipped"]].count(1500) == 1
+    assert here.content_hash() == there.content_hash()
+    np.testing.assert_array_equal(here.rows, there.rows)
+    assert here.skipped == there.skipped and list(here.smiles) == list(there.smiles)
+    assert [row.row for row in there.skipped].count(1500) == 1
+
+
+def test_chunks_join_to_what_one_chunk_gives():
+    """Byte for byte, also where later chunks need wider types: more than 256 feature rows or atoms."""
+    metals = [
+        f"[{Chem.GetPeriodicTable().GetElementSymbol(number)}{charge}]" for number in range(21, 100) for charge in ("", "+", "+2", "-")
+    ]
+    smiles = ["CCO", "C("] * 600 + metals + [f"{'C' * 260}.[Na+]"] + ["c1ccccc1"] * 900
+    whole = featurize_chunk(smiles, features="general", kind="smiles", label=None, stop=False)
+    joined = featurize_items(smiles, features="general", on_error="skip", num_workers=0)
+    assert len(smiles) > 2 * CHUNK and joined.molecules.x.dtype == joined.molecules.neighbors.dtype == np.uint16
+    for array in ARRAYS:
+        ours, theirs = (getattr(one.molecules, array.name) for one in (joined, whole))
+        assert (ours is None) == (theirs is None)
+        if ours is not None and array.name != "rows":
+            assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs), array.name
+    assert np.array_equal(joined.kept, whole.kept) and joined.failures == whole.failures
 
 
 def test_row_numbers_come_from_the_source():
@@ -241,14 +256,11 @@ def test_row_numbers_come_from_the_source():
 
 def test_mols_are_taken_as_they_are():
     mols = [Chem.MolFromSmiles("CCO"), Chem.AddHs(Chem.MolFromSmiles("C=O"))]
-    arrays = featurize_mols(mols)
-    expected = featurize(["CCO", "C=O"])
-    for name in ("num_nodes", "num_edges"):
-        np.testing.assert_array_equal(arrays[name], expected[name])
-    ours, theirs = (PackedMolecules.from_arrays(**{key: a[key] for key in GRAPH}) for a in (arrays, expected))
-    np.testing.assert_array_equal(ours.neighbors, theirs.neighbors)
-    np.testing.assert_array_equal(features_of(arrays, 1), features_of(expected, 1))
-    assert arrays["smiles"] == ["CCO", "C=O"]
+    ours, theirs = featurize_mols(mols), featurize(["CCO", "C=O"])
+    for name in ("node_ptr", "edge_ptr", "neighbors"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+    np.testing.assert_array_equal(features_of(ours, 1), features_of(theirs, 1))
+    assert list(ours.smiles) == ["CCO", "C=O"]
     with pytest.raises(UserError, match=r"rdkit\.Chem\.Mol"):
         featurize_mols(["CCO"])
 
@@ -257,14 +269,13 @@ def test_mols_are_taken_as_they_are():
 @given(st.lists(st.text(alphabet="CNOFcno()=#123[]+-H@. ", max_size=12), min_size=1, max_size=20))
 def test_any_text_becomes_a_whole_molecule_or_a_named_reason(texts):
     try:
-        arrays = featurize(texts, features="general", on_error="skip")
+        packed = featurize(texts, features="general", on_error="skip")
     except UserError as error:
         assert "None of the" in str(error)  # noqa: PT017
         return
-    assert sorted([*arrays["rows"].tolist(), *(row.row for row in arrays["skipped"])]) == list(range(len(texts)))
-    assert arrays["num_nodes"].min() >= 1
-    packed = PackedMolecules.from_arrays(**arrays, features="general")
-    for molecule, row in enumerate(arrays["rows"]):
+    assert sorted([*packed.rows.tolist(), *(row.row for row in packed.skipped)]) == list(range(len(texts)))
+    assert packed.num_nodes_per_graph.min() >= 1
+    for molecule, row in enumerate(packed.rows):
         mol = count_hydrogens(Chem.MolFromSmiles(texts[row].strip()))
         assert packed.node_ptr[molecule + 1] - packed.node_ptr[molecule] == mol.GetNumAtoms()
         assert packed.edge_ptr[molecule + 1] - packed.edge_ptr[molecule] == 2 * mol.GetNumBonds()

@@ -28,7 +28,7 @@ SIZES = [5, 9, 1, 2, 30, 3, 64, 7]
 def test_rows_are_the_atoms_that_differ(sizes, seed, kinds, ring_bonds, at_once):
     molecules = random_trees(sizes, 3, seed, kinds, ring_bonds)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold, "_MOLECULES_AT_ONCE", at_once)
+        patch.setattr(fold, "MOLECULES_AT_ONCE", at_once)
         folded = fold.fold(molecules)
     rows = rows_of_atoms(molecules)
     first = np.unique(rows, return_index=True)[1]

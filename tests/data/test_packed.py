@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from molgcn.data import PackedMolecules
+from molgcn.data import packed as packed_module
 from molgcn.errors import UserError
 
 
@@ -28,13 +29,16 @@ def test_a_batch_of_any_molecules_is_pygs(data, draw):
 def test_a_subset_is_the_set_of_these_molecules(data, draw):
     packed = PackedMolecules.from_pyg(data)
     indices = draw.draw(st.lists(st.integers(0, len(data) - 1), min_size=1, max_size=10))
-    subset = packed[indices]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_module, "MOLECULES_AT_ONCE", draw.draw(st.integers(1, 11)))
+        subset = packed[indices]
     expected = PackedMolecules.from_pyg([data[i] for i in indices])
     for name in ("node_ptr", "edge_ptr", "degree", "neighbors"):
         assert np.array_equal(getattr(subset, name), getattr(expected, name)), name
     assert np.array_equal(subset.node_features(), expected.node_features())
     assert np.array_equal(subset.targets, expected.targets, equal_nan=True)
     assert subset.rows.tolist() == indices
+    assert all(getattr(subset, name).dtype == getattr(packed, name).dtype for name in ("degree", "neighbors", "x"))
 
 
 def test_indexing_as_numpy_does(molecules):

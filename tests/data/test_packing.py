@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
+from graphs import molecule_lists
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from molgcn.data import packing
 from molgcn.data.packing import MAX_CODES, check_features, check_targets, encode_rows, pack_graphs
 from molgcn.errors import UserError
 
@@ -54,6 +56,28 @@ def test_a_star_of_many_bonds_has_a_wide_degree():
 def test_bad_molecules(num_nodes, num_edges, edge_index, match):
     with pytest.raises(UserError, match=match):
         pack_graphs(num_nodes, num_edges, edge_index)
+
+
+@given(molecule_lists(max_size=9), st.integers(1, 10))
+def test_pieces_are_packed_as_the_whole(data, at_once):
+    arguments = (
+        [item.num_nodes for item in data],
+        [item.num_edges for item in data],
+        np.concatenate([item.edge_index.numpy() for item in data], axis=1),
+    )
+    whole = pack_graphs(*arguments)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "MOLECULES_AT_ONCE", at_once)
+        pieces = pack_graphs(*arguments)
+    for name, array in whole.items():
+        assert pieces[name].dtype == array.dtype and np.array_equal(pieces[name], array)
+
+
+def test_a_mistake_in_a_later_piece_is_named_by_its_molecule_of_the_set(monkeypatch):
+    monkeypatch.setattr(packing, "MOLECULES_AT_ONCE", 2)
+    for bonds, match in (([[0], [3]], "Bond 0 -> 3 of molecule 2 is out of range"), ([[0], [2]], "Molecule 2 has a bond between")):
+        with pytest.raises(UserError, match=match):
+            pack_graphs([1, 1, 3], [0, 0, 1], bonds)
 
 
 @given(npst.arrays(np.float32, st.tuples(st.integers(4, 60), st.integers(1, 4)), elements=st.sampled_from([0.0, -0.0, 1.0, 1.5])))

@@ -28,6 +28,11 @@ def test_take(strings, places):
     assert list(PackedStrings.from_strings(strings).take(indices)) == [strings[i] for i in indices]
 
 
+def test_more_than_are_encoded_at_once():
+    strings = [f"C{i % 1000}é" for i in range(150_000)]
+    assert list(PackedStrings.from_strings(text for text in strings)) == strings
+
+
 def test_index_out_of_range():
     with pytest.raises(IndexError):
         _ = PackedStrings.from_strings(["C"])[1]
