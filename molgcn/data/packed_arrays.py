@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Axis = Literal["molecule", "molecule + 1", "atom", "bond", "feature row"]
 
-MOLECULES_AT_ONCE = 1 << 16  # what goes through a set in pieces of so many takes little memory beside it
+MOLECULES_AT_ONCE = 1 << 14  # what goes through a set in pieces of so many takes little memory beside it
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from graphs import assert_collated, molecule_lists, random_data
@@ -39,6 +41,27 @@ def test_a_subset_is_the_set_of_these_molecules(data, draw):
     assert np.array_equal(subset.targets, expected.targets, equal_nan=True)
     assert subset.rows.tolist() == indices
     assert all(getattr(subset, name).dtype == getattr(packed, name).dtype for name in ("degree", "neighbors", "x"))
+
+
+@pytest.mark.parametrize(("doing", "bytes_a_bond"), [("packing", 20), ("selecting", 12), ("loading", 4)])
+def test_little_memory_is_taken_beside_a_large_set(tmp_path, doing, bytes_a_bond):
+    """Of what is taken the set itself is 3 bytes a bond. Index arrays of all bonds took 80, 24 and 10."""
+    count, atoms = 150_000, 10
+    path = np.stack([np.arange(atoms - 1), np.arange(1, atoms)]).astype(np.uint16)
+    bonds = np.tile(np.concatenate([path, path[::-1]], axis=1), count)
+    codes, table = np.zeros(atoms * count, np.uint8), np.ones((1, 1))
+
+    def pack():
+        return PackedMolecules.from_arrays(np.full(count, atoms), np.full(count, 2 * (atoms - 1)), bonds, codes=codes, table=table)
+
+    packed = pack()
+    packed.save(tmp_path / "set")
+    do = {"packing": pack, "selecting": lambda: packed[::-1], "loading": lambda: PackedMolecules.load(tmp_path / "set")}[doing]
+    tracemalloc.start()
+    assert len(do()) == count
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < bytes_a_bond * packed.num_edges
 
 
 def test_indexing_as_numpy_does(molecules):
