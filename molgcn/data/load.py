@@ -23,6 +23,7 @@ from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 from molgcn.spreadsheet import Writer
 
@@ -124,7 +125,7 @@ def _pack(source: Source, config: DatasetConfig) -> PackedMolecules:
         *raw.left_out,
         *(SkippedRow(int(raw.rows[i]), raw.items[i] if raw.kind == "smiles" else "", why) for i, why in result.failures),
     ]
-    smiles = result.smiles or [raw.items[i].strip() for i in result.kept.tolist()]
+    smiles = PackedStrings.from_strings(result.smiles or (raw.items[i].strip() for i in result.kept.tolist()))
     log.info("%s: %s molecules packed", source.title, f"{len(smiles):,}")
     targets = raw.targets[result.kept] if raw.targets is not None else result.labels
     molecules = result.packed.with_data(

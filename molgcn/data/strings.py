@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice, pairwise
 from typing import overload
 
 import numpy as np
 
 from molgcn.data.segments import pointers, segment_index
 
-_STRINGS_AT_ONCE = 1 << 16  # Python objects of more are not kept beside the arrays
+STRINGS_AT_ONCE = 1 << 16  # Python objects of more are not kept beside the arrays
 
 
 class PackedStrings(Sequence[str]):
@@ -31,10 +31,18 @@ class PackedStrings(Sequence[str]):
         if isinstance(strings, cls):
             return strings
         rest, data, sizes = iter(strings), [], [np.empty(0, np.int64)]
-        while block := [text.encode() for text in islice(rest, _STRINGS_AT_ONCE)]:
+        while block := [text.encode() for text in islice(rest, STRINGS_AT_ONCE)]:
             data.append(b"".join(block))
             sizes.append(np.array([len(text) for text in block], np.int64))
         return cls(np.frombuffer(b"".join(data), np.uint8), pointers(np.concatenate(sizes)))
+
+    @classmethod
+    def columns(cls, rows: Iterable[Sequence[str]]) -> list[PackedStrings]:
+        """Packs rows of strings column by column; without rows there are no columns."""
+        rest, pieces = iter(rows), []
+        while block := list(islice(rest, STRINGS_AT_ONCE)):
+            pieces.append([cls.from_strings(column) for column in zip(*block, strict=True)])
+        return [cls.concat(column) for column in zip(*pieces, strict=True)]
 
     @classmethod
     def concat(cls, parts: Sequence[PackedStrings]) -> PackedStrings:
@@ -56,11 +64,20 @@ class PackedStrings(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                return [self[i] for i in range(start, stop, step)]
+            ptr = self.ptr[start : max(start, stop) + 1]
+            text = self.data[ptr[0] : ptr[-1]].tobytes()
+            return [text[first:last].decode() for first, last in pairwise((ptr - ptr[0]).tolist())]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         index %= len(self)
         return self.data[self.ptr[index] : self.ptr[index + 1]].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(len(self)))
+        return chain.from_iterable(self[start : start + STRINGS_AT_ONCE] for start in range(0, len(self), STRINGS_AT_ONCE))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other`, of whatever kind, is a sequence of the same strings."""
+        return isinstance(other, Sequence) and not isinstance(other, str) and list(self) == list(other)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.data.delimited import Delimited, read_delimited, separator_of
+from molgcn.data.strings import PackedStrings
 from molgcn.data.text import open_text
 from molgcn.errors import UserError, shown
 
@@ -17,7 +18,7 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 _WITHOUT_POINT = re.compile(r"[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-class Columns(dict[str, list[str]]):
+class Columns(dict[str, PackedStrings]):
     """The text of columns by their names, one entry a row.
 
     Args:
@@ -26,7 +27,7 @@ class Columns(dict[str, list[str]]):
         text: of each column.
     """
 
-    def __init__(self, path: Path, decimal_comma: bool, text: dict[str, list[str]]) -> None:
+    def __init__(self, path: Path, decimal_comma: bool, text: dict[str, PackedStrings]) -> None:
         super().__init__(text)
         self.path = path
         self.decimal_comma = decimal_comma
@@ -79,10 +80,10 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Co
         places = [table.place(column, f"dataset.{key}") for column in columns]
         decimal_comma = table.separator == ";"
         table.say_separator(separator_of(path), ", its numbers may have decimal commas" if decimal_comma else "")
-        picked = [[row[place] for place in places] for row in table.rows]
-    if not picked:
+        cells = PackedStrings.columns([row[place] for place in places] for row in table.rows)
+    if not cells:
         raise UserError(f"{path} has a header but no rows. Expected one row a molecule.")
-    return Columns(path, decimal_comma, {column: [row[i] for row in picked] for i, column in enumerate(columns)})
+    return Columns(path, decimal_comma, dict(zip(columns, cells, strict=True)))
 
 
 def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False) -> np.ndarray:

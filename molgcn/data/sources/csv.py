@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[s
         values = np.stack([columns.numbers(name) for name in targets], axis=1)
         return RawMolecules(columns[smiles], np.arange(len(columns[targets[0]])), values)
 
-    def column(name: str) -> list[str]:
+    def column(name: str) -> Sequence[str]:
         return read_columns(path, [name], key="split_column")[name]
 
     check_columns(path, smiles=[smiles], targets=targets)

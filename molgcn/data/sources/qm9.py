@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -202,7 +203,7 @@ def _mol_blocks(path: Path, expected: int) -> list[str]:
     return blocks
 
 
-def _molecule_numbers(ids: list[str], path: Path) -> np.ndarray:
+def _molecule_numbers(ids: Sequence[str], path: Path) -> np.ndarray:
     matches = [re.fullmatch(r"gdb_(\d+)", text.strip()) for text in ids]
     for row, match in enumerate(matches):
         if match is None:
