@@ -49,7 +49,7 @@ class Featurized:
 
     @property
     def packed(self) -> PackedMolecules:
-        """`molecules` where there are some."""
+        """The molecules of a result that has some."""
         assert self.molecules is not None
         return self.molecules
 
@@ -214,7 +214,7 @@ def _shift(part: Featurized, position: int) -> int:
 
 
 def _merge(parts: Sequence[Featurized]) -> Featurized:
-    """All but the molecules of consecutive chunks."""
+    """Join what consecutive chunks hold beside their molecules."""
     labelled = parts[0].labels is not None
     return Featurized(
         None,
@@ -238,7 +238,7 @@ class _FeatureTable:
         return np.frombuffer(bytearray().join(self._codes), np.float32).reshape(-1, self._num_features)
 
     def recode(self, molecules: PackedMolecules) -> PackedMolecules:
-        """A chunk with codes into this table."""
+        """Return a chunk with codes into this table, which takes up its new rows."""
         assert molecules.table is not None
         codes = np.array([self._codes.setdefault(row.tobytes(), len(self._codes)) for row in molecules.table])
         return replace(molecules, x=codes.astype(smallest_uint(len(self._codes) - 1))[molecules.x])

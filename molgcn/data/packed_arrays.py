@@ -1,4 +1,4 @@
-"""The arrays of a packed set, listed once; what is done to each of them; and whether those of a set fit the list and each other."""
+"""The arrays of a packed set, each listed once: saving, checking, selecting, joining and hashing them follow from the list."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class PackedArray:
     seen: bool = True
 
     def take(self, value: Any, places: np.ndarray) -> Any:
-        """The entries of `value` at `places`, counted along the axis; None of None."""
+        """Return the entries of `value` at `places`, counted along the axis; None of None."""
         return value.take(places) if isinstance(value, PackedStrings) else None if value is None else value[places]
 
     def join(self, values: Sequence[Any]) -> Any:
-        """The arrays of several sets as that of all their molecules; None where one has none."""
+        """Return the arrays of several sets as that of all their molecules; None where one has none."""
         if any(value is None for value in values):
             return None
         if len(values) == 1:
@@ -123,7 +123,7 @@ def _check_offsets(name: str, ptr: np.ndarray, least: int) -> None:
 
 
 def _in_pieces(molecules: PackedMolecules) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """`node_ptr` and `edge_ptr` of some molecules after others."""
+    """Yield `node_ptr` and `edge_ptr` of some molecules after others."""
     for first in range(0, len(molecules), MOLECULES_AT_ONCE):
         piece = slice(first, first + MOLECULES_AT_ONCE + 1)
         yield molecules.node_ptr[piece], molecules.edge_ptr[piece]

@@ -57,7 +57,7 @@ def pack_graphs(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
 
 
 def _pack_piece(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """`degree` and `neighbors` of some molecules, of which `first` come before in the set."""
+    """Return `degree` and `neighbors` of some molecules, before which there are `first` others in the set."""
     edge_index = edge_index.astype(np.int64)
     molecule = np.repeat(np.arange(len(num_nodes)), num_edges)
     outside = np.any((edge_index < 0) | (edge_index >= num_nodes[molecule]), axis=0)
@@ -95,7 +95,12 @@ def _pack_piece(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
 
 
 def pack_features(x: np.ndarray | None, codes: np.ndarray | None, table: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """The features of all atoms, given as `x` or as `codes` into `table`: codes and table, or `x` and None where codes would not help.
+    """Return the features of all atoms as codes and their table, or as they are and None where codes would not make them smaller.
+
+    Args:
+        x: float [N, F]; or, instead of it,
+        codes: int [N] into
+        table: float [K, F].
 
     Raises:
         UserError: for features that are not finite, codes outside the table or a table of more rows than codes have values.
@@ -113,7 +118,7 @@ def pack_features(x: np.ndarray | None, codes: np.ndarray | None, table: np.ndar
 
 
 def check_table(table: np.ndarray) -> np.ndarray:
-    """The table of distinct feature rows as float32 [K, F].
+    """Return a table of distinct feature rows as float32 [K, F].
 
     Raises:
         UserError: when it is not a matrix of finite numbers, or has more rows than codes have values.
@@ -148,7 +153,7 @@ def check_features(x: np.ndarray, what: str = "x") -> np.ndarray:
         UserError: when it is not a matrix with at least one column of finite numbers.
     """
     with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and named below
-        x = np.asarray(x, np.float32)
+        x = np.asarray(x, np.float32, order="C")
     if x.ndim != 2 or x.shape[1] < 1:
         raise UserError(f"The features `{what}` have shape {list(x.shape)}; expected [atoms, features] with at least one feature.")
     finite = np.isfinite(x).all(axis=1)
@@ -166,7 +171,7 @@ def check_targets(targets: np.ndarray | None, num_molecules: int) -> np.ndarray:
     if targets is None:
         return np.zeros((num_molecules, 0), np.float32)
     with np.errstate(over="ignore"):
-        targets = np.asarray(targets).astype(np.float32)
+        targets = np.asarray(targets).astype(np.float32, order="C")
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.ndim != 2 or len(targets) != num_molecules:
         raise UserError(f"The targets have shape {list(targets.shape)}; expected [{num_molecules}, number of targets], one row a molecule.")

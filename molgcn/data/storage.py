@@ -58,10 +58,7 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
 
 
 def load_packed(folder: Path) -> PackedMolecules:
-    """Opens what :func:`save_packed` wrote, after comparing every file with its checksum.
-
-    Reading all of it takes less than a second a GB, and what is trained on is in the page cache then.
-    """
+    """Opens what :func:`save_packed` wrote, after comparing every file with its checksum, which also brings it into the page cache."""
     try:
         meta = json.loads((folder / "meta.json").read_text("ascii"))
         if not isinstance(meta, dict) or "format" not in meta:
@@ -101,7 +98,7 @@ def _spelled(features: str | None) -> str | None:
 
 
 def _files(molecules: PackedMolecules) -> dict[str, np.ndarray]:
-    """The arrays by the names of their files; strings are two."""
+    """Return the arrays by the names of their files; strings are two."""
     files: dict[str, np.ndarray] = {}
     for array in ARRAYS:
         value = getattr(molecules, array.name)
@@ -113,7 +110,7 @@ def _files(molecules: PackedMolecules) -> dict[str, np.ndarray]:
 
 
 def _open(folder: Path, checksums: dict[str, str]) -> dict[str, Any]:
-    """The set's arrays by memory map, None for those that it does not have."""
+    """Return the set's arrays by memory map, None for those that it does not have."""
     files = {}
     for name, expected in checksums.items():
         path = folder / f"{name}.npy"

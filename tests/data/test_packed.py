@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from molgcn.data import PackedMolecules
 from molgcn.data import packed as packed_module
+from molgcn.data.loader import PackedLoader
 from molgcn.errors import UserError
 
 
@@ -41,6 +42,15 @@ def test_a_subset_is_the_set_of_these_molecules(data, draw):
     assert np.array_equal(subset.targets, expected.targets, equal_nan=True)
     assert subset.rows.tolist() == indices
     assert all(getattr(subset, name).dtype == getattr(packed, name).dtype for name in ("degree", "neighbors", "x"))
+
+
+def test_matrices_may_come_column_by_column(tmp_path):
+    """As pandas hands them out: they were packed as they lay, which the loader refused with a TypeError."""
+    x, targets = np.arange(9, dtype=np.float32).reshape(3, 3), np.arange(4, dtype=np.float32).reshape(2, 2)
+    packed = PackedMolecules.from_arrays([2, 1], [2, 0], [[0, 1], [1, 0]], x=np.asfortranarray(x), targets=np.asfortranarray(targets))
+    packed.save(tmp_path / "set")
+    (batch,) = PackedLoader(PackedMolecules.load(tmp_path / "set"), 2, shuffle=False)
+    assert batch.x.tolist() == x.tolist() and batch.targets.tolist() == targets.tolist()
 
 
 @pytest.mark.parametrize(("doing", "bytes_a_bond"), [("packing", 20), ("selecting", 12), ("loading", 4)])
