@@ -195,7 +195,7 @@ def _read(files: Files, smiles: str, targets: tuple[str, ...]) -> RawMolecules:
 
 
 def _mol_blocks(path: Path, expected: int) -> list[str]:
-    blocks = re.split(r"^\$\$\$\$\r?\n?", path.read_text(), flags=re.MULTILINE)
+    blocks = re.split(r"^\$\$\$\$\r?\n?", path.read_text("utf-8", errors="replace"), flags=re.MULTILINE)
     if blocks and not blocks[-1].strip():
         blocks.pop()
     if len(blocks) != expected:

@@ -121,6 +121,13 @@ def test_the_molecule_that_fails_the_valence_check_is_kept_from_the_sdf(sdf_fold
     assert nitrogen[10] == 3
 
 
+def test_an_sdf_that_is_not_text_is_named_by_the_row(sdf_folder, tmp_path):
+    content = (sdf_folder / "gdb9.sdf").read_bytes()
+    (sdf_folder / "gdb9.sdf").write_bytes(content.replace(b"V2000", b"V2\xff00", 1))
+    with pytest.raises(UserError, match=r"Row 0 of .*gdb9\.sdf .*not a mol block"):
+        load(sdf_folder, tmp_path)
+
+
 def test_without_the_list_all_rows_are_used_and_a_line_says_so(sdf_folder, tmp_path, caplog):
     (sdf_folder / "uncharacterized.txt").unlink()
     caplog.set_level(logging.WARNING)
