@@ -98,8 +98,6 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if config.duplicates in MERGES:
         identity["duplicates"] = config.duplicates
     molecules = load_or_pack(config.name, identity, lambda: _pack(source, config), config.cache_dir)
-    if molecules.hashes is None:  # packed by an earlier version
-        molecules = with_hashes(molecules, config.num_workers)
     _report_skipped(source.title, molecules.skipped)
     report_repeats(molecules, source.title)
     if config.duplicates == "error":

@@ -91,10 +91,8 @@ def _with_version(features: str | None) -> str | None:
 
 
 def _spelled(features: str | None) -> str | None:
-    """What :func:`_with_version` wrote; a plain name is of the time when every featuriser was in its first version."""
-    if features is None or features.partition(":")[0] not in FEATURIZERS:
-        return features
-    return get_featurizer(features if ":" in features else f"{features}:1").spelled
+    """The inverse of :func:`_with_version`."""
+    return features if features is None or features.partition(":")[0] not in FEATURIZERS else get_featurizer(features).spelled
 
 
 def _files(molecules: PackedMolecules) -> dict[str, np.ndarray]:

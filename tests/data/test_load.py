@@ -1,6 +1,5 @@
 import csv
 import gzip
-import json
 import logging
 
 import numpy as np
@@ -66,20 +65,6 @@ def test_the_second_load_reads_no_molecule(table, tmp_path, monkeypatch):
     for part in first.splits:
         np.testing.assert_array_equal(first.splits[part], second.splits[part])
     assert len(list((tmp_path / "cache" / "packed").glob("csv-*"))) == 1
-
-
-def test_a_set_that_an_earlier_version_cached_serves(table, tmp_path):
-    """It has no hashes, which are then made at every load."""
-    first = load_dataset(config(table(), tmp_path))
-    (folder,) = (tmp_path / "cache" / "packed").glob("csv-*")
-    meta = json.loads((folder / "meta.json").read_text())
-    (folder / "meta.json").write_text(json.dumps({**meta, "arrays": [name for name in meta["arrays"] if name != "hashes"]}))
-    (folder / "hashes.npy").unlink()
-    second = load_dataset(config(table(), tmp_path))
-    assert not (folder / "hashes.npy").exists()
-    np.testing.assert_array_equal(first.molecules.hashes, second.molecules.hashes)
-    for part in first.splits:
-        np.testing.assert_array_equal(first.splits[part], second.splits[part])
 
 
 def test_the_hash_follows_content_and_options(table, tmp_path):
