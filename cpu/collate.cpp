@@ -154,8 +154,8 @@ class PyCollator {
         } else {
             arrays_.get<const float>(molecules, "x");  // checks the type
         }
-        result.targets = arrays_.get<const float>(molecules, "targets");
-        result.num_targets = nb::cast<int64_t>(nb::object(molecules.attr("targets").attr("shape"))[nb::int_(1)]);
+        result.target_words = arrays_.get<const int32_t>(molecules, "target_words");
+        result.num_target_words = nb::cast<int64_t>(nb::object(molecules.attr("target_words").attr("shape"))[nb::int_(1)]);
         return result;
     }
 
@@ -177,7 +177,7 @@ class PyCollator {
             result.x = writable(object, "x");
             result.end_bytes = nb::cast<int>(object.attr("row_end").attr("itemsize"));
         }
-        result.targets = arrays_.get<float>(object, "targets");
+        result.target_words = arrays_.get<int32_t>(object, "target_words");
         result.tile_ptr = arrays_.get<int32_t>(object, "tile_ptr");
         const nb::object capacity = object.attr("capacity");
         result.max_graphs = nb::cast<int64_t>(capacity.attr("graphs"));

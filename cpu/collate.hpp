@@ -1,10 +1,10 @@
 // Copies molecules of the packed set into a batch's slot. The layout is that of molgcn.data.GraphBatch.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 namespace molgcn {
 
@@ -13,8 +13,8 @@ struct Packed {  // the arrays of molgcn.data.PackedMolecules
     const void *degree, *neighbors, *x;
     int degree_bytes, neighbor_bytes, code_bytes;  // code_bytes 0: x holds float32 rows, not codes
     const float* table;                            // rows padded to a multiple of 4 columns
-    const float* targets;
-    int64_t num_features, num_targets, num_codes;
+    const int32_t* target_words;                   // of float32 targets one each, of float64 two
+    int64_t num_features, num_target_words, num_codes;
 };
 
 struct Plan {  // the arrays of molgcn.data.sampler.EpochPlan
@@ -24,8 +24,7 @@ struct Plan {  // the arrays of molgcn.data.sampler.EpochPlan
 
 struct Slot {  // the arrays of molgcn.data.slots.Slot
     float* x;
-    int32_t *ptr, *rowptr, *col;
-    float* targets;
+    int32_t *ptr, *rowptr, *col, *target_words;
     int64_t* indices;
     int32_t *tile_ptr, *counts;
     int64_t max_graphs, max_nodes, max_edges, max_tiles;
@@ -94,7 +93,7 @@ inline int64_t atom_bytes(const Packed& packed) {
         __builtin_prefetch(static_cast<const char*>(packed.degree) + node * packed.degree_bytes);
         __builtin_prefetch(static_cast<const char*>(packed.x) + node * atom_bytes(packed));
         __builtin_prefetch(static_cast<const char*>(packed.neighbors) + packed.edge_ptr[molecule] * packed.neighbor_bytes);
-        __builtin_prefetch(packed.targets + molecule * packed.num_targets);
+        __builtin_prefetch(packed.target_words + molecule * packed.num_target_words);
     }
 }
 
@@ -106,7 +105,7 @@ void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t 
     const auto* degree = static_cast<const Degree*>(packed.degree);
     const auto* neighbors = static_cast<const Neighbor*>(packed.neighbors);
     const auto* x = static_cast<const char*>(packed.x);
-    const int64_t x_bytes = atom_bytes(packed);
+    const int64_t x_bytes = atom_bytes(packed), word_bytes = packed.num_target_words * static_cast<int64_t>(sizeof(int32_t));
     const float* x_end = slot.x + (plan.node_ptr[last] - node_base) * packed.num_features;
 
     for (int64_t i = first; i < last; ++i) {
@@ -117,7 +116,7 @@ void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t 
         const int64_t nodes = plan.node_ptr[i + 1] - plan.node_ptr[i], edges = plan.edge_ptr[i + 1] - plan.edge_ptr[i];
         slot.ptr[row + 1] = static_cast<int32_t>(node + nodes);
         slot.indices[row] = molecule;
-        std::memcpy(slot.targets + row * packed.num_targets, packed.targets + molecule * packed.num_targets, packed.num_targets * sizeof(float));
+        std::memcpy(slot.target_words + row * packed.num_target_words, packed.target_words + molecule * packed.num_target_words, word_bytes);
         running_sum(slot.rowptr + node + 1, degree + from_node, nodes, static_cast<int32_t>(edge));
         add_offset(slot.col + edge, neighbors + from_edge, edges, static_cast<int32_t>(node));
         float* out = slot.x + node * packed.num_features;
@@ -145,8 +144,8 @@ inline void fill_rest(const Packed& packed, const Plan& plan, int64_t number, co
     for (int64_t i = graphs + 1; i <= slot.max_graphs; ++i) slot.ptr[i] = nodes;
     for (int64_t i = nodes + 1; i <= slot.max_nodes; ++i) slot.rowptr[i] = edges;
     for (int64_t i = graphs; i < slot.max_graphs; ++i) slot.indices[i] = -1;
-    for (int64_t i = graphs * packed.num_targets; i < slot.max_graphs * packed.num_targets; ++i)
-        slot.targets[i] = std::numeric_limits<float>::quiet_NaN();
+    constexpr int32_t kMissing = 0x7fffffff;  // NaN as a float32, and NaN as a float64 of two such words
+    std::fill(slot.target_words + graphs * packed.num_target_words, slot.target_words + slot.max_graphs * packed.num_target_words, kMissing);
     std::memcpy(slot.tile_ptr, plan.tile_ptr + plan.tile_starts[number], (tiles + 1) * sizeof(int32_t));
     for (int64_t i = tiles + 1; i <= slot.max_tiles; ++i) slot.tile_ptr[i] = static_cast<int32_t>(graphs);
     const int32_t counts[] = {static_cast<int32_t>(graphs), nodes, edges, static_cast<int32_t>(tiles)};

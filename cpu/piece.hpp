@@ -7,8 +7,7 @@ namespace molgcn {
 
 struct Piece {  // the arrays of molgcn.data.piece.Piece
     int64_t *order, *node_ptr, *edge_ptr;
-    int32_t* tile_ptr;
-    float* targets;
+    int32_t *tile_ptr, *target_words;
     void *row_end, *neighbors, *x;
     int end_bytes;
     int64_t max_graphs, max_nodes, max_edges, max_tiles;
@@ -27,14 +26,14 @@ inline void fill_share(const Packed& packed, const Plan& plan, int64_t number, i
     const int64_t node_base = plan.node_ptr[begin], edge_base = plan.edge_ptr[begin];
     const auto* neighbors = static_cast<const char*>(packed.neighbors);
     const auto* x = static_cast<const char*>(packed.x);
-    const int64_t x_bytes = atom_bytes(packed), target_bytes = packed.num_targets * static_cast<int64_t>(sizeof(float));
+    const int64_t x_bytes = atom_bytes(packed), word_bytes = packed.num_target_words * static_cast<int64_t>(sizeof(int32_t));
     for (int64_t i = first; i < last; ++i) {
         prefetch(packed, plan, i, end);
         const int64_t molecule = plan.order[i];
         const int64_t from_node = packed.node_ptr[molecule], from_edge = packed.edge_ptr[molecule];
         const int64_t node = plan.node_ptr[i] - node_base, edge = plan.edge_ptr[i] - edge_base;
         const int64_t nodes = plan.node_ptr[i + 1] - plan.node_ptr[i], edges = plan.edge_ptr[i + 1] - plan.edge_ptr[i];
-        std::memcpy(piece.targets + (i - begin) * packed.num_targets, packed.targets + molecule * packed.num_targets, target_bytes);
+        std::memcpy(piece.target_words + (i - begin) * packed.num_target_words, packed.target_words + molecule * packed.num_target_words, word_bytes);
         std::memcpy(static_cast<char*>(piece.x) + node * x_bytes, x + from_node * x_bytes, nodes * x_bytes);
         std::memcpy(static_cast<char*>(piece.neighbors) + edge * packed.neighbor_bytes, neighbors + from_edge * packed.neighbor_bytes,
                     edges * packed.neighbor_bytes);

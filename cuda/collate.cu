@@ -23,7 +23,7 @@ struct Parameters {
     const TYPE(NEIGHBOR_BYTES)* neighbors; // [E]
     const TYPE(CODE_BYTES)* x;             // [N] codes, or [N, FEATURES]
     const float* table;                    // [K, FEATURES], or null
-    const float* targets;                  // [M, num_targets]
+    const int* targets;                    // [M, target_words], 32-bit words: of float32 one each, of float64 two
     // the epoch's plan, n molecules
     const long long *plan_order, *plan_node_ptr, *plan_edge_ptr;  // [n], [n + 1], [n + 1]
     const int* plan_tile_ptr;
@@ -31,7 +31,7 @@ struct Parameters {
     // the slot
     float* slot_x;
     int *slot_ptr, *slot_rowptr, *slot_col;
-    float* slot_targets;
+    int* slot_targets;
     long long* slot_indices;
     int *slot_tile_ptr, *slot_counts;
     // the batch
@@ -39,7 +39,7 @@ struct Parameters {
     Place place;  // if STAGED
     int number;   // else: in the plan; -1 for cursor[slot]
     int slot, num_batches;
-    int max_graphs, max_nodes, max_tiles, num_targets;
+    int max_graphs, max_nodes, max_tiles, target_words;
 };
 
 #if !STAGED
@@ -81,8 +81,8 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
             p.slot_ptr[i + 1] = node + nodes;
             p.slot_indices[i] = molecule;
         }
-        for (int k = lane; k < p.num_targets; k += 32)
-            p.slot_targets[static_cast<long long>(i) * p.num_targets + k] = p.targets[row * p.num_targets + k];
+        for (int k = lane; k < p.target_words; k += 32)
+            p.slot_targets[static_cast<long long>(i) * p.target_words + k] = p.targets[row * p.target_words + k];
         for (int k = lane; k < nodes; k += 32) p.slot_rowptr[node + k + 1] = edge + static_cast<int>(p.row_end[from_node + k]);
         for (int k = lane; k < edges; k += 32) p.slot_col[edge + k] = node + p.neighbors[from_edge + k];
         float* out = p.slot_x + static_cast<long long>(node) * FEATURES;
@@ -99,12 +99,12 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
         p.slot_ptr[0] = p.slot_rowptr[0] = 0;
         p.slot_counts[0] = at.num_graphs, p.slot_counts[1] = at.num_nodes, p.slot_counts[2] = at.num_edges, p.slot_counts[3] = at.num_tiles;
     }
-    const float missing = __int_as_float(0x7fc00000);
+    const int missing = 0x7fffffff;  // NaN as a float32, and NaN as a float64 of two such words
     for (int k = thread; k <= p.max_tiles; k += threads) p.slot_tile_ptr[k] = k <= at.num_tiles ? p.plan_tile_ptr[at.first_tile + k] : at.num_graphs;
     for (int k = at.num_graphs + thread; k < p.max_graphs; k += threads) {
         p.slot_ptr[k + 1] = at.num_nodes;
         p.slot_indices[k] = -1;
-        for (int t = 0; t < p.num_targets; ++t) p.slot_targets[static_cast<long long>(k) * p.num_targets + t] = missing;
+        for (int t = 0; t < p.target_words; ++t) p.slot_targets[static_cast<long long>(k) * p.target_words + t] = missing;
     }
     for (int k = at.num_nodes + 1 + thread; k <= p.max_nodes; k += threads) p.slot_rowptr[k] = at.num_edges;
 }

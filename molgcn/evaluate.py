@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
@@ -104,6 +103,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     from molgcn.report.facts import facts
     from molgcn.report.page import Subject, write_report
     from molgcn.training.inference import predict_molecules
+    from molgcn.training.metrics import named_errors
     from molgcn.training.plots import plot_parity
     from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder
     from molgcn.training.result import results_table, without_nan, write_predictions
@@ -137,7 +137,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
-        metrics |= {f"{part}/{key}": value for key, value in compare(predictions, molecules.targets, module).items()}
+        metrics |= {f"{part}/{key}": value for key, value in named_errors(predictions, molecules.targets, names).items()}
         write_predictions(folder / f"predictions_{part}.csv", molecules, predictions, names, units)
         if part == detailed:
             looked_at = molecules, predictions
@@ -180,16 +180,6 @@ def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarr
         f"split={split}, but {data.title} was not split. Name its parts with dataset.split_file=<file.json>, or evaluate all of it with "
         "split=all."
     )
-
-
-def compare(predictions: np.ndarray, targets: np.ndarray, module: Any) -> dict[str, float]:
-    """`mae/<target>`, `rmse/<target>` and `r2/<target>` of predictions [M, T] in the targets' units; NaN targets are left out."""
-    from molgcn.training.metrics import TargetMetrics
-
-    mean, std = module.target_mean.double().cpu(), module.target_std.double().cpu()
-    metrics = TargetMetrics(module.target_names)
-    metrics.update((torch.from_numpy(predictions) - mean) / std, (torch.tensor(targets) - mean) / std)
-    return metrics.compute(std)
 
 
 def _own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> EvaluationData:

@@ -128,7 +128,7 @@ def predict(config: PredictConfig) -> Summary:
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         table = stack.enter_context(open_table(output))
         table.write([_header(molecules.columns, ensemble, config.on_error)])
-        predicted, first, contents = 0, "", Contents()
+        predicted, first, contents, digits = 0, "", Contents(), ensemble.digits
         for part in predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers):
             for place, reason in sorted(part.errors.items()):
                 row, text = part.start + place, _shown(part, place)
@@ -137,7 +137,7 @@ def predict(config: PredictConfig) -> Summary:
                 first = first or f"the first, row {row} ('{shown(text)}'): {reason}"
                 if config.on_error == "skip":
                     _report_failure(failures, row, text, reason)
-            table.write(_rows(part, config.on_error))
+            table.write(_rows(part, digits, config.on_error))
             predicted += len(part.records) - len(part.errors)
             contents += part.contents
             bar.update(len(part.records))
@@ -216,15 +216,18 @@ def _header(columns: Sequence[str], ensemble: Ensemble, on_error: OnError) -> li
     return [*header, unused("error", header)] if on_error == "nan" else header
 
 
-def _rows(part: Predicted, on_error: OnError) -> Iterator[list[str]]:
-    """The rows as text: the input's columns, then each target's value and, of an ensemble, its deviation."""
-    columns = part.values if part.deviation is None else np.stack([part.values, part.deviation], axis=2).reshape(len(part.values), -1)
+def _rows(part: Predicted, digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
+    """The rows as text: the input's columns, then each target's value in its digits and, of an ensemble, its deviation."""
+    columns, formats = part.values, [f".{number}g" for number in digits]
+    if part.deviation is not None:
+        columns = np.stack([part.values, part.deviation], axis=2).reshape(len(part.values), -1)
+        formats = [each for form in formats for each in (form, ".7g")]
     for place, (record, values) in enumerate(zip(part.records, columns.tolist(), strict=True)):
         error = part.errors.get(place, "")
         if error and on_error == "skip":
             continue
         cells = record.cells if part.smiles is None else [part.smiles[place], *record.cells[1:]]
-        yield [*cells, *(f"{value:.7g}" for value in values), *([error] if on_error == "nan" else [])]
+        yield [*cells, *map(format, values, formats), *([error] if on_error == "nan" else [])]
 
 
 def _shown(part: Predicted, place: int) -> str:

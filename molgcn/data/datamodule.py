@@ -89,10 +89,12 @@ class MoleculeDataModule(LightningDataModule):
         return self.dataset.part(name)
 
     def target_statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation [T] of the training part's known targets; a target that does not vary gets 1."""
-        targets = self.dataset.molecules.targets[self.dataset.splits["train"]].astype(np.float64)
-        std = np.nanstd(targets, axis=0)
-        return torch.from_numpy(np.nanmean(targets, axis=0)), torch.from_numpy(np.where(std > 0, std, 1.0))
+        """Mean and standard deviation [T] of the training part's known targets, in their dtype; a target that does not vary gets 1."""
+        known = self.dataset.molecules.targets[self.dataset.splits["train"]]
+        targets, varies = known.astype(np.float64), np.nanmin(known, axis=0) < np.nanmax(known, axis=0)
+        statistics = np.nanmean(targets, axis=0), np.where(varies, np.nanstd(targets, axis=0), 1.0)
+        mean, std = (torch.from_numpy(values.astype(known.dtype)) for values in statistics)
+        return mean, std
 
     def _loader(self, part: str, shuffle: bool, join_single: bool = False) -> TimedLoader:
         molecules = self.part(part)

@@ -36,7 +36,7 @@ class Featurized:
     Attributes:
         molecules: packed, without targets; None where there is none.
         kept: int64 [M], position of each molecule in the input.
-        labels: float32 [M], or None when no label was asked for.
+        labels: float64 [M], or None when no label was asked for.
         smiles: M SMILES written by RDKit, or None when the input was SMILES.
         failures: position in the input and reason of every item left out.
     """
@@ -199,7 +199,7 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
     return Featurized(
         PackedMolecules.from_arrays(**arrays, features=features) if kept else None,
         kept=np.array(kept, np.int64),
-        labels=None if label is None else np.array(labels, np.float32),
+        labels=None if label is None else np.array(labels, np.float64),
         smiles=None if kind == "smiles" else written,
         failures=sorted(failures),
     )

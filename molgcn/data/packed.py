@@ -13,6 +13,7 @@ import numpy as np
 
 from molgcn.data import packing
 from molgcn.data.concat import Gathered, concat_packed
+from molgcn.data.digits import stored
 from molgcn.data.packed_arrays import ARRAYS, MOLECULES_AT_ONCE
 from molgcn.data.segments import pointers, segment_index
 from molgcn.data.strings import PackedStrings
@@ -45,7 +46,7 @@ class PackedMolecules:
         neighbors: uint8 or uint16 [E], molecule-local source of each bond, sorted by molecule, target, source.
         x: the atoms' features: codes uint8 or uint16 [N] into `table`, or float32 [N, F] when `table` is None.
         table: float32 [K, F], the distinct feature rows, or None.
-        targets: float32 [M, T], NaN where missing.
+        targets: float [M, T], NaN where missing: float32, or float64 where that has too few digits (:mod:`molgcn.data.digits`).
         rows: int64 [M], 0-based data row of each molecule in its source.
         smiles: the molecules' SMILES, or None.
         target_names: T names.
@@ -132,7 +133,7 @@ class PackedMolecules:
         skipped: Sequence[SkippedRow] = (),
     ) -> PackedMolecules:
         """The same molecules with these data beside them and no others; arguments and mistakes as in :meth:`from_arrays`."""
-        targets = packing.check_targets(targets, len(self))
+        targets = stored(packing.check_targets(targets, len(self)))
         names = tuple(target_names) or tuple(f"y{i}" for i in range(targets.shape[1]))
         units = tuple(target_units) or ("",) * len(names)
         if not len(names) == len(units) == targets.shape[1]:
@@ -214,6 +215,11 @@ class PackedMolecules:
     def num_nodes_per_graph(self) -> np.ndarray:
         """int64 [M], atoms a molecule."""
         return np.diff(self.node_ptr)
+
+    @property
+    def target_words(self) -> np.ndarray:
+        """The targets as 32-bit words, int32 [M, T] or of float64 [M, 2 T]: what gathers batches copies these."""
+        return self.targets.view(np.int32)
 
     @property
     def tile_nodes(self) -> int:

@@ -61,7 +61,7 @@ ARRAYS = (
     PackedArray("neighbors", "bond", (np.uint8, np.uint16)),
     PackedArray("x", "atom", (np.uint8, np.uint16, np.float32)),
     PackedArray("table", "feature row", (np.float32,), optional=True),
-    PackedArray("targets", "molecule", (np.float32,)),
+    PackedArray("targets", "molecule", (np.float32, np.float64)),
     PackedArray("rows", "molecule", (np.int64,), seen=False),
     PackedArray("smiles", "molecule", (str,), optional=True, seen=False),
     PackedArray("hashes", "molecule", (np.uint64,), optional=True, seen=False),

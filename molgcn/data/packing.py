@@ -163,19 +163,21 @@ def check_features(x: np.ndarray, what: str = "x") -> np.ndarray:
 
 
 def check_targets(targets: np.ndarray | None, num_molecules: int) -> np.ndarray:
-    """Targets as float32 [M, T], NaN where missing; [M, 0] for None.
+    """Targets as floating-point numbers [M, T], in their own dtype if it is one, NaN where missing; [M, 0] for None.
 
     Raises:
         UserError: when the shape does not fit or a value is infinite.
     """
     if targets is None:
         return np.zeros((num_molecules, 0), np.float32)
-    with np.errstate(over="ignore"):
-        targets = np.asarray(targets).astype(np.float32, order="C")
+    targets = np.asarray(targets)
+    targets = targets.astype(targets.dtype if targets.dtype.kind == "f" else np.float64, order="C", copy=False)
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.ndim != 2 or len(targets) != num_molecules:
         raise UserError(f"The targets have shape {list(targets.shape)}; expected [{num_molecules}, number of targets], one row a molecule.")
-    if np.isinf(targets).any():
-        row, column = np.argwhere(np.isinf(targets))[0]
+    with np.errstate(over="ignore"):
+        infinite = np.isinf(targets.astype(np.float32))
+    if infinite.any():
+        row, column = np.argwhere(infinite)[0]
         raise UserError(f"Target {column} of molecule {row} is infinite (float32). Correct it, or leave it empty (NaN) if it is missing.")
     return targets

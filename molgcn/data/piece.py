@@ -27,7 +27,7 @@ class Piece:
         buffer: uint8, all of it.
         order: int64 [graphs], the molecules; as `node_ptr` and `edge_ptr` int64 [graphs + 1] and `tile_ptr` int32 [tiles + 1] a part of the
             epoch's plan.
-        targets: float32 [graphs, T].
+        targets: float [graphs, T], in the set's dtype.
         row_end: [nodes], as in :class:`molgcn.data.resident.ResidentSet`.
         neighbors: [edges] and
         x: [nodes], codes, or [nodes, F], as in :class:`molgcn.data.PackedMolecules`.
@@ -51,7 +51,7 @@ class Piece:
             "node_ptr": ((capacity.graphs + 1,), np.int64),
             "edge_ptr": ((capacity.graphs + 1,), np.int64),
             "tile_ptr": ((capacity.tiles + 1,), np.int32),
-            "targets": ((capacity.graphs, molecules.targets.shape[1]), np.float32),
+            "targets": ((capacity.graphs, molecules.targets.shape[1]), molecules.targets.dtype),
             "row_end": ((capacity.nodes,), row_end_type(molecules)),
             "neighbors": ((capacity.edges,), molecules.neighbors.dtype),
             "x": ((capacity.nodes, *molecules.x.shape[1:]), molecules.x.dtype),
@@ -63,6 +63,11 @@ class Piece:
             section = self.buffer[starts[name] : starts[name] + sizes[name]]
             setattr(self, name, section.view(torch.from_numpy(np.zeros(0, dtype)).dtype).view(shape))
         self._x_start, self._atom_bytes = starts["x"], sizes["x"] // capacity.nodes
+
+    @property
+    def target_words(self) -> Tensor:
+        """The targets as 32-bit words, see :attr:`molgcn.data.PackedMolecules.target_words`."""
+        return self.targets.view(torch.int32)
 
     def used_bytes(self, place: Place) -> int:
         """Bytes of the buffer that the batch at `place` reaches to."""

@@ -36,7 +36,7 @@ def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
             raise UserError(
                 f"The molecules have between {min(widths)} and {max(widths)} targets in `y`. Expected [1, T] with one T for all."
             )
-        targets = torch.stack([item.y.reshape(-1) for item in data]).double().numpy()
+        targets = torch.stack([item.y.reshape(-1) for item in data]).numpy()
     return PackedMolecules.from_arrays(
         np.array([item.x.shape[0] for item in data]),
         np.array([item.edge_index.shape[1] for item in data]),

@@ -33,7 +33,7 @@ class Parameters(ctypes.Structure):
         *((f"slot_{name}", _POINTER) for name in Slot.names),
         ("cursor", _POINTER),
         ("place", _Place),
-        *((name, _INT) for name in ("number", "slot", "num_batches", "max_graphs", "max_nodes", "max_tiles", "num_targets")),
+        *((name, _INT) for name in ("number", "slot", "num_batches", "max_graphs", "max_nodes", "max_tiles", "target_words")),
     )
 
 
@@ -53,7 +53,6 @@ class ResidentSet:
 
     def __init__(self, molecules: PackedMolecules, device: str | torch.device) -> None:
         self.num_features = molecules.num_features
-        self.num_targets = molecules.targets.shape[1]
         table = molecules.table
         self.node_ptr, self.edge_ptr, self.neighbors, self.x, self.targets = (
             torch.tensor(array, device=device)
@@ -169,7 +168,8 @@ class Launch:
         self.grid = -(-capacity.graphs * 32 // THREADS)
         self._parameters = Parameters()
         self._set(slot=number, num_batches=num_batches)
-        self._set(max_graphs=capacity.graphs, max_nodes=capacity.nodes, max_tiles=capacity.tiles, num_targets=slot.targets.shape[1])
+        self._set(max_graphs=capacity.graphs, max_nodes=capacity.nodes, max_tiles=capacity.tiles)
+        self._set(target_words=slot.target_words.shape[1])
         self._set(**{name: tensor.data_ptr() for name, tensor in arrays.items()})
         self._set(**{f"slot_{name}": getattr(slot, name).data_ptr() for name in slot.names})
 

@@ -83,6 +83,7 @@ class Slot:
         capacity: its places.
         num_features: F.
         num_targets: T.
+        target_type: of `targets`.
         device: where it lies.
         pin_memory: on the CPU: page-locked, to be copied to a GPU asynchronously.
 
@@ -91,7 +92,7 @@ class Slot:
         ptr: int32 [graphs + 1].
         rowptr: int32 [nodes + 1].
         col: int32 [edges].
-        targets: float32 [graphs, T].
+        targets: float [graphs, T], in the set's dtype.
         indices: int64 [graphs].
         tile_ptr: int32 [tiles + 1].
         counts: int32 [4], molecules, atoms, bonds and tiles in use, for kernels to read.
@@ -104,6 +105,7 @@ class Slot:
         capacity: Capacity,
         num_features: int,
         num_targets: int,
+        target_type: torch.dtype = torch.float32,
         device: str | torch.device = "cpu",
         pin_memory: bool = False,
     ) -> None:
@@ -116,7 +118,7 @@ class Slot:
         self.ptr = empty(capacity.graphs + 1)
         self.rowptr = empty(capacity.nodes + 1)
         self.col = empty(capacity.edges)
-        self.targets = empty(capacity.graphs, num_targets, dtype=torch.float32)
+        self.targets = empty(capacity.graphs, num_targets, dtype=target_type)
         self.indices = empty(capacity.graphs, dtype=torch.int64)
         self.tile_ptr = empty(capacity.tiles + 1)
         self.counts = empty(4)
@@ -124,8 +126,14 @@ class Slot:
     @classmethod
     def pair(cls, molecules: PackedMolecules, capacity: Capacity, **options: Any) -> tuple[Slot, Slot]:
         """Two slots for batches of the set; `options` as for the class."""
-        arguments = (capacity, molecules.num_features, molecules.targets.shape[1])
+        target_type = torch.float64 if molecules.targets.dtype == np.float64 else torch.float32
+        arguments = (capacity, molecules.num_features, molecules.targets.shape[1], target_type)
         return cls(*arguments, **options), cls(*arguments, **options)
+
+    @property
+    def target_words(self) -> Tensor:
+        """The targets as 32-bit words, see :attr:`molgcn.data.PackedMolecules.target_words`."""
+        return self.targets.view(torch.int32)
 
     def tensors(self) -> Iterator[Tensor]:
         """All arrays."""
@@ -258,7 +266,7 @@ class SlotBatch(GraphBatch):
 
     @cached_property
     def targets(self) -> Tensor:  # type: ignore[override]
-        """float32 [B, T], a copy: metrics keep targets until the end of an epoch."""
+        """float [B, T], a copy: metrics keep targets until the end of an epoch."""
         return self.slot.targets[: self._place.num_graphs].clone()
 
     @cached_property

@@ -21,14 +21,14 @@ class PortableGCN(nn.Module):
 
     Args:
         model: the network; its weights are copied.
-        target_mean: [T].
-        target_std: [T].
+        target_mean: [T], float32, or float64 where targets need more digits.
+        target_std: [T], likewise.
 
     Shapes:
         - **x:** float [N, F], atom features
         - **edge_index:** int64 [2, E], source and target of every bond, both directions present
         - **batch:** int64 [N], the molecule of every atom, from 0, without gaps
-        - **output:** float [B, T], B = the largest number in `batch` + 1
+        - **output:** [B, T] in the dtype of `target_mean`, B = the largest number in `batch` + 1
     """
 
     def __init__(self, model: GCN, target_mean: Tensor, target_std: Tensor) -> None:

@@ -56,14 +56,18 @@ class Ensemble:
         paths = [find_checkpoint(path) for path in checkpoints]
         return cls([load_regressor(path, backend, device) for path in paths], paths)
 
+    @property
+    def digits(self) -> list[int]:
+        """Significant digits that show each target's spread."""
+        return [max(digits) for digits in zip(*(member.target_digits for member in self.members), strict=True)]
+
     @torch.no_grad()
     def predict(self, molecules: PackedMolecules) -> np.ndarray:
-        """Every member's predictions of the molecules, as one batch: float32 [members, M, T], in the targets' units."""
+        """Every member's predictions of the molecules, as one batch: float64 [members, M, T], in the targets' units."""
         batch = molecules.batch(slice(None), device=self.members[0].device)
-        return torch.stack([member(batch).float() for member in self.members]).cpu().numpy()
+        return torch.stack([member(batch) for member in self.members]).cpu().numpy()
 
 
 def mean_and_deviation(predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Mean [M, T] over members of [members, M, T] and, of several, their sample standard deviation (n - 1) [M, T]; in float64."""
-    values = predictions.astype(np.float64)
-    return values.mean(axis=0), values.std(axis=0, ddof=1) if len(values) > 1 else None
+    """Mean [M, T] over members of float64 [members, M, T] and, of several, their sample standard deviation (n - 1) [M, T]."""
+    return predictions.mean(axis=0), predictions.std(axis=0, ddof=1) if len(predictions) > 1 else None

@@ -12,7 +12,7 @@ from molgcn.training.regressor import MoleculeRegressor
 
 @torch.no_grad()
 def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, batch_size: int) -> np.ndarray:
-    """Predictions [M, T], float32, in the targets' units and the molecules' order, computed on the module's device.
+    """Predictions float64 [M, T] in the targets' units and the molecules' order, computed on the module's device.
 
     Args:
         module: the trained module; it is left in evaluation mode.
@@ -20,8 +20,8 @@ def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, bat
         batch_size: molecules a batch.
     """
     module.eval()
-    predictions = np.empty((len(molecules), len(module.target_names)), np.float32)
+    predictions = np.empty((len(molecules), len(module.target_names)))
     for batch in PackedLoader(molecules, batch_size, shuffle=False):
         indices = batch.indices.numpy()
-        predictions[indices] = module(module.ready(batch)).float().cpu().numpy()
+        predictions[indices] = module(module.ready(batch)).cpu().numpy()
     return predictions

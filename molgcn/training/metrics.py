@@ -1,54 +1,43 @@
-"""MAE, RMSE and R2 of every target, over the values that are not missing."""
+"""MAE, RMSE and R2 of every target: the one place where they are computed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from torch import Tensor, nn
-from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection, R2Score
+from torch import Tensor
 
 
-class TargetMetrics(nn.Module):
-    """torchmetrics' MAE, RMSE and R2, one set a target.
-
-    Values come in standardised, which keeps the sums well scaled in float32 (R2 does not change, MAE and RMSE are multiplied by the
-    target's scale), and are weighted one molecule one vote whatever the batch size.
+def errors_of(predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, list[float]]:
+    """Compute MAE, RMSE and R2 of every target in float64, from all values at once, one molecule one vote.
 
     Args:
-        names: the targets.
+        predictions: [M, T], in the targets' units.
+        targets: [M, T], NaN where missing.
+
+    Returns:
+        "mae" and "rmse" in the targets' units and "r2", T numbers each; NaN where undefined: all three without known values, R2 where the
+        known values are all the same.
     """
+    predicted, true = (_float64(values) for values in (predictions, targets))
+    known = ~true.isnan()
+    count = known.sum(0)
+    error = torch.where(known, predicted - true, 0.0)
+    squares = error.square().sum(0)
+    candidates = torch.cat([true.masked_fill(~known, torch.inf), true.new_full((1, true.shape[1]), torch.inf)])
+    above = torch.where(known, true - candidates.amin(0), 0.0)  # the smallest value: equal values then vary by exactly nothing
+    variation = torch.where(known, above - above.sum(0) / count, 0.0).square().sum(0)
+    r2 = torch.where(variation > 0, 1 - squares / variation, torch.nan)
+    rows = torch.stack([error.abs().sum(0) / count, (squares / count).sqrt(), r2]).tolist()
+    return dict(zip(("mae", "rmse", "r2"), rows, strict=True))
 
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__()
-        self.names = tuple(names)
-        self.targets = nn.ModuleList(
-            MetricCollection({"mae": MeanAbsoluteError(), "rmse": MeanSquaredError(squared=False), "r2": R2Score()}, compute_groups=False)
-            for _ in self.names
-        )
 
-    def update(self, prediction: Tensor, target: Tensor) -> None:
-        """Adds standardised predictions and targets [B, T], NaN = missing."""
-        known = ~torch.isnan(target)
-        for i, metrics in enumerate(self.targets):
-            if known[:, i].any():
-                metrics.update(prediction[known[:, i], i].float(), target[known[:, i], i].float())  # type: ignore[operator]
+def _float64(values: Tensor | np.ndarray) -> Tensor:
+    return values.double() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float64))
 
-    def compute(self, scale: Tensor) -> dict[str, float]:
-        """`mae/<target>` and `rmse/<target>` in the targets' units, `r2/<target>`; NaN where fewer values are known than needed.
 
-        Args:
-            scale: [T], what one standardised unit is worth.
-        """
-        result: dict[str, float] = {}
-        for i, (name, metrics) in enumerate(zip(self.names, self.targets, strict=True)):
-            count = int(metrics["r2"].total)  # type: ignore[index]
-            for key, needed, factor in (("mae", 1, scale[i]), ("rmse", 1, scale[i]), ("r2", 2, 1.0)):
-                value = metrics[key].compute() * factor if count >= needed else torch.nan  # type: ignore[index]
-                result[f"{key}/{name}"] = float(value)
-        return result
-
-    def reset(self) -> None:
-        """Forgets all values."""
-        for metrics in self.targets:
-            metrics.reset()  # type: ignore[operator]
+def named_errors(predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Compute `mae/<target>`, `rmse/<target>` and `r2/<target>`; arguments and values as of :func:`errors_of`, and T names."""
+    errors = errors_of(predictions, targets)
+    return {f"{key}/{name}": errors[key][place] for place, name in enumerate(names) for key in errors}

@@ -14,9 +14,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
+from molgcn.training.metrics import errors_of
+from molgcn.training.result import error_text
+
 BLUE, ORANGE, GREY = "#1f6fb4", "#d1632a", "#9aa0a6"
 _CROWDED = 3_000  # molecules beyond which points hide one another: brighter hexagons hold more of them
-_NOISY = 200  # rows of training loss beyond which a running mean is drawn over them
+_NOISY = 200  # values of a loss beyond which a running mean is drawn over them
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -39,12 +42,12 @@ def plain(text: str) -> str:
 
 
 def plot_learning_curve(metrics_csv: Path, path: Path, loss_name: str) -> None:
-    """Training and validation loss over epochs, from `metrics.csv`, with the best validation marked."""
+    """Training loss, an epoch's mean at its end, and validation loss, from `metrics.csv`, with the best validation marked."""
     table = pd.read_csv(metrics_csv)
     steps_per_epoch = _steps_per_epoch(table)
+    curves = loss_curves(table)
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
-    curves = {column: _finite(table[["step", column]]) for column in ("train/loss", "val/loss")}
     for column, color, label in (("train/loss", ORANGE, "training"), ("val/loss", BLUE, "validation")):
         step, loss = curves[column].T
         marker = "o" if len(step) < 3 else None
@@ -67,8 +70,17 @@ def plot_learning_curve(metrics_csv: Path, path: Path, loss_name: str) -> None:
     figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
 
 
+def loss_curves(table: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Steps and losses [n, 2] of "train/loss", each epoch's mean at its last step, and of "val/loss", from the rows of `metrics.csv`."""
+    epoch, step, loss = _finite(table[["epoch", "step", "train/loss"]]).T
+    weight = np.diff(step, prepend=0).clip(min=1)  # the steps that a row is the mean of
+    epochs = pd.DataFrame({"step": step, "loss": loss * weight, "weight": weight}).groupby(epoch)
+    means = np.column_stack([epochs["step"].max(), epochs["loss"].sum() / epochs["weight"].sum()])
+    return {"train/loss": means, "val/loss": _finite(table[["step", "val/loss"]])}
+
+
 def _finite(columns: pd.DataFrame) -> np.ndarray:
-    """The rows [n, 2] of two columns where both are finite numbers."""
+    """The rows [n, C] of C columns where all are finite numbers."""
     values = columns.to_numpy(float)
     return values[np.isfinite(values).all(axis=1)]
 
@@ -113,10 +125,8 @@ def parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str,
     if not finite.any():
         axes.set_title("no values" if len(true) == 0 else "no finite predictions", fontsize=10)
         return
-    error = true - predicted
-    variance = float(((true - true.mean()) ** 2).sum())
-    r2 = f", R² {1 - float((error**2).sum()) / variance:.3f}" if variance > 0 and finite.all() else ""
-    axes.set_title(f"MAE {np.abs(error).mean():.4g} {unit}".rstrip() + f"{r2}\n{len(true):,} molecules", fontsize=10)
+    mae, _, r2 = (error_text(value) for (value,) in errors_of(predicted[:, None], true[:, None]).values())
+    axes.set_title(f"MAE {mae} {unit}".rstrip() + f", R² {r2}\n{len(true):,} molecules", fontsize=10)
     true, predicted = true[finite], predicted[finite]
     low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
     margin = 0.04 * (high - low) or 1.0

@@ -9,6 +9,7 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
 from molgcn.errors import shown
+from molgcn.training.result import error_text
 
 
 class EpochLine(Callback):
@@ -27,7 +28,7 @@ class EpochLine(Callback):
         if "val/loss" in values:
             parts.append(f"val/loss {float(values['val/loss']):.4f}")
             for name, unit in list(zip(pl_module.target_names, pl_module.target_units, strict=True))[:4]:
-                parts.append(f"val MAE {shown(name)} {float(values[f'val/mae/{name}']):.4g} {unit}".rstrip())
+                parts.append(f"val MAE {shown(name)} {error_text(float(values[f'val/mae/{name}']))} {unit}".rstrip())
         parts.append(f"{time.perf_counter() - getattr(self, 'start', time.perf_counter()):.1f} s")
         trainer.print("  ".join(parts), flush=True)
 

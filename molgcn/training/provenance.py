@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-_PACKAGES = ("molgcn", "torch", "torch-geometric", "rdkit", "lightning", "hydra-core", "torchmetrics", "numpy", "wandb")
+_PACKAGES = ("molgcn", "torch", "torch-geometric", "rdkit", "lightning", "hydra-core", "numpy", "wandb")
 
 
 def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any]:

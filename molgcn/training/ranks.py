@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import torch
 from lightning import Trainer
+from torch import Tensor
 
 from molgcn.errors import UserError
 
@@ -19,6 +20,13 @@ def of_all_ranks(trainer: Trainer, value: Value) -> list[Value]:
     values: list[Value] = [value] * trainer.world_size
     torch.distributed.all_gather_object(values, value)
     return values
+
+
+def rows_of_all_ranks(trainer: Trainer, rows: Tensor) -> Tensor:
+    """The rows [n, ...] of all processes, in their order; their numbers may differ, and all of the processes have to ask."""
+    if trainer.world_size == 1:
+        return rows
+    return torch.cat(of_all_ranks(trainer, rows.cpu())).to(rows.device)
 
 
 def of_this_rank(trainer: Trainer, values: list[Value]) -> Value:

@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning import LightningModule
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
@@ -24,9 +23,10 @@ from molgcn.training.captured import CapturedForward, CapturedStep, count_optimi
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.losses import LossSum, MaskedLoss
-from molgcn.training.metrics import TargetMetrics
+from molgcn.training.metrics import named_errors
 from molgcn.training.optim import build_optimizer, build_scheduler, float32_rates, step_plateau, step_scheduler
-from molgcn.training.ranks import of_all_ranks, of_this_rank
+from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
+from molgcn.training.scaling import ScaledModule
 from molgcn.training.training_loss import TrainingLoss, check_loss
 
 if TYPE_CHECKING:
@@ -35,28 +35,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class MoleculeRegressor(LightningModule):
+class MoleculeRegressor(ScaledModule):
     """Predicts T targets of a molecule with a :class:`molgcn.nn.GCN`.
 
-    The model works on standardised targets; the buffers `target_mean` and `target_std` [T] invert them in every reported number.
+    The model works on standardised targets; the buffers `target_mean` and `target_std` [T] invert them, in float64, in every
+    reported number.
 
     Args:
         config: the run's configuration.
         in_channels: features an atom.
         target_names: T names.
         target_units: T units.
-        target_mean: [T], mean over the training set's known values.
+        target_mean: [T], mean over the training set's known values, in the targets' dtype: float64 where float32 has too few digits.
         target_std: [T], their standard deviation.
         features: the featuriser, with its version if it is not the newest, or None.
         trained_on: what its molecules held (:func:`molgcn.data.applicability.domain_of`), or None.
 
     Shapes:
         - **input:** a batch of B molecules
-        - **output:** [B, T] in the targets' units
+        - **output:** float64 [B, T] in the targets' units
     """
-
-    target_mean: Tensor
-    target_std: Tensor
 
     def __init__(
         self,
@@ -69,7 +67,7 @@ class MoleculeRegressor(LightningModule):
         features: str | None,
         trained_on: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(target_mean, target_std)
         self.automatic_optimization = False
         self.config = config
         self.architecture: dict[str, Any] = {
@@ -89,11 +87,7 @@ class MoleculeRegressor(LightningModule):
         )
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
-        self.register_buffer("target_mean", target_mean.float())
-        self.register_buffer("target_std", target_std.float())
         self.loss = MaskedLoss(config.training, fused=self.model.backend.name == "fused")
-        self.validation_metrics = TargetMetrics(target_names)
-        self.test_metrics = TargetMetrics(target_names)
         self.test_results: dict[str, float] = {}
         self.train_loss = TrainingLoss(fused=self.model.backend.name == "fused")
         self.evaluated: list[tuple[Tensor, Tensor]] = []
@@ -139,8 +133,8 @@ class MoleculeRegressor(LightningModule):
         return batch.double() if isinstance(batch, GraphBatch) else batch.apply(Tensor.double, "x", "y")
 
     def forward(self, batch: Any) -> Tensor:
-        """Predictions [B, T] in the targets' units."""
-        return self.averaged(batch) * self.target_std + self.target_mean
+        """Predictions float64 [B, T] in the targets' units."""
+        return self.in_units(self.averaged(batch))
 
     def on_train_start(self) -> None:
         """Forgets graphs and what else belongs to one fit; it is made once the first batch is there."""
@@ -180,7 +174,7 @@ class MoleculeRegressor(LightningModule):
 
     def add_gradients(self, batch: Any) -> None:
         """Forward, loss and backward."""
-        loss, sums = self.loss.of_model(self.model, batch, _targets(batch), self.target_mean, self.target_std)
+        loss, sums = self.loss.of_model(self.model, batch, *self.for_loss(_targets(batch)))
         if self._loss_gradient is None:
             self._loss_gradient = torch.full_like(loss, 1 / self.config.training.accumulate_batches)
         self.manual_backward(loss, gradient=self._loss_gradient)
@@ -217,11 +211,9 @@ class MoleculeRegressor(LightningModule):
         """Publishes `val/loss` and the metrics, and shows the loss to a plateau schedule."""
         prediction, target = self._evaluated()
         loss = LossSum()
-        loss.update(self.loss(prediction, target, self.target_mean, self.target_std)[1])
+        loss.update(self.loss(prediction, *self.for_loss(target))[1])
         value = loss.compute_and_reset(self.trainer.strategy)
-        self.validation_metrics.update(prediction, self._standardised(target))
-        metrics = {"val/loss": value} | {f"val/{key}": value for key, value in self.validation_metrics.compute(self.target_std).items()}
-        self.validation_metrics.reset()
+        metrics = {"val/loss": value} | {f"val/{key}": error for key, error in self._errors(prediction, target).items()}
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.log_dict(metrics, logger=False, sync_dist=True)  # every rank has the same values: they were reduced above
             return
@@ -239,10 +231,7 @@ class MoleculeRegressor(LightningModule):
 
     def on_test_epoch_end(self) -> None:
         """Keeps the metrics in `test_results`: "<mae|rmse|r2>/<target>" in the targets' units."""
-        prediction, target = self._evaluated()
-        self.test_metrics.update(prediction, self._standardised(target))
-        self.test_results = self.test_metrics.compute(self.target_std)
-        self.test_metrics.reset()
+        self.test_results = self._errors(*self._evaluated())
 
     def log_now(self, metrics: dict[str, float]) -> None:
         """Sends values to every logger at the current optimiser step."""
@@ -309,8 +298,10 @@ class MoleculeRegressor(LightningModule):
         padded = getattr(batch, "padded", None)
         return padded if padded is not None and self.device.type == "cuda" and self.model.backend.name == "fused" else batch
 
-    def _standardised(self, targets: Tensor) -> Tensor:
-        return (targets - self.target_mean) / self.target_std
+    def _errors(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
+        """MAE, RMSE and R2 of standardised predictions and of targets, those of all processes."""
+        rows = rows_of_all_ranks(self.trainer, torch.stack([self.in_units(prediction), target.double()], dim=1))
+        return named_errors(rows[:, 0], rows[:, 1], self.target_names)
 
 
 def _targets(batch: Any) -> Tensor:

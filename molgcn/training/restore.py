@@ -81,7 +81,7 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
         raise UserError(f"{path} holds no weights. Expected a .ckpt file that molgcn wrote.")
     try:
         _check_sizes(config, saved, features, weights)
-        module = _build(config, saved, features)
+        module = _build(config, saved, features, weights)
         module.load_state_dict(weights)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())
@@ -89,14 +89,15 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
     return module.eval().to(target)
 
 
-def _build(config: Config, saved: Mapping[str, Any], features: str | None) -> MoleculeRegressor:
+def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculeRegressor:
+    digits = getattr(weights.get("target_mean"), "dtype", torch.float32)
     return MoleculeRegressor(
         config,
         in_channels=saved["in_channels"],
         target_names=tuple(saved["target_names"]),
         target_units=tuple(saved["target_units"]),
-        target_mean=torch.zeros(len(saved["target_names"])),
-        target_std=torch.ones(len(saved["target_names"])),
+        target_mean=torch.zeros(len(saved["target_names"]), dtype=digits),
+        target_std=torch.ones(len(saved["target_names"]), dtype=digits),
         features=features,
         trained_on=saved.get("trained_on"),
     )
@@ -108,7 +109,7 @@ def _check_sizes(config: Config, saved: Mapping[str, Any], features: str | None,
     if layers > len(weights):
         raise ValueError(f"it has {layers} layers, and {len(weights)} weights")
     with torch.device("meta"):
-        wanted = _build(config, saved, features).state_dict()
+        wanted = _build(config, saved, features, weights).state_dict()
     for key, value in wanted.items():
         if tuple(weights[key].shape) != tuple(value.shape):
             raise ValueError(f"{key} has shape {tuple(weights[key].shape)} and not {tuple(value.shape)}")

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from molgcn.data.digits import digits_of
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import shown
 from molgcn.json_file import write_json
@@ -87,8 +88,13 @@ def results_table(title: str, metrics: Mapping[str, float], names: Sequence[str]
         table.add_column(f"{part} {metric.upper()}", justify="right")
     for name, unit in zip(names, units, strict=True):
         cells = [metrics[f"{part}/{metric}/{name}"] for part, metric in columns]
-        table.add_row(escape(shown(name)), escape(unit) or "-", *("-" if math.isnan(cell) else f"{cell:.4g}" for cell in cells))
+        table.add_row(escape(shown(name)), escape(unit) or "-", *map(error_text, cells))
     return table
+
+
+def error_text(error: float) -> str:
+    """Four significant digits of an error, "-" where it is undefined."""
+    return "-" if math.isnan(error) else f"{error:.4g}"
 
 
 def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
@@ -104,12 +110,17 @@ def write_predictions(
     for name, unit in zip(names, units, strict=True):
         header += [label(name, unit), f"{label(name, unit)} predicted"]
     smiles = molecules.smiles or [""] * len(molecules)
+    forms = [f".{digits_of(column)}g" for column in molecules.targets.T for _ in ("true", "predicted")]
     with open(path, "w", newline="") as file:
         writer = Writer(file)
         writer.writerow(header)
         for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):
             values = [value for pair in zip(true, predicted, strict=True) for value in pair]
-            writer.writerow([int(molecules.rows[i]), smiles[i], *("" if math.isnan(value) else f"{value:.7g}" for value in values)])
+            writer.writerow([int(molecules.rows[i]), smiles[i], *map(_cell, values, forms)])
+
+
+def _cell(value: float, form: str) -> str:
+    return "" if math.isnan(value) else format(value, form)
 
 
 def label(name: str, unit: str) -> str:

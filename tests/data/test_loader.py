@@ -203,3 +203,19 @@ def test_memory_mapped_sets_are_read_as_they_are(molecules, tmp_path):
     molecules.save(tmp_path / "set")
     for one, other in zip(PackedLoader(PackedMolecules.load(tmp_path / "set"), 8), PyGLoader(molecules, 8), strict=True):
         assert torch.equal(one.x, other.x) and torch.equal(one.col, other.col)
+
+
+@needs_extension
+@pytest.mark.parametrize("kind", [PackedLoader, PyGLoader])
+def test_targets_in_float64_arrive_with_all_their_digits(kind, tmp_path):
+    values = 1e8 + np.random.default_rng(0).normal(size=(13, 2))
+    values[::4, 1] = np.nan
+    packed = PackedMolecules.from_smiles(["C" * size for size in range(1, 14)], values, num_workers=0)
+    packed.save(tmp_path / "set")
+    packed = PackedMolecules.concat([PackedMolecules.load(tmp_path / "set")[:4], PackedMolecules.load(tmp_path / "set")[4:]])
+    seen = 0
+    for batch in kind(packed, 5, shuffle=True):
+        seen += batch.num_graphs
+        np.testing.assert_array_equal(batch.targets.numpy(), values[batch.indices.numpy()])
+        assert batch.padded is None or batch.padded.targets[batch.num_graphs :].isnan().all()
+    assert seen == 13 and batch.num_graphs == 3

@@ -1,5 +1,4 @@
 // Runs a CUDA kernel whose threads do not communicate, one thread after the other.
-#include <cstring>
 
 #define __device__
 #define __global__
@@ -10,12 +9,6 @@ struct Index {
     int x;
 };
 static Index threadIdx, blockIdx, blockDim, gridDim;
-
-static float __int_as_float(int bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 #include "collate.cu"
 

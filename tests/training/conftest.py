@@ -19,7 +19,7 @@ BASE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small_config() -> Callable[..., Config]:
     """Makes a configuration: `small_config(model={"dropout": 0.1}, seed=1)` changes single keys."""
 

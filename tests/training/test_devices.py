@@ -1,6 +1,7 @@
 """Two processes train the network that one trains on batches of twice the size."""
 
 import csv
+import json
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ OPTIONS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["fused", "pyg"])
 def test_two_processes_are_one_with_twice_the_batch(backend, run_cli, tmp_path):
-    losses, weights = [], []
+    losses, weights, metrics = [], [], []
     for devices in (1, 2):
         folder = tmp_path / f"{devices} devices"
         several = ["trainer.devices=2", "trainer.strategy=ddp"] if devices == 2 else []
@@ -25,9 +26,12 @@ def test_two_processes_are_one_with_twice_the_batch(backend, run_cli, tmp_path):
         assert (done.stdout + done.stderr).count("not captured as a CUDA graph") == 1
         with open(folder / "metrics.csv", newline="") as file:
             losses.append([(row["step"], float(row["train/loss"] or row["val/loss"])) for row in csv.DictReader(file)])
+        with open(folder / "result.json") as file:
+            metrics.append(json.load(file)["metrics"])
         weights.append(load_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"])
     assert [step for step, _ in losses[0]] == [step for step, _ in losses[1]] == ["5", "5", "10", "10"]
     assert [loss for _, loss in losses[1]] == pytest.approx([loss for _, loss in losses[0]], rel=1e-5)
+    assert metrics[1] == pytest.approx(metrics[0], rel=1e-4)  # of the parts as a whole, though each process has seen a half
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=1e-3, atol=1e-5, msg=name)
 

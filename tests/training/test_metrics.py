@@ -1,37 +1,61 @@
+"""MAE, RMSE and R2 against exact arithmetic."""
+
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from molgcn.training.metrics import TargetMetrics
+from molgcn.training.metrics import errors_of, named_errors
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 7, 20])
-def test_equal_to_numpy_whatever_the_batch_size(batch_size):
+def exact(predicted, true):
+    """MAE, RMSE and R2 in rational numbers."""
+    predicted, true = ([Fraction(float(value)) for value in values] for values in (predicted, true))
+    error = [p - t for p, t in zip(predicted, true, strict=True)]
+    squares, mean = sum(e * e for e in error), sum(true) / len(true)
+    variation = sum((t - mean) ** 2 for t in true)
+    mae, rmse = float(sum(map(abs, error)) / len(true)), math.sqrt(squares / len(true))
+    return mae, rmse, float(1 - squares / variation) if variation else math.nan
+
+
+@pytest.mark.parametrize(
+    ("center", "spread", "outlier"),
+    [(0, 1, None), (-11_000, 900, None), (5_000, 1e-3, None), (1e8, 1, None), (0, 1, 1e6), (3.3, 0, None)],
+)
+@pytest.mark.parametrize("skill", [0.1, 100])
+def test_equal_to_exact_arithmetic(center, spread, outlier, skill):
     rng = np.random.default_rng(0)
-    mean, std = np.array([-11_000.0, 3.0]), np.array([900.0, 0.01])
-    prediction, target = rng.normal(size=(20, 2)), rng.normal(size=(20, 2))
-    target[rng.random((20, 2)) < 0.3] = np.nan
-    metrics = TargetMetrics(("u0", "gap"))
-    for start in range(0, 20, batch_size):
-        part = slice(start, start + batch_size)
-        metrics.update(torch.from_numpy(prediction[part]), torch.from_numpy(target[part]))
-    result = metrics.compute(torch.from_numpy(std))
-    for i, name in enumerate(("u0", "gap")):
-        known = ~np.isnan(target[:, i])
-        true, guess = (target[known, i] * std[i] + mean[i], prediction[known, i] * std[i] + mean[i])
-        assert result[f"mae/{name}"] == pytest.approx(np.abs(true - guess).mean(), rel=1e-6)
-        assert result[f"rmse/{name}"] == pytest.approx(np.sqrt(((true - guess) ** 2).mean()), rel=1e-6)
-        assert result[f"r2/{name}"] == pytest.approx(1 - ((true - guess) ** 2).sum() / ((true - true.mean()) ** 2).sum(), rel=1e-5)
+    true = center + spread * rng.normal(size=(200, 2))
+    if outlier is not None:
+        true[7] = outlier
+    predicted = true + skill * (spread or 1) * rng.normal(size=(200, 2))
+    true[rng.random((200, 2)) < 0.3] = np.nan
+    errors = named_errors(predicted, torch.from_numpy(true), ("a", "b"))
+    assert list(errors) == [f"{key}/{name}" for name in "ab" for key in ("mae", "rmse", "r2")]
+    for i, name in enumerate("ab"):
+        known = ~np.isnan(true[:, i])
+        for key, value in zip(("mae", "rmse", "r2"), exact(predicted[known, i], true[known, i]), strict=True):
+            assert errors[f"{key}/{name}"] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), key
 
 
-def test_too_few_values_are_nan_and_reset_forgets():
-    metrics = TargetMetrics(("a", "b"))
-    metrics.update(torch.zeros(1, 2), torch.tensor([[1.0, torch.nan]]))
-    result = metrics.compute(torch.ones(2))
-    assert result["mae/a"] == 1.0
-    assert math.isnan(result["r2/a"])
-    assert math.isnan(result["mae/b"])
-    metrics.reset()
-    assert all(math.isnan(value) for value in metrics.compute(torch.ones(2)).values())
+def test_undefined_is_nan():
+    true = torch.tensor([[1.0, torch.nan, 0.1, 2.0], [torch.nan, torch.nan, 0.1, 3.0], [torch.nan, torch.nan, 0.1, 4.0]])
+    errors = errors_of(torch.zeros(3, 4), true)
+    assert errors["mae"][0] == errors["rmse"][0] == 1.0
+    assert [math.isnan(value) for value in errors["r2"]] == [True, True, True, False]  # one value, none, equal ones
+    assert [math.isnan(value) for value in errors["mae"]] == [False, True, False, False]
+    assert all(math.isnan(value) for (value,) in errors_of(torch.zeros(0, 1), torch.zeros(0, 1)).values())
+
+
+@given(st.floats(-1e9, 1e9), st.integers(2, 50))
+def test_equal_values_have_no_r2(value, count):
+    assert math.isnan(errors_of(np.zeros((count, 1)), np.full((count, 1), value))["r2"][0])
+
+
+def test_predictions_that_are_no_numbers_are_not_hidden():
+    errors = errors_of(np.array([[1.0], [np.nan]]), np.array([[1.0], [2.0]]))
+    assert all(math.isnan(value) for (value,) in errors.values())

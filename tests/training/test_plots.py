@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.image import imread
 
-from molgcn.training.plots import plot_learning_curve, plot_parity
+from molgcn.training.plots import loss_curves, plot_learning_curve, plot_parity
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,15 @@ def test_learning_curve_shows_both_losses(tmp_path, epochs, rows):
 def test_learning_curve_without_validation(tmp_path):
     image = curve(tmp_path, 5, val=False)
     assert count(image, ORANGE) > 5 * count(image, BLUE)
+
+
+def test_the_training_curve_is_the_mean_of_each_epoch():
+    """Of rows that stand for 50 steps and for the last one of the epoch."""
+    rows = [(0, 50, 1.0), (0, 51, 11.0), (1, 101, 0.5), (1, 102, 0.5 + 51)]
+    table = pd.DataFrame(rows, columns=["epoch", "step", "train/loss"]).assign(**{"val/loss": [np.nan, 2.0, np.nan, 3.0]})
+    curves = loss_curves(table)
+    np.testing.assert_allclose(curves["train/loss"], [(51, 61 / 51), (102, 1.5)], rtol=1e-12)
+    np.testing.assert_array_equal(curves["val/loss"], [(51, 2.0), (102, 3.0)])
 
 
 @pytest.mark.parametrize("losses", [[np.nan, np.nan], [0.5, np.inf], [0.0, 0.0], []])
