@@ -133,11 +133,13 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
     metrics: dict[str, float] = {}
     contents = Contents()
+    labels: dict[str, list[int]] = {}
     for part, indices in parts.items():
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
         metrics |= {f"{part}/{key}": value for key, value in named_errors(predictions, molecules.targets, names).items()}
+        labels[part] = molecules.num_labels
         write_predictions(folder / f"predictions_{part}.csv", molecules, predictions, names, units)
         if part == detailed:
             looked_at = molecules, predictions
@@ -149,7 +151,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint))
-    subject = Subject(title, about, metrics, counts, detailed, molecules, predictions, names, units, trained_on=known)
+    subject = Subject(title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known)
     write_report(folder / "report.html", subject)
     summary = {
         "checkpoint": str(checkpoint),

@@ -24,6 +24,7 @@ from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.strings import PackedStrings
+from molgcn.data.target_warnings import warn_of_targets
 from molgcn.errors import UserError
 from molgcn.spreadsheet import Writer
 
@@ -72,6 +73,7 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
+    warn_of_targets(molecules, splits["train"])
     loaded = LoadedDataset(molecules, splits, source.title, data_hash)
     if unlike := describe_unlike(loaded.trained_on):
         log.warning("%s: the training part has unusual molecules: %s; they are trained on as they are", source.title, unlike)

@@ -217,6 +217,11 @@ class PackedMolecules:
         return np.diff(self.node_ptr)
 
     @property
+    def num_labels(self) -> list[int]:
+        """Molecules whose value is known, of each target."""
+        return [int(count) for count in (~np.isnan(self.targets)).sum(axis=0)]
+
+    @property
     def target_words(self) -> np.ndarray:
         """The targets as 32-bit words, int32 [M, T] or of float64 [M, 2 T]: what gathers batches copies these."""
         return self.targets.view(np.int32)

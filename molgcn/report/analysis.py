@@ -8,6 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from molgcn.data.digits import digits_of
+from molgcn.training.metrics import errors_of
+
 MAX_BINS = 8
 NO_RING = ""
 
@@ -57,7 +60,12 @@ class Errors:
     @property
     def mae(self) -> float:
         """Mean absolute error."""
-        return float(np.abs(self.error).mean()) if len(self.index) else float("nan")
+        return _mae(self.predicted, self.true)
+
+    @property
+    def digits(self) -> int:
+        """Significant digits in which to read single values: four, and more where the values share them."""
+        return digits_of(self.true) - 3
 
     @property
     def bias(self) -> float:
@@ -67,7 +75,7 @@ class Errors:
     @property
     def guess(self) -> float:
         """Mean absolute error of answering the true values' mean for every molecule."""
-        return float(np.abs(self.true - self.true.mean()).mean()) if len(self.index) else float("nan")
+        return _mae(np.full_like(self.true, self.true.mean()), self.true) if len(self.index) else float("nan")
 
     def quantile(self, share: float) -> float:
         """The absolute error that this share of molecules stays below."""
@@ -79,10 +87,13 @@ class Errors:
 
     def group(self, name: str, mask: np.ndarray) -> Group:
         """The molecules of a mask [n]."""
-        return Group(name, int(mask.sum()), float(np.abs(self.error[mask]).mean()), float(self.error[mask].mean()))
+        return Group(name, int(mask.sum()), _mae(self.predicted[mask], self.true[mask]), float(self.error[mask].mean()))
 
     def by_size(self, atoms: np.ndarray) -> list[Group]:
-        """Errors by number of atoms [M]: one group a size where there are few sizes, else ranges of about as many molecules each."""
+        """Errors by number of atoms [M]: one group a size where there are few sizes, else ranges of about as many molecules each.
+
+        A group has at least two molecules: there is none of a single one.
+        """
         sizes = atoms[self.index]
         edges = size_edges(sizes)
         groups = []
@@ -91,21 +102,34 @@ class Errors:
             groups.append(self.group(str(low) if high == low + 1 else f"{low}\u2013{high - 1}", mask))
         return groups
 
-    def by_scaffold(self, scaffolds: Sequence[str]) -> list[Group]:
-        """Errors by scaffold [M], most common first; "" stands for molecules without a ring."""
+    def by_scaffold(self, scaffolds: Sequence[str]) -> tuple[list[Group], Group | None]:
+        """Errors by scaffold [M], most common first ("" = no ring), and of the molecules alone with theirs, as one group."""
         if not len(self.index):
-            return []
+            return [], None
         names, inverse, counts = np.unique(np.array(scaffolds, object)[self.index].astype(str), return_inverse=True, return_counts=True)
         order = np.argsort(-counts, kind="stable")
-        return [self.group(str(names[place]), inverse == place) for place in order]
+        groups = [self.group(str(names[place]), inverse == place) for place in order if counts[place] > 1]
+        alone = counts[inverse] == 1
+        return groups, self.group("", alone) if alone.any() else None
+
+
+def _mae(predicted: np.ndarray, true: np.ndarray) -> float:
+    return errors_of(predicted[:, None], true[:, None])["mae"][0]
 
 
 def size_edges(sizes: np.ndarray) -> list[int]:
-    """First size of each range, and one past the last: every range holds at least one of `sizes` [n]."""
+    """First size of each range, and one past the last: every range holds at least two of `sizes` [n]; no ranges of fewer than two."""
+    if len(sizes) < 2:
+        return []
     distinct = np.unique(sizes)
     if len(distinct) <= MAX_BINS:
         starts = distinct
     else:
         quantiles = np.quantile(sizes, np.linspace(0, 1, MAX_BINS + 1)[1:-1]).astype(int)
         starts = np.unique([distinct[0], *distinct[np.searchsorted(distinct, quantiles)]])
-    return [*starts.tolist(), int(distinct[-1]) + 1] if len(distinct) else []
+    edges = [int(starts[0])]
+    for end in [*starts[1:].tolist(), int(distinct[-1]) + 1]:
+        if ((sizes >= edges[-1]) & (sizes < end)).sum() >= 2:
+            edges.append(end)
+    edges[-1] = int(distinct[-1]) + 1  # a last range of a single molecule joins the one before
+    return edges

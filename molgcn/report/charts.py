@@ -31,7 +31,10 @@ def histogram(errors: Errors) -> str:
     axes.axvline(0, color=GREY, linewidth=1.0)
     axes.set_xlabel(f"predicted \u2212 true {plain(errors.name)}" + (f" ({plain(errors.unit)})" if errors.unit else ""))
     axes.set_ylabel("molecules")
-    axes.set_title(f"half within ±{errors.quantile(0.5):.3g}, 95 % within ±{errors.quantile(0.95):.3g}\n", fontsize=10)
+    shares = f"half within ±{errors.quantile(0.5):.3g}, 95 % within ±{errors.quantile(0.95):.3g}"
+    beyond = int((np.abs(error) > limit).sum())
+    clipped = f"{beyond:,} beyond ±{limit:.3g} in the outermost bars" if beyond else ""
+    axes.set_title(f"{shares}\n{clipped}", fontsize=10)
     tidy(axes)
     return _embedded(figure)
 

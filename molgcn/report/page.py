@@ -33,6 +33,7 @@ class Subject:
         facts: further lines as name and value: data, model, versions.
         metrics: "<part>/<mae|rmse|r2>/<target>", in the targets' units.
         sizes: molecules of every part in `metrics`.
+        labels: known values of each of the T targets in every part.
         part: the one that is looked at closely.
         molecules: its M molecules.
         predictions: [M, T], in the targets' units.
@@ -46,6 +47,7 @@ class Subject:
     facts: Mapping[str, str]
     metrics: Mapping[str, float]
     sizes: Mapping[str, int]
+    labels: Mapping[str, Sequence[int]]
     part: str
     molecules: PackedMolecules
     predictions: np.ndarray
@@ -68,9 +70,9 @@ def write_report(path: Path, subject: Subject) -> None:
         temporary.write_text(page, encoding="utf-8")
 
 
-def number(value: float) -> str:
-    """Four significant digits; a dash for a value that is not there."""
-    return f"{value:.4g}".replace("-", "\u2212") if math.isfinite(value) else "\u2013"
+def number(value: float, digits: int = 4) -> str:
+    """A value's significant digits; a dash for a value that is not there."""
+    return f"{value:.{digits}g}".replace("-", "\u2212") if math.isfinite(value) else "\u2013"
 
 
 def _content(subject: Subject) -> dict[str, Any]:
@@ -82,6 +84,7 @@ def _content(subject: Subject) -> dict[str, Any]:
     ]
     return {
         "subject": subject,
+        "missing": any(count < subject.sizes[part] for part, labels in subject.labels.items() for count in labels),
         "parts": {part: _PARTS[part] for part in subject.sizes},
         "part": _PARTS[subject.part],
         "targets": targets,
@@ -93,7 +96,7 @@ def _content(subject: Subject) -> dict[str, Any]:
 
 def _target(errors: Errors, subject: Subject, smiles: list[str] | None, scaffolds: list[str] | None) -> dict[str, Any]:
     sizes = errors.by_size(subject.molecules.num_nodes_per_graph)
-    groups = [] if scaffolds is None else errors.by_scaffold(scaffolds)
+    groups, rare = ([], None) if scaffolds is None else errors.by_scaffold(scaffolds)
     return {
         "errors": errors,
         "missing": len(subject.molecules) - len(errors.index) - errors.unpredicted,
@@ -101,8 +104,8 @@ def _target(errors: Errors, subject: Subject, smiles: list[str] | None, scaffold
         "histogram": charts.histogram(errors) if len(errors.index) else None,
         "by_size": charts.by_size(sizes, errors, _size_label(subject.molecules.features)) if sizes else None,
         "scaffolds": [_scaffold(group, errors) for group in groups[:SCAFFOLDS]],
-        "num_scaffolds": len(groups),
-        "rare": _rare(groups, errors),
+        "num_scaffolds": len(groups) + (rare.count if rare else 0),
+        "rare": rare,
         "worst": [_molecule(errors, place, subject.molecules, smiles) for place in errors.worst(WORST).tolist()],
     }
 
@@ -117,14 +120,6 @@ def _scaffold(group: Group, errors: Errors) -> dict[str, Any]:
     ring = group.name != NO_RING
     share = min(group.mae / (2 * errors.mae or 1.0), 1.0)
     return {"group": group, "picture": draw(group.name) if ring else None, "ring": ring, "share": share}
-
-
-def _rare(groups: Sequence[Group], errors: Errors) -> Group | None:
-    """All molecules whose scaffold no other molecule has, as one group."""
-    alone = [group for group in groups if group.count == 1]
-    if not alone:
-        return None
-    return Group("", len(alone), float(np.mean([group.mae for group in alone])), float(np.mean([group.bias for group in alone])))
 
 
 def _molecule(errors: Errors, place: int, molecules: PackedMolecules, smiles: list[str] | None) -> dict[str, Any]:

@@ -270,6 +270,7 @@ def _report(
         facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder)),
         metrics=result.metrics,
         sizes={part: len(data.dataset.splits[part]) for part in PARTS},
+        labels={part: data.part(part).num_labels for part in PARTS},
         part="test",
         molecules=molecules,
         predictions=predictions,

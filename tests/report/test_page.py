@@ -51,6 +51,7 @@ def subject(smiles=SMILES, names=("logp",), units=("A^2",), **changes):
         "facts": {"Model": "GCN"},
         "metrics": {f"test/{kind}/{name}": 0.5 for kind in ("mae", "rmse", "r2") for name in names},
         "sizes": {"test": len(SMILES)},
+        "labels": {"test": [len(SMILES)] * len(names)},
         "part": "test",
         "molecules": molecules,
         "predictions": targets + rng.normal(size=targets.shape) / 10,
@@ -77,8 +78,10 @@ def test_numbers_with_units(tmp_path):
     worst = int(np.abs(error).argmax())
     first = text.split("The worst molecules")[1].split(" row ")[1].split()
     assert first[:2] == [str(worst), SMILES[worst]]
-    assert "The 4 most common of 4 Bemis" in text  # no ring, benzene, cyclopropane, pyridine
-    assert page.tags.count("img") == 3 + 3 + len(SMILES)
+    assert "The 2 most common of 4 Bemis" in text  # no ring and benzene
+    assert "The 2 molecules whose scaffold no other one has" in text  # cyclopropane and pyridine
+    assert page.tags.count("img") == 3 + 1 + len(SMILES)
+    assert " labels " not in text  # none are missing
 
 
 def test_it_needs_nothing_beside_it_and_runs_nothing(tmp_path):
@@ -118,9 +121,19 @@ def test_missing_values_and_predictions(tmp_path):
     metrics = {key: float("nan") for key in one.metrics}
     write_report(
         tmp_path / "r.html",
-        subject(names=("a", "b"), units=("", ""), molecules=one.molecules, predictions=one.predictions, metrics=metrics),
+        subject(
+            names=("a", "b"),
+            units=("", ""),
+            molecules=one.molecules,
+            predictions=one.predictions,
+            metrics=metrics,
+            labels={"test": one.molecules.num_labels},
+        ),
     )
     text = " ".join(" ".join(Page((tmp_path / "r.html").read_text()).text).split())
+    assert "molecules labels MAE" in text
+    assert "test 8 5 \u2013" in text
+    assert "b \u2013 test 8 0 \u2013" in text
     assert "3 molecules have no true value. 1 predictions are not finite numbers" in text
     assert "There is no molecule with both a true value and a finite prediction" in text
 
@@ -133,8 +146,19 @@ def test_molecules_without_smiles(tmp_path):
 
 def test_one_molecule_and_no_error_at_all(tmp_path):
     one = subject()
-    write_report(tmp_path / "r.html", subject(molecules=one.molecules[[0]], predictions=one.molecules.targets[[0]], sizes={"test": 1}))
-    Page((tmp_path / "r.html").read_text())
+    values = {"molecules": one.molecules[[0]], "predictions": one.molecules.targets[[0]], "sizes": {"test": 1}, "labels": {"test": [1]}}
+    write_report(tmp_path / "r.html", subject(**values))
+    text = " ".join(Page((tmp_path / "r.html").read_text()).text)
+    assert "By size" not in text  # a single molecule is no group
+    assert "The 1 molecules" in " ".join(text.split())
+
+
+def test_values_show_the_digits_in_which_they_differ(tmp_path):
+    one = subject()
+    one.molecules.targets = 1e8 + np.arange(len(SMILES), dtype=float)[:, None]
+    write_report(tmp_path / "r.html", subject(molecules=one.molecules, predictions=one.molecules.targets + 0.25))
+    text = " ".join(" ".join(Page((tmp_path / "r.html").read_text()).text).split())
+    assert "true 100000003 predicted 100000003.2 error +0.25" in text
 
 
 def test_numbers():
