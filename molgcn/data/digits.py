@@ -9,7 +9,7 @@ _SHARED = 2  # of the seven digits may be the same in all values; five are left 
 
 
 def significant_digits(magnitude: float, spread: float) -> int:
-    """Return how many significant digits show values of this magnitude to a hundred-thousandth of their spread, between 7 and 17.
+    """Return how many significant digits show values of this magnitude to a ten-thousandth of their spread, between 7 and 17.
 
     Seven suffice up to a hundred times the spread. A spread of 0, of one value or of equal ones, counts as 1.
     """
