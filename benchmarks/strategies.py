@@ -13,6 +13,7 @@ from molgcn.data import PackedMolecules
 ZINC12K = {"norm": "batch", "residual": True, "last_activation": True, "add_self_loops": False}
 WORK = (
     Work("ZINC", 128, 172, 16, ZINC12K, pyg=True),
+    Work("ZINC", 4096, 172, 16, ZINC12K),
     Work("QM9", 4096, 32, 12, {"norm": "batch"}, pyg=True),
     Work("QM9", 128, 32, 12, {"norm": "batch"}),
     Work("QM9", 4096, 32, 12),

@@ -71,15 +71,15 @@ __device__ __forceinline__ bool last_to_arrive(uint32* arrivals, int size, int* 
     return last;
 }
 
-// Where the next kernel does not read the tiles' sums themselves: sums of groups of tiles, and of the groups, by those blocks that arrive
-// last. combine(from, to, atoms, atoms of each part).
+// Where the next kernel does not read the blocks' sums themselves, of `atoms` each: sums of groups of blocks, and of the groups, by those
+// blocks that arrive last. combine(from, to, atoms, atoms of each part).
 template <class Combine>
-__device__ __forceinline__ void add_up(const Parameters& p, int num_nodes, int size, int* flag, Combine combine) {
+__device__ __forceinline__ void add_up(const Parameters& p, int num_nodes, int size, int* flag, Combine combine, int atoms = rows) {
     if (p.tiles_per_group == 1) return;
-    const int num_tiles = parts_of(num_nodes, rows), group = blockIdx.x / p.tiles_per_group, begin = group * p.tiles_per_group;
-    const int each = p.tiles_per_group * rows, groups = parts_of(num_nodes, each);
+    const int num_tiles = parts_of(num_nodes, atoms), group = blockIdx.x / p.tiles_per_group, begin = group * p.tiles_per_group;
+    const int each = p.tiles_per_group * atoms, groups = parts_of(num_nodes, each);
     if (!last_to_arrive(p.arrivals + group, min(p.tiles_per_group, num_tiles - begin), flag)) return;
-    combine(p.partial + size_t(begin) * size, p.group_sums + size_t(group) * size, part_size(num_nodes, each, group), rows);
+    combine(p.partial + size_t(begin) * size, p.group_sums + size_t(group) * size, part_size(num_nodes, each, group), atoms);
     if (!last_to_arrive(p.arrivals + groups, groups, flag)) return;
     combine(p.group_sums, p.out.sums, num_nodes, each);
 }

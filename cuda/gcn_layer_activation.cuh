@@ -60,8 +60,7 @@ struct Pending {
         if (DROPOUT) masks = p.in.masks + quad;
         if (p.input != nullptr) residual = p.input + 4 * quad;
     }
-    __device__ __forceinline__ float4 operator()(int node) const {
-        const float4 x = load4(raw + size_t(node) * raw_stride);
+    __device__ __forceinline__ float4 activated(int node, const float4& x) const {
         const uint32 mask = DROPOUT && masks != nullptr ? __ldg(masks + size_t(node) * quads) : 15u;
         float4 y;
 #pragma unroll
@@ -69,6 +68,10 @@ struct Pending {
             const float value = at_least(normalised(at(x, e), at(mean, e), at(factor, e), at(bias, e)), floor);
             at(y, e) = !DROPOUT ? value : mask >> e & 1 ? value * scale : 0.0f;
         }
+        return y;
+    }
+    __device__ __forceinline__ float4 operator()(int node) const {
+        float4 y = activated(node, load4(raw + size_t(node) * raw_stride));
         if (residual != nullptr) add(y, load4(residual + at_row(node)));
         return y;
     }
@@ -126,4 +129,36 @@ __device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p
         }
         if ((DROPOUT || !statistics) && it.masks != nullptr) it.masks[size_t(node) * quads + quad] = static_cast<unsigned char>(mask);
     }
+}
+
+// A thread's share of a block's sums for statistics, of a quad's columns
+__device__ __forceinline__ void leave_distances(float* to, const Distances (&all)[4], int quad, int share) {
+    four(to + share * width + 4 * quad) = make_float4(all[0].sum, all[1].sum, all[2].sum, all[3].sum);
+    four(to + (shares + share) * width + 4 * quad) = make_float4(all[0].squares, all[1].squares, all[2].squares, all[3].squares);
+}
+// Mean and squared distances of a block's `count` atoms from those shares, and of all blocks, of `atoms` each, together
+__device__ __forceinline__ void leave_statistics(const Parameters& p, const float* left, const float* origins, int* flag, int count, int num_nodes,
+                                                 int atoms = rows) {
+    __syncthreads();
+    const auto keep = [](const Moments& moments, float* to, int column) { to[column] = moments.mean, to[width + column] = moments.squares; };
+    for (int column = threadIdx.x; column < width; column += threads) {
+        Distances all = {origins[column]};
+#pragma unroll
+        for (int share = 0; share < shares; share++)
+            all.sum += left[share * width + column], all.squares += left[(shares + share) * width + column];
+        keep(all.moments(count), tile_sums(p, 2 * width), column);
+    }
+    add_up(
+        p, num_nodes, 2 * width, flag,
+        [&](const float* from, float* to, int atoms, int each) {
+            for (int column = threadIdx.x; column < width; column += threads) {
+                Distances all = {load_past_l1(from + column)};
+#pragma unroll 8
+                for (int i = 0; i < parts_of(atoms, each); i++)
+                    all.add(load_past_l1(from + i * 2 * width + column), load_past_l1(from + (i * 2 + 1) * width + column),
+                            static_cast<float>(part_size(atoms, each, i)));
+                keep(all.moments(atoms), to, column);
+            }
+        },
+        atoms);
 }

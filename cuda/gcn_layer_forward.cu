@@ -66,28 +66,9 @@ __device__ __forceinline__ void add_statistics(const Parameters& p, const Shared
 #pragma unroll
             for (int e = 0; e < 4; e++) all[e].add(at(x, e));
         }
-        four(shared.tile + share * width + 4 * quad) = make_float4(all[0].sum, all[1].sum, all[2].sum, all[3].sum);
-        four(shared.tile + (shares + share) * width + 4 * quad) = make_float4(all[0].squares, all[1].squares, all[2].squares, all[3].squares);
+        leave_distances(shared.tile, all, quad, share);
     }
-    __syncthreads();
-    const auto keep = [](const Moments& moments, float* to, int column) { to[column] = moments.mean, to[width + column] = moments.squares; };
-    for (int column = threadIdx.x; column < width; column += threads) {
-        Distances all = {shared.own_rows[column]};
-#pragma unroll
-        for (int share = 0; share < shares; share++)
-            all.sum += shared.tile[share * width + column], all.squares += shared.tile[(shares + share) * width + column];
-        keep(all.moments(count), tile_sums(p, 2 * width), column);
-    }
-    add_up(p, num_nodes, 2 * width, shared.flag, [&](const float* from, float* to, int atoms, int each) {
-        for (int column = threadIdx.x; column < width; column += threads) {
-            Distances all = {load_past_l1(from + column)};
-#pragma unroll 8
-            for (int i = 0; i < parts_of(atoms, each); i++)
-                all.add(load_past_l1(from + i * 2 * width + column), load_past_l1(from + (i * 2 + 1) * width + column),
-                        static_cast<float>(part_size(atoms, each, i)));
-            keep(all.moments(atoms), to, column);
-        }
-    });
+    leave_statistics(p, shared.tile, shared.own_rows, shared.flag, count, num_nodes);
 }
 
 extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_forward(const __grid_constant__ Parameters p) {

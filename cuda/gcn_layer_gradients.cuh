@@ -92,3 +92,123 @@ __device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Pa
                 if (4 * (lane + lanes * i) + e < HIDDEN) at(d[i], e) = deviation * (at(d[i], e) - level - at(x[i], e) * slope);
     }
 }
+
+// The blocks' column sums, of `atoms` each, together
+__device__ __forceinline__ void add_up_gradients(const Parameters& p, const Shared& shared, int num_nodes, int atoms = rows) {
+    add_up(
+        p, num_nodes, kinds * width, shared.flag,
+        [&](const float* from, float* to, int atoms, int each) {
+            for (int column = threadIdx.x; column < kinds * width; column += threads) {
+                float sum = 0.0f;
+#pragma unroll 8
+                for (int i = 0; i < parts_of(atoms, each); i++) sum += load_past_l1(from + i * kinds * width + column);
+                to[column] = sum;
+            }
+        },
+        atoms);
+}
+
+// Numbers of each column in shared memory: 0 mean, 1 factor, 2 bias, 3 1 / deviation, 4 and 5 means of the gradient and along the norm's output
+__device__ __forceinline__ void read_columns(const Activation& it, const Parameters& p, float* columns) {
+    for (int column = threadIdx.x; column < width; column += threads) {
+        float mean = 0.0f, deviation = 1.0f;
+        if (statistics) mean = __ldg(it.moments + width + column), deviation = __ldg(it.moments + column);
+        if (NORM == NORM_BATCH && column < HIDDEN) {
+            mean = __ldg(it.mean + column);
+            deviation = 1.0f / sqrtf(__ldg(it.variance + column) + p.eps);
+        }
+        columns[column] = mean;
+        columns[width + column] = deviation * parameter(it.weight, column);
+        columns[2 * width + column] = parameter(it.bias, column);
+        columns[3 * width + column] = deviation;
+    }
+}
+
+// Totals of the layer's column sums: gradients, by block 0, and with batch statistics their means for everyone
+__device__ __forceinline__ void read_sums(const Parameters& p, const Shared& shared, int num_nodes) {
+    const Activation& it = p.in;
+    const bool waits = statistics && it.on;
+    if (!waits && blockIdx.x != 0) return;
+    const int parts = parts_of(num_nodes, p.atoms_per_part);
+    for (int item = threadIdx.x; item < shares * quads; item += threads) {
+        const int quad = item % quads, share = item / quads;
+        float4 sum[kinds];
+#pragma unroll
+        for (int kind = 0; kind < kinds; kind++) sum[kind] = nothing();
+#pragma unroll 6
+        for (int i = share; i < parts; i += shares)
+#pragma unroll
+            for (int kind = 0; kind < kinds; kind++) add(sum[kind], load4_past_l1(it.sums + (i * kinds + kind) * width + 4 * quad));
+#pragma unroll
+        for (int kind = 0; kind < kinds; kind++) four(shared.tile + (kind * shares + share) * width + 4 * quad) = sum[kind];
+    }
+    __syncthreads();
+    for (int column = threadIdx.x; column < width; column += threads) {
+        float sum[kinds] = {};
+#pragma unroll
+        for (int kind = 0; kind < kinds; kind++)
+            for (int share = 0; share < shares; share++) sum[kind] += shared.tile[(kind * shares + share) * width + column];
+        if (waits) {
+            shared.columns[4 * width + column] = sum[0] / static_cast<float>(num_nodes);
+            shared.columns[5 * width + column] = sum[kinds > 1] / static_cast<float>(num_nodes);
+        }
+        if (blockIdx.x != 0 || column >= HIDDEN) continue;
+        it.grad_layer_bias[column] = waits ? 0.0f : sum[0];
+        if (kinds > 1 && it.on) {
+            it.grad_bias[column] = sum[kinds - 2];
+            it.grad_weight[column] = sum[kinds - 1];
+        }
+    }
+}
+
+// Four columns of dZ, from the gradient of the layer's output; where no norm waits (the last layer's), that itself by the same instructions
+struct PendingGradient {
+    float4 mean = nothing(), factor = make_float4(1.0f, 1.0f, 1.0f, 1.0f), bias = factor, inverse = nothing(), level = nothing(), slope = nothing();
+    float scale = 1.0f;  // of dropout
+    const float *gradient, *raw = nullptr;
+    const unsigned char* masks = nullptr;
+
+    __device__ __forceinline__ PendingGradient(const Parameters& p, const Shared& shared, int quad) : gradient(p.gradient + 4 * quad) {
+        if (!p.in.on) return;
+        mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
+        inverse = shared.column4(3, quad), level = shared.column4(4, quad), slope = shared.column4(5, quad);
+        scale = p.dropout_scale;
+        raw = p.in.raw + 4 * quad;
+        if (DROPOUT) masks = p.in.masks + quad;
+    }
+    __device__ __forceinline__ float4 operator()(int node) const {
+        return of(node, load4(gradient + at_row(node)), raw != nullptr ? load4(raw + at_row(node)) : nothing());
+    }
+    __device__ __forceinline__ float4 of(int node, const float4& d, const float4& x) const {
+        const uint32 mask = DROPOUT && masks != nullptr ? __ldg(masks + size_t(node) * quads) : 15u;
+        float4 z;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float distance = at(x, e) - at(mean, e);
+            const bool alive = fmaf(distance, at(factor, e), at(bias, e)) > 0.0f && (mask >> e & 1);
+            const float dy = alive ? (DROPOUT ? at(d, e) * scale : at(d, e)) : 0.0f;
+            at(z, e) = at(factor, e) * (dy - at(level, e) - distance * at(inverse, e) * at(slope, e));
+        }
+        return z;
+    }
+};
+
+// The first layer's: rows of num_features, written from where the product leaves them
+__device__ __forceinline__ void input_gradient(const Parameters& p, const Shared& shared, int first, int count) {
+    const int across = p.in_width / 16;
+    for (int begin = 0; begin < across; begin += WARP_COLUMNS * COLUMN_TILES) {
+        Product product;
+        product.zero();
+        product.start(p.fragments, 0, chunks, chunks, across, begin);
+        product.multiply(shared.tile, !wide);
+        product.each(shared, p.scales, begin, [&](int row, int column, const float2& d) {
+            if (row >= count) return;
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                if (column + e < p.num_features) {
+                    const float more = p.residual != nullptr ? __ldg(p.residual + at_row(first + row) + column + e) : 0.0f;
+                    p.grad_x[size_t(first + row) * p.num_features + column + e] = (e == 0 ? d.x : d.y) + more;
+                }
+        });
+    }
+}

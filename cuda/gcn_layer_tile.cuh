@@ -27,6 +27,15 @@ struct Shared {
     __device__ __forceinline__ float4 column4(int which, int quad) const { return four(columns + which * width + 4 * quad); }
 };
 
+// The bonds of an atom of the block; `end` is that of all its bonds, `begin` that of the fifth.
+__device__ __forceinline__ void place_bonds(const Shared& shared, int row, int first, int count, int begin, int end, float scale, const int4& source,
+                                            const float4& factor) {
+    const auto place = [&](int atom, float weight) { return weight == 0.0f ? rows : atom >= first && atom < first + count ? atom - first : ~atom; };
+    shared.sources[row] = make_int4(place(source.x, factor.x), place(source.y, factor.y), place(source.z, factor.z), place(source.w, factor.w));
+    shared.factors[row] = factor;
+    const uint32 none = 0;
+    shared.own[row] = make_float4(SELF_LOOPS ? scale * scale : 0.0f, scale, number(begin < end ? begin : none), number(begin < end ? end : none));
+}
 __device__ __forceinline__ void read_bonds(const Parameters& p, const Shared& shared, int first, int count) {
     for (int row = threadIdx.x; row < count; row += threads) {
         const int node = first + row;
@@ -34,14 +43,14 @@ __device__ __forceinline__ void read_bonds(const Parameters& p, const Shared& sh
         const float scale = p.scale[node];
         const int4 source = p.sources[node];
         const float4 factor = p.factors[node];
-        const auto place = [&](int atom, float weight) { return weight == 0.0f ? rows : atom >= first && atom < first + count ? atom - first : ~atom; };
-        shared.sources[row] = make_int4(place(source.x, factor.x), place(source.y, factor.y), place(source.z, factor.z), place(source.w, factor.w));
-        shared.factors[row] = factor;
-        const uint32 none = 0;
-        shared.own[row] = make_float4(SELF_LOOPS ? scale * scale : 0.0f, scale, number(begin < end ? begin : none), number(begin < end ? end : none));
+        place_bonds(shared, row, first, count, begin, end, scale, source, factor);
     }
     for (int quad = threadIdx.x; quad < stride / 4; quad += threads) four(shared.own_rows + rows * stride + 4 * quad) = nothing();
 }
+
+template <class Read, class Done>
+__device__ __forceinline__ void pull_neighbours(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
+                                                Read make_read, Done done);
 
 // tile[row] = columns 4 first_quad .. + 4 count_quads of Â times read(quad)(node), which is asked for the block's own atoms once and for
 // others where a bond leaves the block. own(node, quad, value) is told of the former, done(node, quad, sum) of the result. A row has one scale:
@@ -75,6 +84,14 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
                 }
         }
     __syncthreads();
+    pull_neighbours(p, shared, first, count, first_quad, count_quads, make_read, done);
+}
+
+// The part of gather that follows when own_rows has the block's rows
+template <class Read, class Done>
+__device__ __forceinline__ void pull_neighbours(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
+                                                Read make_read, Done done) {
+    const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
     constexpr int most_turns = (depth / 4 + lanes - 1) / lanes;
     for (int row = team; row < rows; row += teams) {  // all lanes of a warp go on together
         const bool there = row < count;

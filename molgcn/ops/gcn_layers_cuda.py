@@ -30,7 +30,7 @@ def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor])
     if (chain := gcn_chain_cuda.find(inputs, "gcn_chain_forward")) is not None:
         return gcn_chain_cuda.forward(chain, inputs, (pooled, means, variances, saved))
     run = Pass(inputs, saved, {}, backward=False)
-    it, function = run.arguments, run.kernel("gcn_layer_forward", partial(wanted_soon, inputs, run.gpu))
+    it, function = run.arguments, run.kernel(run.blocks.kernel("forward"), partial(wanted_soon, inputs, run.gpu))
     run.prepare()
 
     for layer in range(inputs.num_layers):
@@ -45,7 +45,7 @@ def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor])
         it.residual = run.feature(layer) if run.residual(layer) else 0
         it.output = run.feature(layer + 1)
         it.arrivals = run.counters(layer)
-        run.launch(function, run.blocks.num_tiles, overlap=layer > 0)
+        run.launch_layer(function, overlap=layer > 0)
     if run.statistics and inputs.last_activation:
         run.wait_for(inputs.num_layers - 1, means, variances)
     else:
@@ -71,7 +71,7 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
     run = Pass(inputs, saved, sizes, backward=True)
     run.prepare()
     needs_grad_x = grad_x.numel() > 0
-    it, function = run.arguments, run.kernel("gcn_layer_backward", needs_grad_x=needs_grad_x)
+    it, function = run.arguments, run.kernel(run.blocks.kernel("backward"), needs_grad_x=needs_grad_x)
 
     def go_through(layer: int) -> None:
         """The kernel ends with relu, dropout and norm of the layer, whose output's gradient it makes."""
@@ -83,7 +83,7 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
     it.grad_pooled, it.input = grad_pooled.data_ptr(), run.feature(num_layers)
     it.arrivals = run.counters(num_layers)
     go_through(num_layers - 1)
-    run.launch(function, run.blocks.num_tiles, overlap=False)
+    run.launch_layer(function, overlap=False)
     it.grad_pooled = it.input = 0
     first_counter = run.counters(num_layers + 1)
     for first, end, division in chunks:
@@ -102,6 +102,6 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
                 go_through(layer - 1)
             elif needs_grad_x:
                 it.grad_x = grad_x.data_ptr()
-            run.launch(function, run.blocks.num_tiles)
+            run.launch_layer(function)
         run.launch_weights(division, first, end, first_counter, grad_weights)
         first_counter += 4 * division.num_tiles

@@ -36,7 +36,7 @@ def weights_macros(inputs: StackInputs, num_layers: int, tile: int) -> dict[str,
 def wanted_soon(inputs: StackInputs, gpu: Gpu) -> list[tuple[str, dict[str, int]]]:
     """Sources and macros of what a forward launches beside its layers' kernel, its backward's included, to be compiled at the same time."""
     division, trains = blocks(inputs, gpu), inputs.save_for_backward
-    kernels = [("gcn_layer_backward.cu", layer_macros(inputs, division, inputs.x.requires_grad))] if trains else []
+    kernels = [(f"{division.kernel('backward')}.cu", layer_macros(inputs, division, inputs.x.requires_grad))] if trains else []
     for first in range(0, inputs.num_layers, MAX_TABLE):
         for backward in (False, True)[: 1 + trains]:
             kernels.append(("gcn_layer_prepare.cu", prepare_macros(inputs, min(MAX_TABLE, inputs.num_layers - first), backward)))

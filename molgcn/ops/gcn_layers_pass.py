@@ -43,7 +43,7 @@ class Pass:
             {
                 "fragments": fragments,
                 "scales": 4 * inputs.num_layers * self.scale_stride,
-                "partial": row * self.blocks.num_tiles,
+                "partial": row * self.blocks.num_blocks,
                 "groups": row * self.blocks.num_groups,
                 "sums": 2 * self.sums_bytes,
                 **scratch,
@@ -128,6 +128,11 @@ class Pass:
     def launch(self, function: Kernel, grid: int, *, overlap: bool = True) -> None:
         """One launch with the arguments as they stand; the first one after :meth:`prepare` reads what that wrote and can not overlap it."""
         function.launch(grid, self.blocks.threads, self.blocks.shared_bytes, self.arguments, overlap=overlap)
+
+    def launch_layer(self, function: Kernel, *, overlap: bool = True) -> None:
+        """One launch of the layers' kernel."""
+        shared_bytes = self.blocks.kernel_bytes(self.backward)
+        function.launch(self.blocks.num_blocks, self.blocks.threads, shared_bytes, self.arguments, overlap=overlap)
 
     def counters(self, launch: int) -> int:
         """Those of one launch's groups."""

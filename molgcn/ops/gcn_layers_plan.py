@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_plan import shared_limit
@@ -13,6 +13,9 @@ from molgcn.ops.launch import Gpu
 MAX_HIDDEN = 512  # of the product in the kernel; wider ones are torch's
 MAX_TABLE = 256  # layers that one launch has the addresses of
 _MAX_PARTS = 128  # of sums over all atoms that a kernel reads
+_STREAM = 4  # tiles of a block from which on it goes through them one after the other
+_GUESTS = 8  # rows of its tile's for atoms of others
+_RESERVED_BYTES = 1024  # of shared memory beside what a block asks for
 _ATOMS = 32  # that a weight gradient takes at a time
 _GRADIENT_BYTES = 2**29  # of G kept until the weight gradients of their layers are formed together
 
@@ -50,6 +53,7 @@ class Blocks:
         num_tiles: blocks of atoms, with the room of padded batches.
         width: columns of the features in memory.
         min_blocks: that a multiprocessor has registers for.
+        streams: blocks that go through several tiles each (cuda/gcn_stream.cuh); 0 where a tile is a block of its own.
     """
 
     warp_rows: int
@@ -59,6 +63,7 @@ class Blocks:
     num_tiles: int
     width: int
     min_blocks: int = 1
+    streams: int = 0
 
     @property
     def rows(self) -> int:
@@ -71,9 +76,14 @@ class Blocks:
         return 32 * self.warp_rows * self.warp_columns
 
     @property
+    def num_blocks(self) -> int:
+        """Blocks of a launch."""
+        return self.streams or self.num_tiles
+
+    @property
     def num_parts(self) -> int:
         """Sums over some atoms each that every block of the next kernel reads: the tiles', or where those are many one of all atoms."""
-        return self.num_tiles if self.num_tiles <= _MAX_PARTS else 1
+        return self.num_tiles if self.num_tiles <= _MAX_PARTS and not self.streams else 1
 
     @property
     def atoms_per_part(self) -> int:
@@ -82,20 +92,35 @@ class Blocks:
 
     @property
     def tiles_per_group(self) -> int:
-        """Where tiles are many their sums are formed in groups, about as many as tiles in each."""
-        return 1 if self.num_parts == self.num_tiles else math.isqrt(self.num_tiles - 1) + 1
+        """Where blocks are many their sums are formed in groups, about as many as blocks in each."""
+        return 1 if self.num_parts == self.num_tiles else math.isqrt(self.num_blocks - 1) + 1
 
     @property
     def num_groups(self) -> int:
-        """Groups of tiles."""
-        return -(-self.num_tiles // self.tiles_per_group)
+        """Groups of blocks."""
+        return -(-self.num_blocks // self.tiles_per_group)
 
     @property
     def shared_bytes(self) -> int:
         """Of a block: `struct Shared` in cuda/gcn_layer_tile.cuh."""
+        return 4 * (2 * self.rows + 1) * self.stride + 56 * self.rows + 4 * 6 * self.width + 16
+
+    @property
+    def stride(self) -> int:
+        """Numbers from a row in shared memory to the next."""
         depth = max(self.width, 64)
-        stride = depth + 16 if depth % 32 == 0 else depth
-        return 4 * (2 * self.rows + 1) * stride + 56 * self.rows + 4 * 6 * self.width + 16
+        return depth + 16 if depth % 32 == 0 else depth
+
+    def kernel(self, direction: str) -> str:
+        """Name of the kernel that runs a layer "forward" or "backward"."""
+        return f"gcn_{'stream' if self.streams else 'layer'}_{direction}"
+
+    def kernel_bytes(self, backward: bool) -> int:
+        """Shared memory of a block of that: `struct Stream` in cuda/gcn_stream.cuh, or `struct Shared`."""
+        rows = (1 + backward) * self.rows + 2 * _GUESTS + 1
+        sums = 0 if backward else 2 * (4 * self.threads // self.width) * self.width
+        copies = 4 * (rows * self.stride + 4 * self.width + sums) + 44 * self.rows + 4 * _GUESTS + 16
+        return self.shared_bytes + (copies if self.streams else 0)
 
     @property
     def defines(self) -> dict[str, int]:
@@ -106,6 +131,7 @@ class Blocks:
             "ROW_TILES": self.row_tiles,
             "COLUMN_TILES": self.column_tiles,
             "MIN_BLOCKS": self.min_blocks,
+            **({"GUESTS": _GUESTS} if self.streams else {}),
         }
 
 
@@ -126,8 +152,21 @@ def blocks(inputs: StackInputs, gpu: Gpu) -> Blocks:
         num_tiles = max(1, -(-inputs.x.shape[0] // rows))
         plan = Blocks(warp_rows, -(-chunks // column_tiles), row_tiles, column_tiles, num_tiles, width, min_blocks)
         if row_tiles == 1 or plan.shared_bytes <= shared_limit(gpu):
-            return plan
+            return _streamed(plan, inputs, gpu)
         row_tiles -= 1
+
+
+def _streamed(plan: Blocks, inputs: StackInputs, gpu: Gpu) -> Blocks:
+    """The division for blocks that go through many tiles, where the GPU has room for them and that is quicker; else `plan`.
+
+    Measured, docs/decisions/cuda_layers.md: up to 128 features more blocks hide each other's waits, and from 193 on shared memory is short.
+    """
+    chunks = plan.width // 16
+    streams = replace(plan, warp_columns=-(-chunks // 2), column_tiles=2, streams=plan.min_blocks * gpu.num_multiprocessors)
+    fits = plan.min_blocks * (streams.kernel_bytes(backward=True) + _RESERVED_BYTES) <= shared_limit(gpu) + _RESERVED_BYTES
+    whole = padded_width(inputs.x.shape[1]) <= plan.width  # rows of x too
+    many = plan.num_tiles >= _STREAM * streams.streams
+    return streams if inputs.batch_statistics and 8 < chunks <= 12 and fits and whole and many else plan
 
 
 @dataclass(frozen=True)

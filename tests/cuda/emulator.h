@@ -23,6 +23,7 @@ using std::max;
 using std::min;
 using std::size_t;
 struct float2 { float x, y; };
+struct alignas(8) int2 { int x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(16) int4 { int x, y, z, w; };
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }

@@ -1,0 +1,123 @@
+// Layers of large batches with batch norm in training: a block goes through many tiles, one after the other. While it computes one, the
+// next one's rows are on their way to shared memory, and its sums over all atoms leave it once.
+//
+// A thread has one quad of columns, of every `shares`-th row: it copies, activates and finishes the same places of shared memory. Atoms of
+// other tiles that a tile's bonds come from lie beside its own rows as guests; beyond GUESTS they are read where they are pulled.
+//
+// Macros, beside those of gcn_layer.cuh: GUESTS, and of each kernel ROWS_BESIDE.
+#pragma once
+#include "gcn_layer_gradients.cuh"
+
+static_assert(statistics, "other norms do not wait for all atoms");
+
+constexpr int places = (rows + shares - 1) / shares;  // of a thread
+// Of own_rows, the guests' first: they follow the rest of struct Shared
+constexpr int first_guest = rows + 1 + (56 * rows + 4 * 6 * width + 16 + 4 * stride - 1) / (4 * stride);
+
+struct Stream : Shared {
+    float* beside;         // [ROWS_BESIDE, rows, stride]: the residual's part or the gradient of own_rows
+    float* guests_beside;  // [GUESTS, stride]: of the guests
+    float* after;          // [4, width]: numbers of each column for what follows the product
+    float* sums;           // [2 * shares, width]: forward's, so far
+    int4* next_sources;    // [rows]: of the next tile, as they lie in memory
+    float4* next_factors;  // [rows]
+    float* next_scale;     // [rows]
+    int2* next_bonds;      // [rows]: first and end
+    int* guest;            // [GUESTS]: the atoms
+    int* invited;          // how many there are, those without room too
+
+    __device__ explicit Stream(unsigned char* memory) : Shared(memory) {
+        beside = own_rows + (first_guest + GUESTS) * stride;
+        guests_beside = beside + ROWS_BESIDE * rows * stride;
+        after = guests_beside + GUESTS * stride;
+        sums = after + 4 * width;
+        next_sources = reinterpret_cast<int4*>(sums + (ROWS_BESIDE == 1 ? 2 * shares * width : 0));
+        next_factors = reinterpret_cast<float4*>(next_sources + rows);
+        next_bonds = reinterpret_cast<int2*>(next_factors + rows);
+        next_scale = reinterpret_cast<float*>(next_bonds + rows);
+        guest = reinterpret_cast<int*>(next_scale + rows), invited = guest + GUESTS;
+    }
+    __device__ __forceinline__ float* guest_row(int place) const { return own_rows + (first_guest + place) * stride; }
+    __device__ __forceinline__ int num_guests() const { return min(*invited, GUESTS); }
+};
+
+// The atoms of a block: as many whole tiles for each as for the others
+struct Span {
+    int each, begin, end;
+
+    __device__ __forceinline__ explicit Span(int num_nodes) {
+        each = parts_of(parts_of(num_nodes, rows), gridDim.x) * rows;
+        begin = blockIdx.x * each, end = min(begin + each, num_nodes);
+    }
+    __device__ __forceinline__ int count(int first) const { return min(rows, end - first); }  // of a tile; none beyond the last
+};
+
+// Bonds on their way, of the rows that the thread invites guests for
+__device__ __forceinline__ void copy_bonds(const Parameters& p, const Stream& shared, int first, int count) {
+    for (int row = threadIdx.x; row < count; row += threads) {
+        const int node = first + row;
+        copy16(shared.next_sources + row, p.sources + node, true);
+        copy16(shared.next_factors + row, p.factors + node, true);
+        copy4(shared.next_scale + row, p.scale + node, true);
+        copy4(&shared.next_bonds[row].x, p.rowptr + node, true);
+        copy4(&shared.next_bonds[row].y, p.rowptr + node + 1, true);
+    }
+}
+// Bonds that have arrived; those from other tiles name guests, in the order of the rows, so that sums have one order on every run.
+// Who waits for the block then finds all of them.
+__device__ __forceinline__ void invite(const Stream& shared, int first, int count) {
+    static_assert(rows <= 32, "a warp sees to all of them");
+    if (threadIdx.x >= 32) return;
+    const int row = threadIdx.x;
+    int4 source = make_int4(rows, rows, rows, rows);
+    if (row < count) {
+        const int2 bonds = shared.next_bonds[row];
+        place_bonds(shared, row, first, count, bonds.x + 4, bonds.y, shared.next_scale[row], shared.next_sources[row], shared.next_factors[row]);
+        source = shared.sources[row];
+    }
+    int invited = 0;
+    const auto seat = [&](int& atom) {
+        const uint32 strangers = ballot(atom < 0);
+        const int place = invited + count_bits(strangers & ((1u << row) - 1));
+        invited += count_bits(strangers);
+        if (atom >= 0 || place >= GUESTS) return;
+        shared.guest[place] = ~atom;
+        atom = first_guest + place;
+    };
+    seat(source.x), seat(source.y), seat(source.z), seat(source.w);
+    if (row < count) shared.sources[row] = source;
+    if (row == 0) *shared.invited = invited;
+}
+
+// Rows of `count_quads` on their way to shared memory; zeros beyond the `count` first
+__device__ __forceinline__ void copy_rows(float* to, const float* from, int first, int count, int count_quads) {
+    const int step = threads / count_quads, quad = threadIdx.x % count_quads;
+    int row = threadIdx.x / count_quads;
+    if (row >= step) return;
+#pragma unroll 4
+    for (; row < rows; row += step) {
+        const bool there = row < count;
+        copy16(to + row * stride + 4 * quad, there ? from + (size_t(first + row) * count_quads + quad) * 4 : from, there);
+    }
+}
+// Likewise of guests
+__device__ __forceinline__ void copy_guests(const Stream& shared, float* to, const float* from, int count_quads) {
+    for (int item = threadIdx.x; item < shared.num_guests() * count_quads; item += threads) {
+        const int place = item / count_quads, quad = item % count_quads;
+        copy16(to + place * stride + 4 * quad, from + (size_t(shared.guest[place]) * count_quads + quad) * 4, true);
+    }
+}
+
+// Runs body(row) for a thread's rows below `count`.
+template <class Body>
+__device__ __forceinline__ void each_row(int count, Body body) {
+    const int share = threadIdx.x / quads;
+#pragma unroll
+    for (int i = 0; i < places; i++)
+        if (share < shares && share + i * shares < count) body(share + i * shares);
+}
+// Runs body(place) for a thread's guests.
+template <class Body>
+__device__ __forceinline__ void each_guest(const Stream& shared, Body body) {
+    for (int place = threadIdx.x / quads; threadIdx.x < shares * quads && place < shared.num_guests(); place += shares) body(place);
+}
