@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.packed_arrays import check_once
 from molgcn.data.segments import pointers, segment_index
 from molgcn.data.tiles import next_fit, tile_size
 from molgcn.errors import UserError
@@ -76,6 +77,7 @@ class GraphBatch:
         cls, molecules: PackedMolecules, indices: Any, tile_ptr: np.ndarray | None = None, tile_nodes: int | None = None
     ) -> GraphBatch:
         """Gathers the molecules at `indices` (int, slice, bool mask or int array); tiles as in the class, if planned."""
+        check_once(molecules)
         indices, tile_nodes = np.atleast_1d(np.arange(len(molecules))[indices]), tile_nodes or molecules.tile_nodes
         num_nodes = (molecules.node_ptr[1:] - molecules.node_ptr[:-1])[indices]
         num_edges = (molecules.edge_ptr[1:] - molecules.edge_ptr[:-1])[indices]

@@ -13,6 +13,7 @@ from torch import Tensor
 from molgcn.data.batch import GraphBatch
 from molgcn.data.feed import make_feed
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.packed_arrays import check_once
 from molgcn.data.planning import PlanAhead
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.slots import Capacity
@@ -54,6 +55,7 @@ class MoleculeLoader(ABC):
         device: str | torch.device = "cpu",
         tile_nodes: int | None = None,
     ) -> None:
+        check_once(molecules)
         self.molecules = molecules
         self.batch_size = batch_size
         self.device = torch.device(device)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 import numpy as np
 
 from molgcn.data.segments import pointers
 from molgcn.data.strings import PackedStrings
+from molgcn.errors import UserError
 
 if TYPE_CHECKING:
     from molgcn.data.packed import PackedMolecules
@@ -66,6 +68,26 @@ ARRAYS = (
     PackedArray("smiles", "molecule", (str,), optional=True, seen=False),
     PackedArray("hashes", "molecule", (np.uint64,), optional=True, seen=False),
 )
+
+
+_checked: WeakSet[PackedMolecules] = WeakSet()
+
+
+def check_once(molecules: PackedMolecules) -> None:
+    """Check a set the first time that batches are taken from it: C++ and CUDA read its arrays by address.
+
+    Raises:
+        UserError: naming the first array that does not fit.
+    """
+    if molecules in _checked:
+        return
+    try:
+        check_arrays(molecules)
+    except ValueError as error:
+        raise UserError(
+            f"The packed molecules do not fit together: {error}. Make the set with PackedMolecules.from_arrays, from_pyg or from_smiles."
+        ) from error
+    _checked.add(molecules)
 
 
 def check_arrays(molecules: PackedMolecules) -> None:

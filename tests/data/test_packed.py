@@ -1,4 +1,5 @@
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from molgcn.data import PackedMolecules
 from molgcn.data import packed as packed_module
-from molgcn.data.loader import PackedLoader
+from molgcn.data.loader import PackedLoader, PyGLoader
 from molgcn.errors import UserError
 
 
@@ -84,6 +85,25 @@ def test_indexing_as_numpy_does(molecules):
         _ = molecules[12]
     with pytest.raises(UserError, match="no molecules"):
         _ = molecules[[]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"degree": np.zeros(1, np.uint8)},
+        {"neighbors": np.full(1, 200, np.uint8)},
+        {"x": np.full(3, 250, np.uint8)},
+        {"targets": np.zeros((1, 2), np.float32)},
+        {"node_ptr": np.array([0, 10**6])},
+        {"table": np.ones((1, 3))},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+@pytest.mark.parametrize("taking", [lambda set_: set_.batch([0]), lambda set_: PackedLoader(set_, 2), lambda set_: PyGLoader(set_, 2)])
+def test_batches_are_not_taken_from_arrays_that_do_not_fit(molecules, change, taking):
+    """C++ and CUDA gather them by address."""
+    with pytest.raises(UserError, match="do not fit together"):
+        taking(replace(molecules, **change))
 
 
 def test_what_it_says_of_itself(molecules):

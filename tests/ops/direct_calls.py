@@ -1,0 +1,120 @@
+"""Calls of the CPU's operators as `torch.ops.molgcn.*`, whole or with one argument that does not fit the others.
+
+As a program it makes many such calls with an extension of its own, which tests build with a sanitizer:
+`python direct_calls.py <path of _cpu> <number of calls>`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Call = tuple[Callable[..., Any], list[Any]]
+REFUSALS = (ValueError, TypeError, IndexError, RuntimeError)  # of the operators, and of PyTorch's for another schema
+
+
+def calls() -> dict[str, Call]:
+    """Operators with arguments that fit."""
+    from stack_cases import random_batch, random_inputs
+
+    ops = torch.ops.molgcn
+    cases: dict[str, Call] = {}
+    for name, options in (("batch", {"norm": "batch", "training": True}), ("layer", {"norm": "layer", "residual": True}), ("none", {})):
+        inputs = random_inputs(random_batch([5, 9, 1, 2], 6), 8, 3, **options)
+        pooled, _, _, saved = ops.gcn_stack(*(detached(value) for value in inputs))
+        arguments = [detached(value) for value in inputs]
+        cases[f"gcn_stack {name}"] = ops.gcn_stack, arguments
+        if name == "batch":  # as autograd calls it: the running statistics are no arguments of the backward pass
+            arguments = [detached(value) for value in inputs._replace(running_means=[], running_vars=[])]
+        cases[f"gcn_stack_backward {name}"] = ops.gcn_stack_backward, [torch.ones_like(pooled), saved, True, *arguments]
+    inference = [detached(value) for value in inputs._replace(save_for_backward=False)]
+    cases["gcn_predict"] = ops.gcn_predict, [pooled.new_ones(3, 8), pooled.new_ones(3), *inference]
+
+    x, target, vector = torch.randn(4, 8), torch.randn(4, 2), torch.ones(2)
+    weights, biases = [torch.randn(5, 8), torch.randn(2, 5)], [torch.zeros(5), torch.zeros(2)]
+    cases["head_loss"] = ops.head_loss, [x, weights, biases, target, vector, vector, "mse", 1.0]
+    _, sums, slopes, hidden = ops.head_loss(x, weights, biases, target, vector, vector, "mse", 1.0)
+    cases["head_loss_backward"] = ops.head_loss_backward, [torch.ones(()), sums, slopes, hidden, x, weights]
+
+    edge_index = torch.randint(0, 4, (2, 12))
+    conv = [x, torch.randn(3, 8), torch.zeros(3), edge_index, torch.rand(12), True, True, 1.0, False]
+    cases["gcn_conv"] = ops.gcn_conv, conv
+    cases["gcn_conv_backward"] = ops.gcn_conv_backward, [torch.randn(4, 3), [True] * 4, *conv]
+    return cases
+
+
+def detached(value: Any) -> Any:
+    """A tensor, or a list of tensors, without a gradient; other values as they are."""
+    return [detached(one) for one in value] if isinstance(value, list) else value.detach() if isinstance(value, Tensor) else value
+
+
+def shapes_that_do_not_fit(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensor cut and extended along each dimension, without its last dimension, with one more, and empty."""
+    for dim in range(tensor.dim()):
+        yield tensor.narrow(dim, 0, max(tensor.shape[dim] - 1, 0))
+        yield torch.cat([tensor, tensor.narrow(dim, 0, min(tensor.shape[dim], 1))], dim)
+    yield tensor[None]
+    yield tensor.new_empty(0)
+
+
+def with_misfits(arguments: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The arguments with one tensor, or one list of tensors, of another shape or dtype: every way once."""
+    for place, value in enumerate(arguments):
+        tensors = value if isinstance(value, list) and value and isinstance(value[0], Tensor) else [value]
+        for number, tensor in enumerate(tensors):
+            if not isinstance(tensor, Tensor):
+                continue
+            for misfit in (*shapes_that_do_not_fit(tensor), tensor.to(torch.int16 if tensor.is_floating_point() else torch.float32)):
+                if misfit.shape == tensor.shape and misfit.dtype == tensor.dtype:
+                    continue
+                changed = misfit if tensors is not value else [*value[:number], misfit, *value[number + 1 :]]
+                what = f"{place}.{number}: {list(tensor.shape)} -> {list(misfit.shape)} {misfit.dtype}"
+                yield what, [*arguments[:place], changed, *arguments[place + 1 :]]
+        if tensors is value:
+            for changed in (value[:-1], [*value, value[-1]], []):
+                yield f"{place}: {len(value)} -> {len(changed)} tensors", [*arguments[:place], changed, *arguments[place + 1 :]]
+
+
+def with_other_numbers(arguments: list[Any], rng: np.random.Generator) -> list[Any]:
+    """The arguments with some numbers of one integer tensor changed to any."""
+    integers = (torch.int32, torch.int64)
+    places = [i for i, value in enumerate(arguments) if isinstance(value, Tensor) and value.dtype in integers and value.numel()]
+    if not places:
+        return arguments
+    place = int(rng.choice(places))
+    changed = arguments[place].clone()
+    for _ in range(int(rng.integers(1, 4))):
+        changed.view(-1)[int(rng.integers(changed.numel()))] = int(rng.choice([-(2**31), -1, 0, 1, 3, 17, 1000, 2**31 - 1]))
+    return [*arguments[:place], changed, *arguments[place + 1 :]]
+
+
+def main(extension: Path, count: int) -> None:
+    """Makes every misfit and `count` calls with other numbers; a sanitizer ends the process where memory is touched that is not theirs."""
+    spec = importlib.util.spec_from_file_location("molgcn._cpu", extension)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    import molgcn
+
+    sys.modules["molgcn._cpu"] = molgcn._cpu = module  # type: ignore[attr-defined]
+    rng, made, refused = np.random.default_rng(0), 0, 0
+    for call, arguments in calls().values():
+        several = (with_other_numbers(arguments, rng) for _ in range(count // 10))
+        for changed in (*(changed for _, changed in with_misfits(arguments)), *several):
+            made += 1
+            try:
+                call(*changed)
+            except REFUSALS:
+                refused += 1
+    print(f"{made} calls, {refused} refused")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
