@@ -21,14 +21,23 @@ _LINEAR_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_ba
 
 
 class FusedGCNConv(GCNConv):
-    r"""PyG's `GCNConv` by one fused operator, forward and backward.
+    r"""The graph convolutional operator from the `"Semi-supervised Classification with Graph Convolutional Networks"
+    <https://arxiv.org/abs/1609.02907>`_ paper, PyG's `GCNConv`, as one fused operator, forward and backward.
 
     .. math::
         X' = \hat A X W^T + b, \qquad \hat A = D^{-1/2} (A + I) D^{-1/2}
 
     Constructor, forward signature, state-dict keys, initialisation and `repr` are those of :class:`torch_geometric.nn.GCNConv`, and so
-    are the numbers, with one exception: `improved=True` gives :math:`A + 2I` as PyG documents it, also without `edge_weight`, where
-    PyG (2.7, 2.8) computes :math:`A + I`. Existing self-loops are not doubled; `edge_weight` has a gradient.
+    are the numbers, with these exceptions:
+
+    - `improved=True` gives :math:`A + 2I` as PyG documents it, also without `edge_weight`, where PyG (2.7, 2.8) computes :math:`A + I`.
+    - Of several self-loops at one node the last one counts, as in PyG, and only its weight has a gradient. PyG gives all of them the
+      same gradient.
+    - With `edge_weight`, `normalize` and no self-loops, PyG's gradient of `edge_weight` is NaN where a node has no incoming edge. Here
+      it is finite.
+
+    A node without edges whose features are NaN keeps them to itself, as in PyG: the outputs of other nodes stay finite, and the gradient
+    of the weight is NaN. Existing self-loops are not doubled.
 
     The edges may be in any order. They are sorted when a tensor `edge_index` is first seen, and the result serves all layers and epochs
     that are given the same tensor, until it is freed or written to through PyTorch (writing through NumPy or `.data` goes unnoticed). It
@@ -51,8 +60,6 @@ class FusedGCNConv(GCNConv):
     Shapes:
         - **x:** [N, F]; **edge_index:** [2, E] or a sparse matrix [N, N]; **edge_weight:** [E], optional
         - **output:** [N, C]
-
-    Source: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017, equation 2.
     """
 
     _own_messages = False

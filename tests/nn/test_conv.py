@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+import torch_geometric
 from compiler import needs_extension
 from conv_cases import STAR, assert_same, pair, random_graph
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.nn.conv.utils import cheatsheet
 
 from molgcn.nn import FusedGCNConv
 
@@ -51,6 +53,38 @@ def test_random_graphs(num_nodes, degree, channels, seed, weighted, normalize, a
         assert found["edge_weight"].eq(0).all()  # loops only: their weights have no effect, and PyG's gradient is rounding
         return
     assert_same(fused, pyg, x, edge_index, edge_weight)
+
+
+def test_its_documentation_names_the_paper_as_pygs_does(monkeypatch):
+    monkeypatch.setattr(torch_geometric.nn.conv, "FusedGCNConv", FusedGCNConv, raising=False)
+    for of_layer in (cheatsheet.paper_title, cheatsheet.paper_link):
+        assert of_layer("FusedGCNConv") == of_layer("GCNConv")
+
+
+def test_of_several_self_loops_the_last_one_has_the_gradient():
+    edge_index, edge_weight = torch.tensor([[0, 1, 1, 1, 1], [1, 0, 1, 1, 1]]), torch.tensor([1.0, 1, 2, 3, 4], dtype=torch.double)
+    found = []
+    for layer in pair(3, 2):
+        weight = edge_weight.clone().requires_grad_()
+        out = layer(torch.ones(2, 3, dtype=torch.double), edge_index, weight)
+        out.sum().backward()
+        found.append((out, weight.grad))
+    (ours, gradient), (theirs, expected) = found
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient[[0, 1, 4]], expected[[0, 1, 4]], rtol=1e-12, atol=0)
+    assert gradient[2:4].eq(0).all() and expected[2:4].eq(expected[4]).all()
+
+
+@pytest.mark.parametrize("add_self_loops", [True, False])
+def test_a_nan_without_edges_stays_where_it_is(add_self_loops):
+    x = torch.randn(5, 3, dtype=torch.double)
+    x[4] = torch.nan
+    fused, pyg = pair(3, 2, add_self_loops=add_self_loops)
+    for layer in (fused, pyg):
+        out = layer(x, torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        assert out[:4].isfinite().all() and out[4].isnan().all() == add_self_loops
+        out[:4].sum().backward()
+        assert layer.lin.weight.grad.isnan().all()
 
 
 def test_the_default_layer_in_float32():
