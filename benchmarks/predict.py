@@ -1,11 +1,8 @@
 """Predicting a file of SMILES, against a PyG script: `python benchmarks/predict.py --smiles qm9_smiles.csv --output FILE.md`."""
 
 import argparse
-import os
 import tempfile
 from pathlib import Path
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as `python -m molgcn.predict` does, and for both sides
 
 
 def main() -> None:

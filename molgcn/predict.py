@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -86,7 +85,6 @@ class Predictions:
 
 def main() -> None:
     """Entry point of `python -m molgcn.predict`."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while they wait take the cores from the featurising processes
     run_app("predict", _job, imports=["molgcn.screening.pipeline"])
 
 
