@@ -8,12 +8,12 @@ from threading import Lock
 
 import torch
 
+from molgcn.cuda_runtime.launch import kernel
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.piece import Piece
 from molgcn.data.resident import KERNEL, SOURCE, THREADS, Launch, PlanBuffer, ResidentSet, macros
 from molgcn.data.sampler import EpochPlan
 from molgcn.data.slots import Capacity, GraphFeed, Slot, SlotBatch
-from molgcn.ops.launch import kernel
 
 
 class CUDAFeed(ABC):

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from molgcn.config import ModelConfig
+from molgcn.cuda_runtime.launch import gpu
 from molgcn.data.fold import fold
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
 from molgcn.ops.gcn_stack_cuda import automatic
 from molgcn.ops.gcn_stack_plan import FEW_TILES
 from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
-from molgcn.ops.launch import gpu
 
 _MOST_ROWS = 0.95  # of the atoms, for which folding pays: docs/decisions/cuda_speed.md
 

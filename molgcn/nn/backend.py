@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from molgcn.cuda_runtime.launch import MIN_CAPABILITY
 from molgcn.errors import UserError
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
 from molgcn.ops.gcn_stack import STRATEGIES
-from molgcn.ops.launch import MIN_CAPABILITY
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN

@@ -7,8 +7,8 @@ import ctypes
 import torch
 from torch import Tensor
 
+from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.ops.gcn_stack import StackInputs
-from molgcn.ops.launch import gpu, kernel
 
 _THREADS = 256
 _COLUMNS = 128  # of a warp's partial sums, in cuda/aggregate_neighbor_group.cu

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from molgcn.cuda_runtime.launch import Kernel
 from molgcn.ops import gcn_layers_pass
 from molgcn.ops.gcn_chain_plan import Chain, chains
 from molgcn.ops.gcn_layers_arguments import CHAIN, table_size
@@ -17,7 +18,6 @@ from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_m
 from molgcn.ops.gcn_layers_pass import Pass
 from molgcn.ops.gcn_layers_plan import WeightBlocks, blocks, padded_width, weight_blocks
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
-from molgcn.ops.launch import Kernel
 
 
 class Launch(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, layers_together, padded_width
 from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_plan import shared_limit
-from molgcn.ops.launch import Gpu
 
 _CLUSTERS = (8, 4, 2)  # fewer sums to read with more blocks, but fewer of them find room
 _MOST_TILES = 5

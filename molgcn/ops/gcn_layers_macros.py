@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_layers_arguments import table_size
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, blocks, weight_spans
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
-from molgcn.ops.launch import Gpu
 
 
 def layer_macros(inputs: StackInputs, division: Blocks, needs_grad_x: bool = False) -> dict[str, int]:

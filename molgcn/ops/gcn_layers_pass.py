@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from molgcn.cuda_runtime.launch import Kernel, Soon
+from molgcn.cuda_runtime.launch import gpu as gpu
+from molgcn.cuda_runtime.launch import kernel as kernel
 from molgcn.ops.gcn_layers_arguments import PREPARE, WEIGHTS, Activation, Parameters
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, Layout, WeightBlocks, blocks, moments_size, padded_width, saved_layout
 from molgcn.ops.gcn_stack import StackInputs
-from molgcn.ops.launch import Kernel, Soon
-from molgcn.ops.launch import gpu as gpu
-from molgcn.ops.launch import kernel as kernel
 
 _PREPARE_THREADS = 256
 _WEIGHTS_THREADS = 128
@@ -122,7 +122,7 @@ class Pass:
         return it
 
     def kernel(self, name: str, soon: Soon | None = None, *, needs_grad_x: bool = False) -> Kernel:
-        """A kernel for the model's options; `soon` as in :func:`molgcn.ops.launch.kernel`."""
+        """A kernel for the model's options; `soon` as in :func:`molgcn.cuda_runtime.launch.kernel`."""
         return kernel(f"{name}.cu", name, layer_macros(self.inputs, self.blocks, needs_grad_x), self.inputs.x.device, soon)
 
     def launch(self, function: Kernel, grid: int, *, overlap: bool = True) -> None:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_plan import shared_limit
-from molgcn.ops.launch import Gpu
 
 MAX_HIDDEN = 512  # of the product in the kernel; wider ones are torch's
 MAX_TABLE = 256  # layers that one launch has the addresses of

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from molgcn.cuda_runtime.launch import gpu
 from molgcn.ops import linear_loss
 from molgcn.ops.expect import expect
 from molgcn.ops.gcn_stack import ARGUMENTS, StackInputs, empty_gradients, empty_outputs
@@ -15,7 +16,6 @@ from molgcn.ops.gcn_stack_autograd import NUM_TENSORS, flat, in_order, lists_of,
 from molgcn.ops.gcn_stack_check import check, check_backward
 from molgcn.ops.gcn_stack_cuda import launch_backward, launch_forward, saved_bytes, strategy_of, supported, with_tiles
 from molgcn.ops.gcn_stack_plan import forward_plan
-from molgcn.ops.launch import gpu
 from molgcn.ops.masked_loss import number_of
 from molgcn.ops.transforms import refuse_transforms
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.cuda_runtime.launch import Kernel, Soon, gpu, kernel
 from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, linear_loss
 from molgcn.ops.aggregate_cuda import ATOMICS
@@ -32,7 +33,6 @@ from molgcn.ops.gcn_stack_plan import (
     scratch_bytes,
     wide_input,
 )
-from molgcn.ops.launch import Kernel, Soon, gpu, kernel
 
 MAX_AUTOMATIC = 96  # features up to which `stack` is faster than `vertex`: docs/decisions/cuda_speed.md
 _NORMS = (None, "layer", "batch")

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_plan import features_bytes
-from molgcn.ops.launch import Gpu
 
 _both_captured = False
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, block_time, quickest_groups
-from molgcn.ops.launch import Gpu
 
 MAX_HIDDEN = 256
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from molgcn.ops.launch import Gpu
+from molgcn.cuda_runtime.launch import Gpu
 
 SMALL_TILE = 48  # places: quicker than 64, but holds less
 MIDDLE_TILE = 96  # places, for up to 32 features: six such tiles keep twelve warps equally busy

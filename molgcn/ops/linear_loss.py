@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.cuda_runtime.launch import Kernel, kernel
 from molgcn.ops.expect import expect
-from molgcn.ops.launch import Kernel, kernel
 from molgcn.ops.masked_loss import masked_loss_reference, number_of
 
 _THREADS, _COLUMNS = 512, 4

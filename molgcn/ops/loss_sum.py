@@ -6,7 +6,7 @@ import ctypes
 
 from torch import Tensor
 
-from molgcn.ops.launch import kernel
+from molgcn.cuda_runtime.launch import kernel
 
 
 class _Parameters(ctypes.Structure):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.cuda_runtime.launch import kernel
 from molgcn.ops.expect import expect
-from molgcn.ops.launch import kernel
 
 LOSSES = ("mse", "l1", "huber")
 _THREADS = 1024

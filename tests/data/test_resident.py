@@ -11,13 +11,13 @@ from compiler import COMPILER
 from graphs import random_data
 from test_loader import poison
 
+from molgcn.cuda_runtime import nvrtc
 from molgcn.data import PackedMolecules
 from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.piece import Piece
 from molgcn.data.resident import SOURCE, THREADS, Launch, PlanBuffer, ResidentSet, is_resident, macros, resident_bytes, row_ends
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.slots import Capacity, Slot
-from molgcn.ops import nvrtc
 from molgcn.resources import resource
 
 KINDS = {

@@ -9,13 +9,13 @@ from fold_cases import random_trees
 from graphs import assert_tiles
 
 from molgcn.config import LoaderConfig, ModelConfig
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.data import PackedMolecules, datamodule, tile_choice
 from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.fold import fold
 from molgcn.data.tile_choice import rows_for, tile_nodes_for
 from molgcn.data.tiles import fill_tiles
-from molgcn.ops.launch import Gpu
 
 PLAIN = ModelConfig(hidden_channels=32, norm=None, residual=False)
 SIZES = np.random.default_rng(0).integers(13, 22, 4096)  # 8.4 tiles of 64 places a multiprocessor, 11.6 of 48, 5.5 of 96

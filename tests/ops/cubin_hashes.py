@@ -14,9 +14,9 @@ import pytest
 from emulated import run_emulated
 from stack_cases import A100, H100, random_batch, random_inputs
 
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import gcn_layers_pass, gcn_stack_cuda
-from molgcn.ops.launch import Gpu
-from molgcn.ops.nvrtc import compile_source
 
 TABLE = Path(__file__).with_suffix(".json")
 GPUS = {"sm_80": Gpu(108, A100), "sm_90": Gpu(132, H100, True), "sm_100": Gpu(148, H100, True)}

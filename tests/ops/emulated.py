@@ -1,4 +1,4 @@
-"""Kernels of `cuda/` compiled as plain C++ under `emulator.h`, with the interface of :class:`molgcn.ops.launch.Kernel`."""
+"""Kernels of `cuda/` compiled as plain C++ under `emulator.h`, with the interface of :class:`molgcn.cuda_runtime.launch.Kernel`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from compiler import COMPILER
 from stack_cases import H100, Result, converted, leaves, run, worst, worst_molecule
 from torch import Tensor
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops import StackInputs, aggregate_cuda, gcn_layers_pass, gcn_stack_cuda, gcn_stack_reference
-from molgcn.ops.launch import Gpu
 from molgcn.resources import resource
 
 HEADER_FOLDER = Path(__file__).parents[1] / "cuda"
@@ -93,7 +93,7 @@ class EmulatedKernel:
 
 
 def kernel(source: str, name: str, defines: dict[str, int], device: object, soon: object = None) -> EmulatedKernel:
-    """In place of :func:`molgcn.ops.launch.kernel`."""
+    """In place of :func:`molgcn.cuda_runtime.launch.kernel`."""
     defines = {**defines, "HOPPER": int(hopper), **({"RACES": 1} if find_races else {})}
     key = repr((source, name, sorted(defines.items())))
     if key not in _loaded:

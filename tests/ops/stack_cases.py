@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.ops import StackInputs
 from molgcn.ops.gcn_stack_plan import Plan, Saved, backward_plan, forward_plan, next_fit, width_of
-from molgcn.ops.launch import Gpu
 
 H100, A100, RTX = 227 * 1024, 163 * 1024, 99 * 1024  # bytes of shared memory that a block may have
 

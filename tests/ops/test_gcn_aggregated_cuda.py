@@ -8,8 +8,8 @@ from stack_cases import converted, errors, random_batch, random_inputs, run, wor
 from test_gcn_layers_cuda import OPTIONS
 from test_gcn_stack_cuda import SIZES
 
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import gcn_aggregated_cuda, gcn_stack_cuda, gcn_stack_reference
-from molgcn.ops.nvrtc import compile_source
 
 STRATEGIES = ("vertex", "edge", "neighbor_group")
 

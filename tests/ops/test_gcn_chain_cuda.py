@@ -7,10 +7,10 @@ from stack_cases import H100, RTX, random_batch, random_inputs
 from test_gcn_layers_cuda import check
 from test_gcn_stack_cuda import SIZES
 
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import gcn_layers_pass
 from molgcn.ops.gcn_chain_plan import chains
-from molgcn.ops.launch import Gpu
-from molgcn.ops.nvrtc import compile_source
 
 OPTIONS = [
     {},

@@ -10,10 +10,10 @@ from emulated import run_emulated
 from stack_cases import H100, RTX, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
 from test_gcn_stack_cuda import SIZES
 
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import gcn_layers_pass, gcn_layers_plan, gcn_stack_reference
 from molgcn.ops.gcn_layers_plan import blocks, layers_together, weight_blocks
-from molgcn.ops.launch import Gpu
-from molgcn.ops.nvrtc import compile_source
 
 OPTIONS = [
     {},

@@ -12,14 +12,14 @@ from stack_cases import H100, converted, leaves, random_batch, random_inputs, wo
 from torch import Tensor
 
 from molgcn.benchmark.measure import count_kernels
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import StackInputs, gcn_stack_cuda, gcn_stack_reference, linear_loss
 from molgcn.ops import gcn_loss as module
 from molgcn.ops.gcn_loss import gcn_loss, takes
 from molgcn.ops.gcn_stack import _SAVED_BYTES
 from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, next_fit
-from molgcn.ops.launch import Gpu
 from molgcn.ops.masked_loss import LOSSES, masked_loss_reference
-from molgcn.ops.nvrtc import compile_source
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]

@@ -24,11 +24,11 @@ from stack_cases import (
     worst_molecule,
 )
 
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.errors import UserError
-from molgcn.ops import gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
+from molgcn.ops import gcn_layers_pass, gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
 from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, limit_shared_memory, next_fit
-from molgcn.ops.launch import Gpu
-from molgcn.ops.nvrtc import compile_source
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
@@ -229,6 +229,28 @@ def test_auto_takes_the_faster_strategy(hidden, options, strategy):
 def test_half_precision_is_an_error_in_words():
     with pytest.raises(UserError, match="float32 or float64"):
         gcn_stack_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16))
+
+
+@pytest.mark.parametrize("module", [gcn_stack_cuda, gcn_layers_pass], ids=["stack", "vertex"])
+@pytest.mark.parametrize("needs_grad_x", [True, False])
+def test_a_forward_knows_its_backward(emulate, monkeypatch, module, needs_grad_x):
+    """All that forward and backward ask for is compiled beside the first kernel, and nothing else."""
+    expected, used, emulated_kernel = [], [], module.kernel
+
+    def kernel(source, name, defines, device, soon=None):
+        used.append((source, defines))
+        expected.extend(soon() if soon is not None else ())
+        return emulated_kernel(source, name, defines, device)
+
+    monkeypatch.setattr(module, "kernel", kernel)
+    strategy = "stack" if module is gcn_stack_cuda else "vertex"
+    inputs = random_inputs(random_batch([5, 9], 11), 16, 2, norm="layer", strategy=strategy)
+    inputs.x.requires_grad_(needs_grad_x)
+    emulated.run_emulated(inputs)
+    assert expected
+    assert all(wanted in used for wanted in expected)
+    assert all(wanted in expected for wanted in used[1:] if wanted != used[0])
+    assert any(source.endswith("backward.cu") for source, _ in expected)
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)

@@ -10,10 +10,10 @@ from emulated import run_emulated
 from gpu_cases import gradient_of, on_gpu
 from stack_cases import H100, converted, leaves, random_batch, random_inputs
 
+from molgcn.cuda_runtime.launch import Gpu, gpu
 from molgcn.ops import StackInputs, gcn_stack, gcn_stack_cuda
 from molgcn.ops.gcn_stack_discard import capturing_both_ways, discard_from
 from molgcn.ops.gcn_stack_plan import Saved, features_bytes, next_fit
-from molgcn.ops.launch import Gpu, gpu
 
 LINE = 128
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]

@@ -11,11 +11,11 @@ from gpu_cases import gradient_of, on_gpu
 from stack_cases import Result, check_independence, converted, kept_activations, random_inputs, run, with_masks, worst, worst_molecule
 from torch import Tensor
 
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.errors import UserError
 from molgcn.ops import StackInputs, gcn_stack, gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
 from molgcn.ops.gcn_stack_plan import next_fit
-from molgcn.ops.launch import Gpu
-from molgcn.ops.nvrtc import compile_source
 
 SIZES = [5, 9, 18, 1, 30, 2, 7, 22, 40, 64, 3]
 LARGE = [5, 130, 3, 400, 1, 8]

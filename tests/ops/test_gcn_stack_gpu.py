@@ -20,10 +20,10 @@ from stack_cases import (
 )
 from test_gcn_stack_cuda import NEIGHBOURLY
 
+from molgcn.cuda_runtime.launch import gpu
 from molgcn.nn import GCN
 from molgcn.ops import gcn_stack, gcn_stack_reference
 from molgcn.ops.gcn_stack_plan import forward_plan, limit_shared_memory, next_fit
-from molgcn.ops.launch import gpu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stack_cases import A100, H100, RTX, random_batch, random_inputs, warps_of
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_stack import PRECISIONS, StackInputs
 from molgcn.ops.gcn_stack_plan import Saved, backward_plan, forward_plan, next_fit, width_of
-from molgcn.ops.launch import Gpu
 
 
 def test_next_fit_keeps_molecules_whole():

@@ -6,11 +6,11 @@ from emulated import run_emulated
 from stack_cases import A100, H100, RTX, random_batch, random_inputs
 from test_gcn_layers_cuda import check
 
+from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import gcn_layers_pass
 from molgcn.ops.gcn_layers_macros import layer_macros
 from molgcn.ops.gcn_layers_plan import blocks
-from molgcn.ops.launch import Gpu
-from molgcn.ops.nvrtc import compile_source
 
 SIZES = [5, 9, 18, 1, 30, 100, 7, 22, 40, 64, 3, 10]  # 309 atoms, tiles of 32: the last one is not full
 HIDDEN = 136

@@ -6,9 +6,9 @@ from gpu_cases import gradient_of, on_gpu
 from stack_cases import random_batch, random_inputs, run
 from test_gcn_layers_gpu import check_one_of_three
 
+from molgcn.cuda_runtime.launch import gpu
 from molgcn.ops import gcn_stack
 from molgcn.ops.gcn_layers_plan import blocks
-from molgcn.ops.launch import gpu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 

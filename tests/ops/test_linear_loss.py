@@ -8,10 +8,10 @@ import torch
 from architectures import EVERY_ARCHITECTURE
 from compiler import needs_compiler
 
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import linear_loss as module
 from molgcn.ops.linear_loss import linear_loss, linear_loss_reference
 from molgcn.ops.masked_loss import LOSSES
-from molgcn.ops.nvrtc import compile_source
 
 SIZES = [(1, 1, 1), (37, 8, 3), (550, 33, 1), (521, 20, 11)]  # molecules, width, targets: one block and several, all columns and a rest
 

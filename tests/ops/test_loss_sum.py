@@ -10,9 +10,9 @@ import torch
 from architectures import EVERY_ARCHITECTURE
 from compiler import needs_compiler
 
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import loss_sum as module
 from molgcn.ops.loss_sum import add_loss
-from molgcn.ops.nvrtc import compile_source
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)

@@ -8,9 +8,9 @@ import torch
 from architectures import EVERY_ARCHITECTURE
 from compiler import needs_compiler
 
+from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.ops import masked_loss as module
 from molgcn.ops.masked_loss import LOSSES, masked_loss, masked_loss_reference
-from molgcn.ops.nvrtc import compile_source
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)

@@ -9,8 +9,8 @@ from test_gcn_loss import check as check_loss
 from test_gcn_loss import device as device
 from test_gcn_loss import emulate_loss as emulate_loss
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops import gcn_layers_pass, gcn_loss, gcn_stack, gcn_stack_cuda, gcn_stack_reference
-from molgcn.ops.launch import Gpu
 
 SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3] * 2
 LARGE = [5, 70, 3, 200, 1, 8, 30, 40]

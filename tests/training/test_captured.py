@@ -12,8 +12,8 @@ import pytest
 import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 
+from molgcn.cuda_runtime.launch import Gpu
 from molgcn.data import tile_choice
-from molgcn.ops.launch import Gpu
 from molgcn.training import captured, regressor
 from molgcn.training.captured import CapturedForward, CapturedStep
 from molgcn.training.checkpoint_reader import load_checkpoint

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from molgcn.cuda_runtime.nvrtc import cubin, tool_chain
 from molgcn.errors import UserError
-from molgcn.ops.nvrtc import cubin, tool_chain
 
 
 class _Context:

@@ -5,12 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from emulated import run_emulated
-from stack_cases import random_batch, random_inputs
 
+from molgcn.cuda_runtime import launch
+from molgcn.cuda_runtime.nvrtc import cubin
 from molgcn.errors import UserError
-from molgcn.ops import gcn_layers_pass, gcn_stack_cuda, launch
-from molgcn.ops.nvrtc import cubin
 
 DEVICE = torch.device("cuda", 0)
 
@@ -72,25 +70,3 @@ def test_what_is_wanted_soon_is_compiled_at_the_same_time(compiled, monkeypatch)
     launch.kernel("first.cu", "first", {}, DEVICE, lambda: asked.append(1) or [])
     assert not asked
     launch.kernel("next.cu", "next", {"A": 1}, DEVICE)
-
-
-@pytest.mark.parametrize("module", [gcn_stack_cuda, gcn_layers_pass], ids=["stack", "vertex"])
-@pytest.mark.parametrize("needs_grad_x", [True, False])
-def test_a_forward_knows_its_backward(emulate, monkeypatch, module, needs_grad_x):
-    """All that forward and backward ask for is compiled beside the first kernel, and nothing else."""
-    expected, used, emulated = [], [], module.kernel
-
-    def kernel(source, name, defines, device, soon=None):
-        used.append((source, defines))
-        expected.extend(soon() if soon is not None else ())
-        return emulated(source, name, defines, device)
-
-    monkeypatch.setattr(module, "kernel", kernel)
-    strategy = "stack" if module is gcn_stack_cuda else "vertex"
-    inputs = random_inputs(random_batch([5, 9], 11), 16, 2, norm="layer", strategy=strategy)
-    inputs.x.requires_grad_(needs_grad_x)
-    run_emulated(inputs)
-    assert expected
-    assert all(wanted in used for wanted in expected)
-    assert all(wanted in expected for wanted in used[1:] if wanted != used[0])
-    assert any(source.endswith("backward.cu") for source, _ in expected)

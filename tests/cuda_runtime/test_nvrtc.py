@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from molgcn.cuda_runtime import nvrtc
 from molgcn.errors import UserError
-from molgcn.ops import nvrtc
 
 SOURCE = '#include "part.cuh"\nextern "C" __global__ void fill(float* out) { out[threadIdx.x] = VALUE + part(); }\n'
 ELF = b"\x7fELF"
@@ -44,7 +44,7 @@ def test_second_use_reads_the_cache(sources, tmp_path, monkeypatch):
 def test_reading_the_cache_does_not_load_the_compiler(sources):
     nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
     program = (
-        "import sys; sys.modules['cuda'] = None; from pathlib import Path; from molgcn.ops import nvrtc; "
+        "import sys; sys.modules['cuda'] = None; from pathlib import Path; from molgcn.cuda_runtime import nvrtc; "
         "nvrtc.resource = lambda name: Path(sys.argv[1]); print(nvrtc.cubin('fill.cu', {'VALUE': 2}, 'sm_80')[:4])"
     )
     command = [sys.executable, "-c", program, str(sources)]
@@ -100,7 +100,7 @@ def test_folder_that_others_can_write_is_not_trusted(sources, tmp_path):
 
 def test_processes_that_compile_at_once_leave_one_whole_file(sources, tmp_path):
     program = (
-        "import sys; from pathlib import Path; from molgcn.ops import nvrtc; "
+        "import sys; from pathlib import Path; from molgcn.cuda_runtime import nvrtc; "
         "nvrtc.resource = lambda name: Path(sys.argv[1]); nvrtc.cubin('fill.cu', {'VALUE': 2}, 'sm_80')"
     )
     root = Path(__file__).parents[2]
@@ -113,8 +113,8 @@ def test_processes_that_compile_at_once_leave_one_whole_file(sources, tmp_path):
 def test_threads_may_load_the_tool_chain_at_once(sources):
     """A step compiles forward and backward side by side."""
     program = (
-        "import sys, threading; from concurrent.futures import ThreadPoolExecutor; from pathlib import Path; from molgcn.ops import nvrtc; "
-        "nvrtc.resource = lambda name: Path(sys.argv[1]); start = threading.Barrier(4); "
+        "import sys, threading; from concurrent.futures import ThreadPoolExecutor; from pathlib import Path; "
+        "from molgcn.cuda_runtime import nvrtc; nvrtc.resource = lambda name: Path(sys.argv[1]); start = threading.Barrier(4); "
         "compiled = lambda value: (start.wait(), nvrtc.compile_source('fill.cu', {'VALUE': value}, 'sm_80'))[1]; "
         "assert len(set(ThreadPoolExecutor(4).map(compiled, range(4)))) == 4"
     )
@@ -149,7 +149,12 @@ def test_missing_tool_chain_names_the_extra(sources, monkeypatch):
 
 
 def test_importing_the_operators_needs_no_tool_chain():
-    program = "import sys; sys.modules['cuda'] = None; import molgcn.ops, molgcn.ops.launch, molgcn.nn"
+    program = "import sys; sys.modules['cuda'] = None; import molgcn.ops, molgcn.cuda_runtime.launch, molgcn.nn"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_the_runtime_knows_nothing_of_the_operators():
+    program = "import sys, molgcn.cuda_runtime.launch; assert not any(name.startswith('molgcn.ops') for name in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
 
 

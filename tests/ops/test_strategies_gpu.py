@@ -12,8 +12,6 @@ from test_masked_loss import example
 
 from molgcn.nn import GCN
 from molgcn.ops import StackInputs, gcn_stack
-from molgcn.ops.launch import kernel
-from molgcn.ops.masked_loss import _parameters as masked_loss_parameters
 from molgcn.ops.masked_loss import masked_loss
 
 pytestmark = pytest.mark.gpu
@@ -48,32 +46,6 @@ def assert_same(actual, expected, strategy):
 def in_a_new_thread(call):
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call).result()
-
-
-def has_context():
-    from cuda.bindings import driver
-
-    return int(driver.cuCtxGetCurrent()[1]) != 0
-
-
-@pytest.mark.parametrize("how", [{}, {"cooperative": True}, {"overlap": True}], ids=str)
-def test_a_launch_needs_no_context_in_its_thread(how):
-    """A thread has none until CUDA's runtime has worked in it: so does autograd's at its first backward."""
-    tensors = dict(zip(("prediction", "target", "mean", "std"), example("cuda"), strict=True))
-    expected, expected_sums = masked_loss(*tensors.values(), "mse")
-    value, sums = torch.full_like(expected, torch.nan), torch.full_like(expected_sums, torch.nan)
-    parameters = masked_loss_parameters(1.0, loss=value, sums=sums, **tensors)
-    function = kernel("masked_loss.cu", "masked_loss_forward", {"LOSS": 0}, value.device)
-
-    def launch():
-        before = has_context()
-        function.launch(1, 1024, 16 * 1024, parameters, **how)
-        return before, has_context()
-
-    assert in_a_new_thread(launch) == (False, False)
-    torch.cuda.synchronize()
-    assert torch.equal(value, expected)
-    assert torch.equal(sums, expected_sums)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
