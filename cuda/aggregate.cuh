@@ -8,16 +8,7 @@ using real = double;
 using real = float;
 #endif
 
-struct Parameters {
-    const int *ptr, *rowptr, *col;
-    int* target;            // [E]: atom that each bond points at
-    real* scale;            // [N]: D^-1/2
-    const int* group_node;  // [groups]: atom of each group of bonds, N for none
-    const int* group_end;   // [N]: groups up to and with the atom's
-    const real* rows;       // [N, columns]
-    real* sums;             // [N, columns]
-    int num_graphs, num_nodes, num_columns, num_groups, group_size;
-};
+#include "aggregate_structs.h"  // molgcn/ops/aggregate_cuda.py
 
 __device__ __forceinline__ int num_atoms(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
 

@@ -10,37 +10,7 @@
 #define UINT_4 unsigned int
 #define UINT_0 float
 #define TYPE(bytes) JOIN(bytes)
-
-struct Place {  // of a batch: where it begins in the plan, and its size
-    long long first_graph, first_node, first_edge, first_tile;
-    int num_graphs, num_nodes, num_edges, num_tiles;
-};
-
-struct Parameters {
-    // the resident set
-    const long long *node_ptr, *edge_ptr;  // [M + 1], null if STAGED
-    const TYPE(END_BYTES)* row_end;        // [N], end of the atom's bonds, counted within its molecule
-    const TYPE(NEIGHBOR_BYTES)* neighbors; // [E]
-    const TYPE(CODE_BYTES)* x;             // [N] codes, or [N, FEATURES]
-    const float* table;                    // [K, FEATURES], or null
-    const int* targets;                    // [M, target_words], 32-bit words: of float32 one each, of float64 two
-    // the epoch's plan, n molecules
-    const long long *plan_order, *plan_node_ptr, *plan_edge_ptr;  // [n], [n + 1], [n + 1]
-    const int* plan_tile_ptr;
-    const long long *plan_batch_ptr, *plan_tile_starts;  // [num_batches + 1], null if STAGED
-    // the slot
-    float* slot_x;
-    int *slot_ptr, *slot_rowptr, *slot_col;
-    int* slot_targets;
-    long long* slot_indices;
-    int *slot_tile_ptr, *slot_counts;
-    // the batch
-    int* cursor;  // [2]: for each slot the number of the batch that it takes next; null if STAGED
-    Place place;  // if STAGED
-    int number;   // else: in the plan; -1 for cursor[slot]
-    int slot, num_batches;
-    int max_graphs, max_nodes, max_tiles, target_words;
-};
+#include "collate_structs.h"  // molgcn/data/resident.py
 
 #if !STAGED
 __device__ Place place_of(const Parameters& p, int number) {

@@ -8,6 +8,7 @@
 // Macros: HIDDEN (H), PRECISION, DROPOUT, SELF_LOOPS, POOL, TILES (of 8 atoms, of a block), CLUSTER (blocks, an even number), MAX_LAYERS.
 #pragma once
 #include "gcn_layer_basics.cuh"
+#include "gcn_chain_structs.h"  // molgcn/ops/gcn_layers_arguments.py
 
 constexpr int rows = 8 * TILES;
 constexpr int guests = 16;                                      // atoms of other blocks whose rows there is room for
@@ -22,41 +23,8 @@ constexpr int no_row = rows + guests;
 constexpr int batch = 8;                                        // sums of which loads are under way together
 static_assert(items <= 8, "masks of a thread's quads fit a word");
 
-struct Layer {
-    const float *bias, *norm_weight, *norm_bias;
-    const float *mean, *variance;  // running
-    float *grad_bias, *grad_norm_weight, *grad_norm_bias;
-};
-
-struct Parameters {
-    const int *ptr, *rowptr, *col;
-    const int4* sources;     // [N]: of an atom's first four bonds
-    const float4* factors;   // [N]: their entries of Â; zero: no bond
-    const float* scale;      // [N]: D^-1/2
-    const int* graph;        // [N]: molecule of each atom
-    const uint64* seed;
-    const float* x;          // [N, in_width]
-    float* features;         // [L, N, width]: inputs of the layers but the first, output of the last
-    float* raw;              // [norms, N, width]: the norms' inputs
-    float* moments;          // [norms, 2, width]: 1 / deviation and mean
-    unsigned char* masks;    // [norms, N, quads]: bit e, dropout keeps column 4 q + e
-    const float4* fragments; // the weights as operands of the product (gcn_layer_prepare.cu)
-    const float* scales;     // [L, width]: of the operands' columns
-    float* sums;             // [2, clusters in whole 2 batches, 2, width]: a layer's and the next one's; zeros at first
-    uint32* arrivals;
-    float *new_mean, *new_variance;  // [norms, HIDDEN]
-    const float *grad_pooled, *largest, *ties;
-    float* outputs;          // [2, N, width]: gradients of two layers' outputs
-    float* gradients;        // [L, N, width]: G = Â dZ
-    float* grad_x;
-    int num_graphs, num_nodes, num_features, in_width, num_layers, num_norms, residual, first_residual;
-    uint32 dropout_threshold;
-    float dropout_scale, eps, momentum;
-    Layer layers[MAX_LAYERS];
-
-    __device__ __forceinline__ size_t plane() const { return size_t(num_nodes) * width; }
-    __device__ __forceinline__ bool adds_input(int layer) const { return layer > 0 ? residual : first_residual; }
-};
+__device__ __forceinline__ size_t plane(const Parameters& p) { return size_t(p.num_nodes) * width; }
+__device__ __forceinline__ bool adds_input(const Parameters& p, int layer) { return layer > 0 ? p.residual : p.first_residual; }
 
 struct Shared {
     float* near;       // [rows + guests + 1, stride]: what is pulled, of the atoms and their guests, and zeros

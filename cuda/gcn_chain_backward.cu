@@ -25,7 +25,7 @@ struct Columns {  // of a lane's two columns: what the norm of a layer does to t
 __device__ __forceinline__ void fetch_raw(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     if (layer >= p.num_norms) return;
     const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
-    const float* raw = p.raw + layer * p.plane() + 4 * quad;
+    const float* raw = p.raw + layer * plane(p) + 4 * quad;
     float* near = shared.near + top * stride + 4 * quad;
 #pragma unroll
     for (int i = 0; i < items; i++)
@@ -45,7 +45,7 @@ __device__ __forceinline__ float2 unpool(const Parameters& p, int node, int colu
     d.x *= scale, d.y *= scale;
     if (POOL == POOL_MAX) {
         const float2 largest = two(const_cast<float*>(p.largest) + at_row(graph) + column), ties = two(const_cast<float*>(p.ties) + at_row(graph) + column);
-        const float2 x = two(p.features + (p.num_layers - 1) * p.plane() + at_row(node) + column);
+        const float2 x = two(p.features + (p.num_layers - 1) * plane(p) + at_row(node) + column);
         d.x = x.x == largest.x ? d.x / ties.x : 0.0f, d.y = x.y == largest.y ? d.y / ties.y : 0.0f;
     }
     return d;
@@ -62,8 +62,8 @@ __device__ __forceinline__ void through(float d, float raw, float mean, float fa
 // column sums that follow from it: of the gradient through dropout and relu, and of that times the norm's output; without norm, of itself.
 __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale,
                                              const Columns& columns, int layer) {
-    const bool is_last = layer == p.num_layers - 1, on = layer < p.num_norms, adds = !is_last && p.adds_input(layer + 1);
-    float* output = p.outputs + layer % 2 * p.plane();
+    const bool is_last = layer == p.num_layers - 1, on = layer < p.num_norms, adds = !is_last && adds_input(p, layer + 1);
+    float* output = p.outputs + layer % 2 * plane(p);
     if (product.warp < chunks) {
         float2 d[TILES][2], sum = make_float2(0.0f, 0.0f), slope = sum;
 #pragma unroll
@@ -143,7 +143,7 @@ __device__ __forceinline__ float4 before_norm(const Parameters& p, const Shared&
 __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     const bool on = layer < p.num_norms;
     const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
-    const float* output = p.outputs + layer % 2 * p.plane() + 4 * quad;
+    const float* output = p.outputs + layer % 2 * plane(p) + 4 * quad;
     float* own = shared.near + top * stride + 4 * quad;
     const float* held = shared.held + top * stride + 4 * quad;
     float4 z[items], d[items], guest[guest_items];
@@ -183,9 +183,9 @@ __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared
 
 __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     const bool on = layer < p.num_norms;
-    const float* raw = p.raw + layer * p.plane();
-    const float* output = p.outputs + layer % 2 * p.plane();
-    float* gradients = p.gradients + layer * p.plane();
+    const float* raw = p.raw + layer * plane(p);
+    const float* output = p.outputs + layer % 2 * plane(p);
+    float* gradients = p.gradients + layer * plane(p);
     const auto far = [&](int node, int quad) {
         const float4 d = load4_past_l1(output + at_row(node) + 4 * quad);
         return on ? before_norm(p, shared, d, load4(raw + at_row(node) + 4 * quad), quad, DROPOUT ? *mask_of(p, node, quad, layer) : 15u) : d;

@@ -13,7 +13,7 @@ __device__ __forceinline__ float4 activated(const Parameters& p, const Shared& s
         const float value = relu(normalised(at(raw, e), at(mean, e), at(factor, e), at(bias, e)));
         at(y, e) = !DROPOUT ? value : mask >> e & 1 ? value * p.dropout_scale : 0.0f;
     }
-    if (p.adds_input(layer)) add(y, input);
+    if (adds_input(p, layer)) add(y, input);
     return y;
 }
 
@@ -59,7 +59,7 @@ __device__ __forceinline__ void activate(const Parameters& p, const Shared& shar
     for (int i = 0; i < items; i++)
         if (top + step * i < rows) x[i] = *reinterpret_cast<const float4*>(held + i * step * stride), input[i] = four(own + i * step * stride);
     wait_for_all(p, layer + 1);
-    const float* raw = p.raw + layer * p.plane() + 4 * quad;
+    const float* raw = p.raw + layer * plane(p) + 4 * quad;
 #pragma unroll
     for (int i = 0; i < guest_items; i++) {
         const int slot = top + step * i;
@@ -67,7 +67,7 @@ __device__ __forceinline__ void activate(const Parameters& p, const Shared& shar
     }
     find_statistics(p, shared, place, layer, column, norm);
     wait_for_columns(shared, 3, layer);
-    float* features = p.features + layer * p.plane() + at_row(place.first + top) + 4 * quad;
+    float* features = p.features + layer * plane(p) + at_row(place.first + top) + 4 * quad;
 #pragma unroll
     for (int i = 0; i < items; i++) {
         if (top + step * i >= place.count) break;
@@ -104,11 +104,11 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
         gather(p, shared, place, p.in_width / 4, [&](int node, int quad) { return load4(p.x + size_t(node) * p.in_width + 4 * quad); }, nobody);
         return;
     }
-    const float* raw = p.raw + (layer - 1) * p.plane();
-    const float* input = layer > 1 ? p.features + (layer - 2) * p.plane() : p.x;
+    const float* raw = p.raw + (layer - 1) * plane(p);
+    const float* input = layer > 1 ? p.features + (layer - 2) * plane(p) : p.x;
     const auto far = [&](int node, int quad) {
         const uint32 mask = DROPOUT ? drawn(p, node, quad, layer - 1) : 15u;
-        const float4 more = p.adds_input(layer - 1) ? load4_past_l1(input + at_row(node) + 4 * quad) : nothing();
+        const float4 more = adds_input(p, layer - 1) ? load4_past_l1(input + at_row(node) + 4 * quad) : nothing();
         return activated(p, shared, load4_past_l1(raw + at_row(node) + 4 * quad), more, layer - 1, quad, mask);
     };
     gather(p, shared, place, quads, far, nobody);
@@ -127,11 +127,11 @@ __device__ __forceinline__ void put_out(const Parameters& p, const Shared& share
             if (row >= place.count) continue;
             float2 v = product.get(shared, scale, m, i);
             v.x += bias.x, v.y += bias.y;
-            if (p.adds_input(layer)) {
+            if (adds_input(p, layer)) {
                 const float2 more = two(shared.near + row * stride + product.column);
                 v.x += more.x, v.y += more.y;
             }
-            two(p.features + layer * p.plane() + at_row(place.first + row) + product.column) = v;
+            two(p.features + layer * plane(p) + at_row(place.first + row) + product.column) = v;
         }
 }
 
@@ -156,7 +156,7 @@ __device__ __forceinline__ void put_raw(const Parameters& p, const Shared& share
                 const int row = product.row(m, i);
                 if (row >= place.count) continue;
                 two(shared.held + row * stride + product.column) = v[m][i];
-                two(p.raw + layer * p.plane() + at_row(place.first + row) + product.column) = v[m][i];
+                two(p.raw + layer * plane(p) + at_row(place.first + row) + product.column) = v[m][i];
             }
         mean = over_atoms(mean);
         const float share = 1.0f / static_cast<float>(max(place.count, 1));

@@ -18,45 +18,7 @@ constexpr bool statistics = NORM == NORM_STATISTICS;
 constexpr int teams = threads / lanes;
 constexpr int shares = threads < quads ? 1 : threads / quads;                   // threads that share a quad's sums
 
-struct Activation {  // norm, relu and dropout of one layer
-    const float *weight, *bias;     // of the norm
-    const float *mean, *variance;   // running
-    float *new_mean, *new_variance;
-    float* raw;            // [N, width]: the norm's input
-    float* moments;        // 1 / deviation and mean: of an atom [N, 2] (layer), of a column [2, width] (batch statistics)
-    unsigned char* masks;  // [N, quads]: bit e, column 4 q + e is kept and, except with batch statistics, > 0
-    float* sums;           // [parts, 2 or kinds, width]: over `atoms_per_part` atoms each
-    float *grad_weight, *grad_bias, *grad_layer_bias;
-    int layer, on;         // on: the layer has them
-};
-
-struct Parameters {
-    const int *ptr, *rowptr, *col;
-    int4* sources;     // [N]: of an atom's first four bonds
-    float4* factors;   // [N]: their entries of Â; zero: no bond
-    float* scale;      // [N]: D^-1/2
-    int* graph;        // [N]: molecule of each atom
-    const uint64* seed;
-    const float* input;      // forward: [N, in_width], the layer's input, or where it waits for statistics the residual's part, or null
-    const float* gradient;   // backward: [N, width], of the product and bias, or where it waits of the layer's output
-    float* kept;             // [N, width], made here for later: forward the layer's input, backward G = Â dZ
-    const float* fragments;  // the weight as operands of the product (gcn_layer_prepare.cu)
-    const float* scales;     // of their columns
-    const float* bias;
-    const float* residual;   // [N, width]: added to the output
-    float* output;           // [N, width], or null
-    float* next_gradient;    // backward: [N, width], the output's through `out`, or null
-    float* partial;          // [tiles, 2 or kinds, width]: sums over the atoms of a tile
-    float* group_sums;       // [groups, 2 or kinds, width]
-    uint32* arrivals;        // [groups + 1]
-    float *pooled, *largest, *ties;  // [B, HIDDEN]; the last two [B, width], pool=max only
-    const float* grad_pooled;
-    float* grad_x;           // [N, F], with INPUT_GRADIENT, of the first layer
-    int num_graphs, num_nodes, num_features, in_width, tiles_per_group, atoms_per_part;
-    uint32 dropout_threshold;
-    float dropout_scale, eps, momentum;
-    Activation in, out;  // what is pulled goes through `in`, the result through `out`
-};
+#include "gcn_layer_structs.h"  // molgcn/ops/gcn_layers_arguments.py
 
 __device__ __forceinline__ int num_atoms(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
 

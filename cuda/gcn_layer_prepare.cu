@@ -3,21 +3,7 @@
 //
 // Macros: SELF_LOOPS, TRANSPOSED (operands of G W instead of S W^T), MAX_LAYERS.
 #include "halves.cuh"
-
-struct Parameters {
-    const int *ptr, *rowptr, *col;
-    int4* sources;  // or null: prepared already
-    float4* factors;
-    float* scale;
-    int* graph;
-    const float* x;
-    float* padded_x;  // [N, in_width], or null: x is read as it is
-    float* fragments;
-    float* scales;  // [layers, scale_stride]: of the operands' columns
-    uint32* counters;
-    int num_graphs, num_features, in_width, hidden, num_layers, scale_stride, num_counters;
-    const float* weights[MAX_LAYERS];
-};
+#include "gcn_layer_prepare_structs.h"  // molgcn/ops/gcn_layers_arguments.py
 
 __device__ __forceinline__ float inverse_root_degree(const Parameters& p, int node) {
     const int begin = __ldg(p.rowptr + node), end = __ldg(p.rowptr + node + 1);

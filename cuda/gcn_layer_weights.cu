@@ -3,6 +3,7 @@
 //
 // Macros: HIDDEN, PRECISION, TILE (32, 64 or 96), MAX_LAYERS.
 #include "matrix.cuh"
+#include "gcn_layer_weights_structs.h"  // molgcn/ops/gcn_layers_arguments.py
 
 constexpr int width = (HIDDEN + 15) / 16 * 16;
 constexpr int atoms = 32;  // at a time
@@ -11,17 +12,6 @@ constexpr int blocks = TILE / 32;  // of 16 x 16, of a warp in each direction
 constexpr int threads = 128;
 constexpr int quads = atoms * TILE / 4 / threads;  // of a thread's loads
 constexpr int across = (width + TILE - 1) / TILE;
-
-struct Parameters {
-    const int* ptr;
-    const float* first_input;  // [N, in_width]: of layer 0
-    const float* inputs;       // [layers, N, width]: of layer `first_layer` and on; layer 0's place is not read
-    const float* gradients;    // [layers, N, width]: G
-    float* partial;            // [splits, tiles, TILE * TILE]
-    uint32* arrivals;          // [tiles]
-    int num_graphs, num_nodes, num_features, in_width, first_layer, num_tiles, splits, atoms_per_split;
-    float* grad_weights[MAX_LAYERS];
-};
 
 struct Operand {  // TILE columns from `column` on, of rows of `row_width`
     const float* begin;

@@ -16,48 +16,6 @@
 #define POOL_SUM 1
 #define POOL_MAX 2
 
-struct Layer {
-    const float *weight, *bias, *norm_weight, *norm_bias, *mean, *variance;  // weight [out, in]
-    float *grad_weight, *grad_bias, *grad_norm_weight, *grad_norm_bias;
-};
-
-struct Parameters {
-    const float* x;  // [N, F]
-    const int *ptr, *tile_ptr;
-    Bonds bonds;
-    const uint64* seed;
-    float* pooled;               // [B, H]
-    const float *head_weight, *head_bias;  // [T, H], [T]
-    float* predictions;          // [B, T]: the head's, for inference
-    const float *target, *target_mean, *target_std;  // [B, T], [T], with LOSS
-    float* slopes;               // [B, T]: derivative of each term of the loss, 0 where the target is missing
-    double* terms;               // [tiles, WARPS, 2]: sum and number of the terms
-    const double* loss_sums;     // [2]: of all terms
-    const float *grad_loss, *head_sums;        // [], [T, H] and [T]: sums of slopes times pooled features and of slopes
-    float *grad_head_weight, *grad_head_bias;  // [T, H], [T]
-    unsigned char* pulled;       // saved [L, N, width]: (A + I) D^-1/2 times each layer's input
-    unsigned char* wide_pulled;  // saved [N, wide_width]: of the first layer instead, if more columns are in than `width`
-    unsigned char* transposed;   // saved [L - 1, spans, column_tiles, 32]: weights as backward's products take them, `Rounded`
-    float* normalised;           // saved [K, N, width]
-    float* deviations;           // saved [K, N]: 1 / sqrt(variance + eps), layer norm only
-    unsigned char* neighbours;   // saved [tiles, kept_bytes]
-    uint32* masks;               // saved [L, strips, WARPS, mask_words, 32]: which activations are > 0 and kept
-    float* last;                 // saved [N, width]: the last layer's output by atom, pool=max only
-    uint32* arrivals;            // saved [2]: of the grid's barrier
-    unsigned char* scratch;      // [3, N, stride] bytes: features of large molecules
-    const float* grad_pooled;
-    float* grad_x;               // [N, F], with INPUT_GRADIENT
-    float* totals;               // [blocks, gradient size], where these are not in shared memory
-    float* partial;              // [blocks, reduced size]
-    int num_graphs, num_nodes, num_features, num_layers, num_tiles;  // with the room of padded batches
-    int num_targets;             // T, or 0 where only `pooled` is wanted
-    uint32 dropout_threshold;
-    float dropout_scale, eps, delta;
-    int kind;          // of loss
-    int discard_from;  // layer from which on backward discards `pulled`
-    Layer layers[MAX_LAYERS];
-};
-
 __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     Tile tile;
     tile.index = index;

@@ -2,25 +2,13 @@
 //
 // Macro: TARGETS (that a block of backward sums at a time).
 #include "masked_loss.cuh"
+#include "linear_loss_structs.h"  // molgcn/ops/linear_loss.py
 
 enum {
     LANES = 8,    // threads that compute a molecule's predictions,
     WIDE = 4,     // as many columns at a time
     COLUMNS = 4,  // of the weight's gradient that a block sums,
     ROWS = 16,    // as many molecules at a time
-};
-
-struct Parameters {
-    const float *x, *weight, *bias;          // [num_graphs, width], [num_targets, width], [num_targets]
-    const float *target, *mean, *std;        // [num_graphs, num_targets], [num_targets]
-    float* slopes;                           // [num_graphs, num_targets]: derivative of each term, 0 where the target is missing
-    double* partial;                         // [blocks, 2]: sum and number of each block's terms
-    double* sums;                            // [2]
-    float* loss;                             // the mean over known targets, 0 without any
-    const float* grad_loss;
-    float *grad_x, *grad_weight, *grad_bias;
-    int num_graphs, width, num_targets, num_partial, kind;  // of loss
-    float delta;
 };
 
 // Eight lanes a molecule.

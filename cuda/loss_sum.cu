@@ -1,11 +1,6 @@
 // Adds a batch's loss to the sums over batches and counts the batches before the first whose loss is not finite: one thread.
 #include "device.cuh"
-
-struct Parameters {
-    const double* batch;  // [2]: sum of the terms, not below zero, and their number
-    double* sums;         // [2]
-    uint64* finite;
-};
+#include "loss_sum_structs.h"  // molgcn/ops/loss_sum.py
 
 extern "C" __global__ void add_loss(const __grid_constant__ Parameters p) {
     const double total = p.sums[0] + p.batch[0];

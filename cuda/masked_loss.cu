@@ -1,16 +1,6 @@
 // The loss over targets that are not missing (NaN) and its gradient, targets standardised on the way: one launch each. Macro: LOSS.
 #include "masked_loss.cuh"
-
-struct Parameters {
-    const float *prediction, *target;  // [count]
-    const float *mean, *std;           // [num_targets]
-    float* loss;                       // the mean over known targets, 0 without any
-    double* sums;                      // [2]: sum and number of terms
-    const float* grad_loss;
-    float* grad_prediction;  // [count]
-    int count, num_targets;
-    float delta;
-};
+#include "masked_loss_structs.h"  // molgcn/ops/masked_loss.py
 
 __device__ __forceinline__ bool difference(const Parameters& p, int i, float& d) {
     const int column = i % p.num_targets;

@@ -18,11 +18,11 @@ __device__ __noinline__ void add_more(More& it, const unsigned char* buffer, con
 #pragma unroll 1
     for (int i = 0; i < 2 * pair; i++) {
         const int row = it.row + i / 2 * Group::to_second(it.row) + i % 2 * 8, atom = row < tile.num_nodes ? atom_at<large>(buffer, row) : 0;
-        const int first = row < tile.num_nodes ? bonds.begin(tile, atom) : 0, end = row < tile.num_nodes ? bonds.end(tile, atom) : 0;
+        const int first = row < tile.num_nodes ? begin_of(bonds, tile, atom) : 0, end = row < tile.num_nodes ? end_of(bonds, tile, atom) : 0;
         Segment sum = it.total[i];
 #pragma unroll 1
         for (int bond = first + it.begin; bond < end; bond++) {
-            const int neighbour = bonds.source(tile, bond);
+            const int neighbour = source_of(bonds, tile, bond);
             if (SELF_LOOPS && neighbour == atom) continue;
             const size_t begin = begin_of<large>(buffer, large ? neighbour : inside(neighbour));
             add(sum, load(buffer + at_span(begin ^ place(0, it.t), it.b)));
@@ -67,7 +67,7 @@ struct Neighbours {
         each_row([&](int m, int half) {
             const int row = first_row + group.row(m, half);
             const bool there = row < tile.num_nodes;
-            const int begin = there ? bonds.begin(tile, row) : 0, end = there ? bonds.end(tile, row) : 0;
+            const int begin = there ? begin_of(bonds, tile, row) : 0, end = there ? end_of(bonds, tile, row) : 0;
             most = max(most, end - begin);
             scale[m][half] = scale_of(bonds.col, tile.first_node + row, end - begin + (SELF_LOOPS && there), begin, end);
         });
@@ -82,7 +82,7 @@ struct Neighbours {
 #pragma unroll
         for (int k = 0; k < blocks; k++) {
             const int atom = 32 * k + group.lane;
-            degree[k] = atom < tile.num_nodes ? bonds.end(tile, atom) - bonds.begin(tile, atom) : -1;
+            degree[k] = atom < tile.num_nodes ? end_of(bonds, tile, atom) - begin_of(bonds, tile, atom) : -1;
             most = max(most, degree[k]);
         }
         first_row = 0;
@@ -116,9 +116,9 @@ struct Neighbours {
         for (int i = 0; i < shares; i++) {
             const int atom = 32 * (group.warp + WARPS * i) + group.lane;
             const bool there = atom < tile.num_nodes;
-            begin[i] = there ? bonds.begin(tile, atom) : 0, end[i] = there ? bonds.end(tile, atom) : 0;
+            begin[i] = there ? begin_of(bonds, tile, atom) : 0, end[i] = there ? end_of(bonds, tile, atom) : 0;
 #pragma unroll
-            for (int slot = 0; slot < 4; slot++) neighbour[i][slot] = begin[i] + slot < end[i] ? bonds.source(tile, begin[i] + slot) : -1;
+            for (int slot = 0; slot < 4; slot++) neighbour[i][slot] = begin[i] + slot < end[i] ? source_of(bonds, tile, begin[i] + slot) : -1;
         }
 #pragma unroll
         for (int i = 0; i < shares; i++) {

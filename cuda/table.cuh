@@ -28,13 +28,13 @@ __device__ __forceinline__ size_t begin_of(const unsigned char* buffer, int atom
 
 // For how many atoms one of a folded batch stands: as many as its only neighbour lists
 __device__ __noinline__ float copies_of(const Bonds& bonds, const Tile& tile, int atom) {
-    const int begin = bonds.begin(tile, atom), end = bonds.end(tile, atom);
-    const int neighbour = end - begin == 1 ? bonds.source(tile, begin) : -1;
+    const int begin = begin_of(bonds, tile, atom), end = end_of(bonds, tile, atom);
+    const int neighbour = end - begin == 1 ? source_of(bonds, tile, begin) : -1;
     if (neighbour < 0 || neighbour >= tile.num_nodes) return 1.0f;
-    const int last = bonds.end(tile, neighbour);
+    const int last = end_of(bonds, tile, neighbour);
     int copies = 0;
 #pragma unroll 4
-    for (int bond = bonds.begin(tile, neighbour); bond < last; bond++) copies += bonds.source(tile, bond) == atom;
+    for (int bond = begin_of(bonds, tile, neighbour); bond < last; bond++) copies += source_of(bonds, tile, bond) == atom;
     return static_cast<float>(copies);
 }
 template <bool large>

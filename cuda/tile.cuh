@@ -5,6 +5,7 @@
 // global memory (`large`) in the same layout, and the group walks over it `places` rows at a time.
 #pragma once
 #include "fragments.cuh"
+#include "gcn_stack_structs.h"  // molgcn/ops/gcn_stack_arguments.py
 
 constexpr bool scarce = ROW_TILES >= 4;  // registers
 constexpr int places = 16 * ROW_TILES * WARPS;
@@ -93,11 +94,7 @@ struct Group {
     }
 };
 
-// The batch's bonds, of a tile's atoms.
-struct Bonds {
-    const int *rowptr, *col;
-
-    __device__ __forceinline__ int begin(const Tile& tile, int atom) const { return __ldg(rowptr + tile.first_node + atom); }
-    __device__ __forceinline__ int end(const Tile& tile, int atom) const { return __ldg(rowptr + tile.first_node + atom + 1); }
-    __device__ __forceinline__ int source(const Tile& tile, int bond) const { return __ldg(col + bond) - tile.first_node; }
-};
+// The batch's bonds: of a tile's atom from `begin_of` to `end_of`, each from the atom `source_of`
+__device__ __forceinline__ int begin_of(const Bonds& bonds, const Tile& tile, int atom) { return __ldg(bonds.rowptr + tile.first_node + atom); }
+__device__ __forceinline__ int end_of(const Bonds& bonds, const Tile& tile, int atom) { return __ldg(bonds.rowptr + tile.first_node + atom + 1); }
+__device__ __forceinline__ int source_of(const Bonds& bonds, const Tile& tile, int bond) { return __ldg(bonds.col + bond) - tile.first_node; }

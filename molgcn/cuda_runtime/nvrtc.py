@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from molgcn.cuda_runtime.structs import declared_headers
 from molgcn.errors import UserError
 from molgcn.resources import resource
 
@@ -55,7 +56,9 @@ def compile_source(source: str, defines: Mapping[str, int], arch: str) -> bytes:
     options += [f"--define-macro={name}={value}" for name, value in sorted(defines.items())]
     if defines.get("LARGE_MOLECULES"):
         options.append("--split-compile=0")  # their code is a function of its own: on another core
-    _, program = nvrtc.nvrtcCreateProgram((folder / source).read_bytes(), source.encode(), 0, [], [])
+    headers = {name: text for name, text in _texts(source).items() if name in declared_headers()}
+    names, texts = [name.encode() for name in headers], [text.encode() for text in headers.values()]
+    _, program = nvrtc.nvrtcCreateProgram((folder / source).read_bytes(), source.encode(), len(headers), texts, names)
     try:
         (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -77,7 +80,7 @@ def _cache_file(source: str, defines: Mapping[str, int], arch: str) -> Path | No
     folder = _cache_folder()
     if folder is None:
         return None
-    parts = [_compiler(), arch, *_OPTIONS, *(f"{name}={value}" for name, value in sorted(defines.items())), *_texts(source)]
+    parts = [_compiler(), arch, *_OPTIONS, *(f"{name}={value}" for name, value in sorted(defines.items())), *_texts(source).values()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return folder / f"{Path(source).stem}-{arch}-{key[:32]}.cubin"
 
@@ -133,16 +136,17 @@ def tool_chain() -> Iterator[None]:
         ) from error
 
 
-def _texts(source: str) -> list[str]:
-    """The source and every file of `cuda/` that it includes, directly or not."""
-    folder, texts, waiting, seen = resource("cuda"), [], [source], {source}
+def _texts(source: str) -> dict[str, str]:
+    """Return the source, every file of `cuda/` and every declared header that it includes, directly or not, by name."""
+    folder, declared, waiting = resource("cuda"), declared_headers(), [source]
+    texts: dict[str, str] = {}
     while waiting:
-        path = folder / waiting.pop()
-        text, names = _text(path, path.stat().st_mtime_ns)
-        texts.append(text)
-        included = [name for name in names if name not in seen and (folder / name).is_file()]
-        waiting += included
-        seen.update(included)
+        name = waiting.pop()
+        if name in declared:
+            texts[name] = declared[name]
+        elif name not in texts and (path := folder / name).is_file():
+            texts[name], included = _text(path, path.stat().st_mtime_ns)
+            waiting += included
     return texts
 
 

@@ -10,31 +10,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sampler import EpochPlan, Place
 from molgcn.data.slots import Slot
 
-_POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
 SOURCE, KERNEL, THREADS = "collate.cu", "collate", 256
-
-
-class _Place(ctypes.Structure):
-    """`struct Place` of cuda/collate.cu: :class:`molgcn.data.sampler.Place`."""
-
-    _fields_ = tuple((name, _LONG if name.startswith("first") else _INT) for name in Place._fields)
-
-
-class Parameters(ctypes.Structure):
-    """The kernel's one argument; the same fields in the same order as in cuda/collate.cu."""
-
-    _fields_ = (
-        *((name, _POINTER) for name in ("node_ptr", "edge_ptr", "row_end", "neighbors", "x", "table", "targets")),
-        *((f"plan_{name}", _POINTER) for name in ("order", "node_ptr", "edge_ptr", "tile_ptr", "batch_ptr", "tile_starts")),
-        *((f"slot_{name}", _POINTER) for name in Slot.names),
-        ("cursor", _POINTER),
-        ("place", _Place),
-        *((name, _INT) for name in ("number", "slot", "num_batches", "max_graphs", "max_nodes", "max_tiles", "target_words")),
-    )
+_HEADER = Header(
+    "collate_structs.h",
+    Place=[("long long" if name.startswith("first") else "int", name) for name in Place._fields],
+    Parameters=[
+        # the resident set
+        ("const long long*", "node_ptr edge_ptr"),  # [M + 1], null if STAGED
+        ("const TYPE(END_BYTES)*", "row_end"),  # [N], end of the atom's bonds, counted within its molecule
+        ("const TYPE(NEIGHBOR_BYTES)*", "neighbors"),  # [E]
+        ("const TYPE(CODE_BYTES)*", "x"),  # [N] codes, or [N, FEATURES]
+        ("const float*", "table"),  # [K, FEATURES], or null
+        ("const int*", "targets"),  # [M, target_words], 32-bit words: of float32 one each, of float64 two
+        # the epoch's plan, n molecules
+        ("const long long*", "plan_order plan_node_ptr plan_edge_ptr"),  # [n], [n + 1], [n + 1]
+        ("const int*", "plan_tile_ptr"),
+        ("const long long*", "plan_batch_ptr plan_tile_starts"),  # [num_batches + 1], null if STAGED
+        # the slot
+        ("float*", "slot_x"),
+        ("int*", "slot_ptr slot_rowptr slot_col"),
+        ("int*", "slot_targets"),
+        ("long long*", "slot_indices"),
+        ("int*", "slot_tile_ptr slot_counts"),
+        # the batch
+        ("int*", "cursor"),  # [2]: for each slot the number of the batch that it takes next; null if STAGED
+        ("Place", "place"),  # if STAGED
+        ("int", "number"),  # else: in the plan; -1 for cursor[slot]
+        ("int", "slot num_batches max_graphs max_nodes max_tiles target_words"),
+    ],
+)
 
 
 class ResidentSet:
@@ -75,7 +84,7 @@ class ResidentSet:
         return macros(self.num_features, self.x, self.table, self.row_end, self.neighbors)
 
     def arrays(self) -> dict[str, Tensor]:
-        """The arrays by the names of :class:`Parameters`."""
+        """The arrays by their names in the kernel's argument."""
         arrays = {name: getattr(self, name) for name in self.names}
         return {name: tensor for name, tensor in arrays.items() if tensor is not None}
 
@@ -145,7 +154,7 @@ class PlanBuffer:
         return self
 
     def arrays(self) -> dict[str, Tensor]:
-        """The arrays by the names of :class:`Parameters`."""
+        """The arrays by their names in the kernel's argument."""
         return {f"plan_{name}": getattr(self, name) for name in self.names}
 
     def view(self, plan: EpochPlan) -> EpochPlan:
@@ -157,7 +166,7 @@ class Launch:
     """The arguments of all launches that fill one slot.
 
     Args:
-        arrays: the set's and the plan's arrays, and the cursor, by the names of :class:`Parameters`; those that are not given are null.
+        arrays: the set's and the plan's arrays, and the cursor, by their names in the kernel's argument; those that are not given are null.
         slot: where the molecules go.
         number: 0 or 1, which of the pair of slots it is.
         num_batches: of the plan.
@@ -166,23 +175,17 @@ class Launch:
     def __init__(self, arrays: dict[str, Tensor], slot: Slot, number: int = 0, num_batches: int = 0) -> None:
         capacity = slot.capacity
         self.grid = -(-capacity.graphs * 32 // THREADS)
-        self._parameters = Parameters()
-        self._set(slot=number, num_batches=num_batches)
-        self._set(max_graphs=capacity.graphs, max_nodes=capacity.nodes, max_tiles=capacity.tiles)
-        self._set(target_words=slot.target_words.shape[1])
-        self._set(**{name: tensor.data_ptr() for name, tensor in arrays.items()})
-        self._set(**{f"slot_{name}": getattr(slot, name).data_ptr() for name in slot.names})
+        room = {"max_graphs": capacity.graphs, "max_nodes": capacity.nodes, "max_tiles": capacity.tiles}
+        numbers = {"slot": number, "num_batches": num_batches, "target_words": slot.target_words.shape[1], **room}
+        places = {f"slot_{name}": getattr(slot, name) for name in slot.names}
+        self._parameters = fill(_HEADER.ctype()(), {**numbers, **arrays, **places})
 
-    def batch(self, number: int) -> Parameters:
+    def batch(self, number: int) -> ctypes.Structure:
         """The argument of the launch that fills in batch `number` of the plan; -1: the one that the cursor says when it runs."""
         self._parameters.number = number
         return self._parameters
 
-    def piece(self, place: Place) -> Parameters:
+    def piece(self, place: Place) -> ctypes.Structure:
         """The argument of the launch that fills in a :class:`molgcn.data.piece.Piece`, of the batch at `place`."""
-        self._parameters.place = _Place(*place._replace(first_graph=0, first_tile=0))
+        self._parameters.place = _HEADER.ctype("Place")(*place._replace(first_graph=0, first_tile=0))
         return self._parameters
-
-    def _set(self, **values: int) -> None:
-        for name, value in values.items():
-            setattr(self._parameters, name, value)

@@ -2,12 +2,11 @@ r"""Sums over the neighbours, :math:`\hat A` times rows, by the three ways of go
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, kernel
+from molgcn.cuda_runtime.structs import Header
 from molgcn.ops.gcn_stack import StackInputs
 
 _THREADS = 256
@@ -15,13 +14,19 @@ _COLUMNS = 128  # of a warp's partial sums, in cuda/aggregate_neighbor_group.cu
 ATOMICS = ("edge", "neighbor_group")  # strategies whose sums depend on which thread comes first
 
 
-class _Parameters(ctypes.Structure):
-    """`struct Parameters` of cuda/aggregate.cuh."""
-
-    _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("ptr", "rowptr", "col", "target", "scale", "group_node", "group_end", "rows", "sums")),
-        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_columns", "num_groups", "group_size")),
-    )
+_HEADER = Header(
+    "aggregate_structs.h",
+    Parameters=[
+        ("const int*", "ptr rowptr col"),
+        ("int*", "target"),  # [E]: atom that each bond points at
+        ("real*", "scale"),  # [N]: D^-1/2
+        ("const int*", "group_node"),  # [groups]: atom of each group of bonds, N for none
+        ("const int*", "group_end"),  # [N]: groups up to and with the atom's
+        ("const real*", "rows"),  # [N, columns]
+        ("real*", "sums"),  # [N, columns]
+        ("int", "num_graphs num_nodes num_columns num_groups group_size"),
+    ],
+)
 
 
 class Aggregation:
@@ -39,7 +44,7 @@ class Aggregation:
         self._grid = 8 * gpu(x.device).num_multiprocessors
         self._scale = x.new_empty(num_nodes)
         self._target = inputs.col.new_empty(num_bonds)
-        self._arguments = it = _Parameters()
+        self._arguments = it = _HEADER.ctype()()
         it.ptr, it.rowptr, it.col = (tensor.data_ptr() for tensor in self._bonds)
         it.target, it.scale = self._target.data_ptr(), self._scale.data_ptr()
         it.num_graphs, it.num_nodes = inputs.num_graphs, num_nodes

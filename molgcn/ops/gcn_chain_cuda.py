@@ -101,7 +101,7 @@ def forward(launch: Launch, inputs: StackInputs, outputs: tuple[Tensor, Tensor, 
     last = inputs.num_layers - 1
     if inputs.last_activation:
         run.wait_for(last, means, variances)
-        run.arguments.before.sums = it.sums + last % 2 * (launch.division.sums_bytes // 2)
+        run.arguments.in_.sums = it.sums + last % 2 * (launch.division.sums_bytes // 2)
         run.arguments.atoms_per_part = launch.division.atoms_per_part
     else:
         run.arguments.input = run.feature(inputs.num_layers)

@@ -1,9 +1,8 @@
-"""The arguments of the layers' kernels as ctypes: `struct Activation` and `Parameters` of cuda/gcn_layer*."""
+"""The arguments of the layers' kernels."""
 
 from __future__ import annotations
 
-import ctypes
-
+from molgcn.cuda_runtime.structs import Header
 from molgcn.ops.gcn_layers_plan import MAX_TABLE
 
 TABLES = (32, MAX_TABLE)  # lengths of the tables of layers' addresses
@@ -14,68 +13,118 @@ def table_size(num_layers: int) -> int:
     return next(size for size in TABLES if num_layers <= size)
 
 
-class Activation(ctypes.Structure):
-    """`struct Activation` of cuda/gcn_layer.cuh."""
-
-    _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("weight", "bias", "mean", "variance", "new_mean", "new_variance", "raw", "moments")),
-        *((name, ctypes.c_uint64) for name in ("masks", "sums", "grad_weight", "grad_bias", "grad_layer_bias")),
-        ("layer", ctypes.c_int32),
-        ("on", ctypes.c_int32),
-    )
-
-
-class Parameters(ctypes.Structure):
-    """`struct Parameters` of cuda/gcn_layer.cuh."""
-
-    _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "seed", "input")),
-        *((name, ctypes.c_uint64) for name in ("gradient", "kept", "fragments", "scales", "bias", "residual", "output", "next_gradient")),
-        *((name, ctypes.c_uint64) for name in ("partial", "group_sums", "arrivals", "pooled", "largest", "ties", "grad_pooled", "grad_x")),
-        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "in_width", "tiles_per_group", "atoms_per_part")),
-        ("dropout_threshold", ctypes.c_uint32),
-        *((name, ctypes.c_float) for name in ("dropout_scale", "eps", "momentum")),
-        ("before", Activation),
-        ("after", Activation),
-    )
-
-
-def _table(name: str, numbers: tuple[str, ...], pointers: tuple[str, ...], table: str) -> dict[int, type[ctypes.Structure]]:
-    """Structures that end in a table of the layers' addresses, by its length."""
-    fields = [*((field, ctypes.c_uint64) for field in pointers), *((field, ctypes.c_int32) for field in numbers)]
-    return {size: type(f"{name}{size}", (ctypes.Structure,), {"_fields_": (*fields, (table, ctypes.c_uint64 * size))}) for size in TABLES}
-
-
-PREPARE = _table(
-    "_Prepare",
-    ("num_graphs", "num_features", "in_width", "hidden", "num_layers", "scale_stride", "num_counters"),
-    ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "x", "padded_x", "fragments", "scales", "counters"),
-    "weights",
+_LAYER = Header(
+    "gcn_layer_structs.h",
+    Activation=[  # norm, relu and dropout of one layer
+        ("const float*", "weight bias"),  # of the norm
+        ("const float*", "mean variance"),  # running
+        ("float*", "new_mean new_variance"),
+        ("float*", "raw"),  # [N, width]: the norm's input
+        ("float*", "moments"),  # 1 / deviation and mean: of an atom [N, 2] (layer), of a column [2, width] (batch statistics)
+        ("unsigned char*", "masks"),  # [N, quads]: bit e, column 4 q + e is kept and, except with batch statistics, > 0
+        ("float*", "sums"),  # [parts, 2 or kinds, width]: over `atoms_per_part` atoms each
+        ("float*", "grad_weight grad_bias grad_layer_bias"),
+        ("int", "layer on"),  # on: the layer has them
+    ],
+    Parameters=[
+        ("const int*", "ptr rowptr col"),
+        ("int4*", "sources"),  # [N]: of an atom's first four bonds
+        ("float4*", "factors"),  # [N]: their entries of Â; zero: no bond
+        ("float*", "scale"),  # [N]: D^-1/2
+        ("int*", "graph"),  # [N]: molecule of each atom
+        ("const uint64*", "seed"),
+        (
+            "const float*",
+            "input",
+        ),  # forward: [N, in_width], the layer's input, or (waiting for statistics) the residual's part, or null
+        ("const float*", "gradient"),  # backward: [N, width], of the product and bias, or where it waits of the layer's output
+        ("float*", "kept"),  # [N, width], made here for later: forward the layer's input, backward G = Â dZ
+        ("const float*", "fragments"),  # the weight as operands of the product (gcn_layer_prepare.cu)
+        ("const float*", "scales"),  # of their columns
+        ("const float*", "bias"),
+        ("const float*", "residual"),  # [N, width]: added to the output
+        ("float*", "output"),  # [N, width], or null
+        ("float*", "next_gradient"),  # backward: [N, width], the output's through `out`, or null
+        ("float*", "partial"),  # [tiles, 2 or kinds, width]: sums over the atoms of a tile
+        ("float*", "group_sums"),  # [groups, 2 or kinds, width]
+        ("uint32*", "arrivals"),  # [groups + 1]
+        ("float*", "pooled largest ties"),  # [B, HIDDEN]; the last two [B, width], pool=max only
+        ("const float*", "grad_pooled"),
+        ("float*", "grad_x"),  # [N, F], with INPUT_GRADIENT, of the first layer
+        ("int", "num_graphs num_nodes num_features in_width tiles_per_group atoms_per_part"),
+        ("uint32", "dropout_threshold"),
+        ("float", "dropout_scale eps momentum"),
+        ("Activation", "in out"),  # what is pulled goes through `in`, the result through `out`
+    ],
 )
-WEIGHTS = _table(
-    "_Weights",
-    ("num_graphs", "num_nodes", "num_features", "in_width", "first_layer", "num_tiles", "splits", "atoms_per_split"),
-    ("ptr", "first_input", "inputs", "gradients", "partial", "arrivals"),
-    "grad_weights",
+Activation, Parameters = _LAYER.ctype("Activation"), _LAYER.ctype()
+
+_PREPARE = Header(
+    "gcn_layer_prepare_structs.h",
+    Parameters=[
+        ("const int*", "ptr rowptr col"),
+        ("int4*", "sources"),  # or null: prepared already
+        ("float4*", "factors"),
+        ("float*", "scale"),
+        ("int*", "graph"),
+        ("const float*", "x"),
+        ("float*", "padded_x"),  # [N, in_width], or null: x is read as it is
+        ("float*", "fragments"),
+        ("float*", "scales"),  # [layers, scale_stride]: of the operands' columns
+        ("uint32*", "counters"),
+        ("int", "num_graphs num_features in_width hidden num_layers scale_stride num_counters"),
+        ("const float*", "weights[MAX_LAYERS]"),
+    ],
 )
+PREPARE = {size: _PREPARE.ctype(MAX_LAYERS=size) for size in TABLES}
 
-
-class ChainLayer(ctypes.Structure):
-    """`struct Layer` of cuda/gcn_chain.cuh."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_uint64)
-        for name in ("bias", "norm_weight", "norm_bias", "mean", "variance", "grad_bias", "grad_norm_weight", "grad_norm_bias")
-    )
-
-
-_CHAIN = (
-    *((name, ctypes.c_uint64) for name in ("ptr", "rowptr", "col", "sources", "factors", "scale", "graph", "seed", "x", "features")),
-    *((name, ctypes.c_uint64) for name in ("raw", "moments", "masks", "fragments", "scales", "sums", "arrivals")),
-    *((name, ctypes.c_uint64) for name in ("new_mean", "new_variance", "grad_pooled", "largest", "ties", "outputs", "gradients", "grad_x")),
-    *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "in_width", "num_layers", "num_norms")),
-    *((name, ctypes.c_int32) for name in ("residual", "first_residual")),
-    ("dropout_threshold", ctypes.c_uint32),
-    *((name, ctypes.c_float) for name in ("dropout_scale", "eps", "momentum")),
+_WEIGHTS = Header(
+    "gcn_layer_weights_structs.h",
+    Parameters=[
+        ("const int*", "ptr"),
+        ("const float*", "first_input"),  # [N, in_width]: of layer 0
+        ("const float*", "inputs"),  # [layers, N, width]: of layer `first_layer` and on; layer 0's place is not read
+        ("const float*", "gradients"),  # [layers, N, width]: G
+        ("float*", "partial"),  # [splits, tiles, TILE * TILE]
+        ("uint32*", "arrivals"),  # [tiles]
+        ("int", "num_graphs num_nodes num_features in_width first_layer num_tiles splits atoms_per_split"),
+        ("float*", "grad_weights[MAX_LAYERS]"),
+    ],
 )
-CHAIN = {size: type(f"_Chain{size}", (ctypes.Structure,), {"_fields_": (*_CHAIN, ("layers", ChainLayer * size))}) for size in TABLES}
+WEIGHTS = {size: _WEIGHTS.ctype(MAX_LAYERS=size) for size in TABLES}
+
+_CHAIN = Header(
+    "gcn_chain_structs.h",
+    Layer=[
+        ("const float*", "bias norm_weight norm_bias"),
+        ("const float*", "mean variance"),  # running
+        ("float*", "grad_bias grad_norm_weight grad_norm_bias"),
+    ],
+    Parameters=[
+        ("const int*", "ptr rowptr col"),
+        ("const int4*", "sources"),  # [N]: of an atom's first four bonds
+        ("const float4*", "factors"),  # [N]: their entries of Â; zero: no bond
+        ("const float*", "scale"),  # [N]: D^-1/2
+        ("const int*", "graph"),  # [N]: molecule of each atom
+        ("const uint64*", "seed"),
+        ("const float*", "x"),  # [N, in_width]
+        ("float*", "features"),  # [L, N, width]: inputs of the layers but the first, output of the last
+        ("float*", "raw"),  # [norms, N, width]: the norms' inputs
+        ("float*", "moments"),  # [norms, 2, width]: 1 / deviation and mean
+        ("unsigned char*", "masks"),  # [norms, N, quads]: bit e, dropout keeps column 4 q + e
+        ("const float4*", "fragments"),  # the weights as operands of the product (gcn_layer_prepare.cu)
+        ("const float*", "scales"),  # [L, width]: of the operands' columns
+        ("float*", "sums"),  # [2, clusters in whole 2 batches, 2, width]: a layer's and the next one's; zeros at first
+        ("uint32*", "arrivals"),
+        ("float*", "new_mean new_variance"),  # [norms, HIDDEN]
+        ("const float*", "grad_pooled largest ties"),
+        ("float*", "outputs"),  # [2, N, width]: gradients of two layers' outputs
+        ("float*", "gradients"),  # [L, N, width]: G = Â dZ
+        ("float*", "grad_x"),
+        ("int", "num_graphs num_nodes num_features in_width num_layers num_norms residual first_residual"),
+        ("uint32", "dropout_threshold"),
+        ("float", "dropout_scale eps momentum"),
+        ("Layer", "layers[MAX_LAYERS]"),
+    ],
+)
+CHAIN = {size: _CHAIN.ctype(MAX_LAYERS=size) for size in TABLES}

@@ -38,7 +38,7 @@ def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor])
             run.wait_for(layer - 1, means, variances)
         else:
             it.input = run.feature(layer)
-        it.after = run.activation(layer)
+        it.out = run.activation(layer)
         it.in_width = run.width if layer else run.in_width
         run.operands(layer)
         it.bias = inputs.biases[layer].data_ptr()
@@ -49,7 +49,7 @@ def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor])
     if run.statistics and inputs.last_activation:
         run.wait_for(inputs.num_layers - 1, means, variances)
     else:
-        it.before.on = 0
+        it.in_.on = 0
         it.input = run.feature(inputs.num_layers)
     run.launch_pool(pooled)
 
@@ -75,8 +75,8 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
 
     def go_through(layer: int) -> None:
         """The kernel ends with relu, dropout and norm of the layer, whose output's gradient it makes."""
-        it.after = run.activation(layer)
-        waits = run.statistics or not it.after.on
+        it.out = run.activation(layer)
+        waits = run.statistics or not it.out.on
         it.output = run.scratch["outputs"] + (layer + 1) % 2 * plane if waits or run.residual(layer) else 0
         it.next_gradient = 0 if waits else run.scratch["gradients"] + layer % 2 * plane
 
@@ -88,10 +88,10 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
     first_counter = run.counters(num_layers + 1)
     for first, end, division in chunks:
         for layer in range(end - 1, first - 1, -1):
-            it.before = it.after
-            it.before.grad_layer_bias = grad_biases[layer].data_ptr()
-            if inputs.norm is not None and it.before.on:
-                it.before.grad_weight, it.before.grad_bias = grad_norm_weights[layer].data_ptr(), grad_norm_biases[layer].data_ptr()
+            it.in_ = it.out
+            it.in_.grad_layer_bias = grad_biases[layer].data_ptr()
+            if inputs.norm is not None and it.in_.on:
+                it.in_.grad_weight, it.in_.grad_bias = grad_norm_weights[layer].data_ptr(), grad_norm_biases[layer].data_ptr()
             it.gradient = it.next_gradient or it.output
             it.residual = it.output if run.residual(layer) else 0
             run.operands(layer)

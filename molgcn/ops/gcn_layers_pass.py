@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import torch
@@ -78,7 +79,7 @@ class Pass:
         """Whether the layer's input is added to its output."""
         return self.inputs.residual and (layer > 0 or self.inputs.x.shape[1] == self.inputs.hidden_channels)
 
-    def activation(self, layer: int) -> Activation:
+    def activation(self, layer: int) -> ctypes.Structure:
         """What follows a layer's product."""
         inputs, it = self.inputs, Activation(layer=layer, on=int(self.activated(layer)))
         it.sums = self.scratch["sums"] + layer % 2 * self.sums_bytes
@@ -99,12 +100,12 @@ class Pass:
     def wait_for(self, layer: int, means: Tensor, variances: Tensor) -> None:
         """The next launch begins with what the layer left for when its statistics are known."""
         it, row = self.arguments, 4 * self.inputs.hidden_channels
-        it.before = self.activation(layer)
-        it.before.new_mean, it.before.new_variance = means.data_ptr() + layer * row, variances.data_ptr() + layer * row
+        it.in_ = self.activation(layer)
+        it.in_.new_mean, it.in_.new_variance = means.data_ptr() + layer * row, variances.data_ptr() + layer * row
         it.input = self.feature(layer) if self.residual(layer) else 0
         it.kept = self.feature(layer + 1)
 
-    def _arguments(self) -> Parameters:
+    def _arguments(self) -> ctypes.Structure:
         inputs, it = self.inputs, Parameters()
         for name in ("ptr", "rowptr", "col", "seed"):
             setattr(it, name, getattr(inputs, name).data_ptr())

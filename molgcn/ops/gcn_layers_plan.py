@@ -224,7 +224,7 @@ def weight_spans(inputs: StackInputs, gpu: Gpu) -> list[tuple[int, int, WeightBl
 
 
 def saved_layout(inputs: StackInputs, keep: bool = True) -> Layout:
-    """What forward leaves for backward, shapes in `struct Parameters` of cuda/gcn_layer.cuh; without `keep` what it needs itself.
+    """What forward leaves for backward, shapes in molgcn/ops/gcn_layers_arguments.py; without `keep` what it needs itself.
 
     `features` are [L, N, width], inputs of the layers but the first and the last one's output; or two that take turns.
     """

@@ -1,4 +1,4 @@
-"""The argument of the `gcn_stack` kernels as ctypes: `struct Parameters` of cuda/gcn_stack.cuh."""
+"""The argument of the `gcn_stack` kernels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
+from molgcn.cuda_runtime.structs import Header
 from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_plan import Saved
 
 MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
 TABLES = (32, 64, 128, 256, MAX_LAYERS)  # lengths of the tables of layers' addresses
-_POINTERS = 10  # of `struct Layer`
 
 
 def table_size(num_layers: int) -> int:
@@ -20,38 +20,58 @@ def table_size(num_layers: int) -> int:
     return next(size for size in TABLES if num_layers <= size)
 
 
-class _Parameters(ctypes.Structure):
-    """`struct Parameters` of cuda/gcn_stack.cuh, up to its layers."""
+_HEADER = Header(
+    "gcn_stack_structs.h",
+    Bonds=[("const int*", "rowptr col")],
+    Layer=[
+        ("const float*", "weight bias norm_weight norm_bias mean variance"),  # weight [out, in]
+        ("float*", "grad_weight grad_bias grad_norm_weight grad_norm_bias"),
+    ],
+    Parameters=[
+        ("const float*", "x"),  # [N, F]
+        ("const int*", "ptr tile_ptr"),
+        ("Bonds", "bonds"),
+        ("const uint64*", "seed"),
+        ("float*", "pooled"),  # [B, H]
+        ("const float*", "head_weight head_bias"),  # [T, H], [T]
+        ("float*", "predictions"),  # [B, T]: the head's, for inference
+        ("const float*", "target target_mean target_std"),  # [B, T], [T], with LOSS
+        ("float*", "slopes"),  # [B, T]: derivative of each term of the loss, 0 where the target is missing
+        ("double*", "terms"),  # [tiles, WARPS, 2]: sum and number of the terms
+        ("const double*", "loss_sums"),  # [2]: of all terms
+        ("const float*", "grad_loss head_sums"),  # [], [T, H] and [T]: sums of slopes times pooled features and of slopes
+        ("float*", "grad_head_weight grad_head_bias"),  # [T, H], [T]
+        ("unsigned char*", "pulled"),  # saved [L, N, width]: (A + I) D^-1/2 times each layer's input
+        ("unsigned char*", "wide_pulled"),  # saved [N, wide_width]: of the first layer instead, if more columns are in than `width`
+        ("unsigned char*", "transposed"),  # saved [L - 1, spans, column_tiles, 32]: weights as backward's products take them, `Rounded`
+        ("float*", "normalised"),  # saved [K, N, width]
+        ("float*", "deviations"),  # saved [K, N]: 1 / sqrt(variance + eps), layer norm only
+        ("unsigned char*", "neighbours"),  # saved [tiles, kept_bytes]
+        ("uint32*", "masks"),  # saved [L, strips, WARPS, mask_words, 32]: which activations are > 0 and kept
+        ("float*", "last"),  # saved [N, width]: the last layer's output by atom, pool=max only
+        ("uint32*", "arrivals"),  # saved [2]: of the grid's barrier
+        ("unsigned char*", "scratch"),  # [3, N, stride] bytes: features of large molecules
+        ("const float*", "grad_pooled"),
+        ("float*", "grad_x"),  # [N, F], with INPUT_GRADIENT
+        ("float*", "totals"),  # [blocks, gradient size], where these are not in shared memory
+        ("float*", "partial"),  # [blocks, reduced size]
+        ("int", "num_graphs num_nodes num_features num_layers num_tiles"),  # with the room of padded batches
+        ("int", "num_targets"),  # T, or 0 where only `pooled` is wanted
+        ("uint32", "dropout_threshold"),
+        ("float", "dropout_scale eps delta"),
+        ("int", "kind"),  # of loss
+        ("int", "discard_from"),  # layer from which on backward discards `pulled`
+        ("Layer", "layers[MAX_LAYERS]"),
+    ],
+)
+_POINTERS = ctypes.sizeof(_HEADER.ctype("Layer")) // ctypes.sizeof(ctypes.c_uint64)  # of a layer
+_PARAMETERS = {size: _HEADER.ctype(MAX_LAYERS=size) for size in TABLES}
 
-    _fields_ = (
-        *(
-            (name, ctypes.c_uint64)
-            for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed", "pooled", "head_weight", "head_bias", "predictions")
-        ),
-        *((name, ctypes.c_uint64) for name in ("target", "target_mean", "target_std", "slopes", "terms", "loss_sums")),
-        *((name, ctypes.c_uint64) for name in ("grad_loss", "head_sums", "grad_head_weight", "grad_head_bias")),
-        *(
-            (name, ctypes.c_uint64)
-            for name in ("pulled", "wide_pulled", "transposed", "normalised", "deviations", "neighbours", "masks", "last", "arrivals")
-        ),
-        *((name, ctypes.c_uint64) for name in ("scratch", "grad_pooled", "grad_x", "totals", "partial")),
-        *((name, ctypes.c_int32) for name in ("num_graphs", "num_nodes", "num_features", "num_layers", "num_tiles", "num_targets")),
-        ("dropout_threshold", ctypes.c_uint32),
-        ("dropout_scale", ctypes.c_float),
-        ("eps", ctypes.c_float),
-        ("delta", ctypes.c_float),
-        ("kind", ctypes.c_int32),
-        ("discard_from", ctypes.c_int32),
-    )
 
-
-_STRUCTURES = {
-    size: type(f"_Parameters{size}", (_Parameters,), {"_fields_": (("layers", ctypes.c_uint64 * (_POINTERS * size)),)}) for size in TABLES
-}
-
-
-def parameters_of(inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients: tuple[list[Tensor], ...] = ([], [], [], [])) -> Any:
-    """What the operator's inputs say; the rest by :func:`fill`.
+def parameters_of(
+    inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients: tuple[list[Tensor], ...] = ([], [], [], [])
+) -> ctypes.Structure:
+    """What the operator's inputs say; the rest is filled in by its name.
 
     Args:
         inputs: with tiles.
@@ -59,9 +79,10 @@ def parameters_of(inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients
         scratch: of molecules larger than a tile.
         gradients: of weights, biases, norms' weights and biases, where backward writes them.
     """
-    parameters = _STRUCTURES[table_size(inputs.num_layers)]()
-    for name in ("x", "ptr", "tile_ptr", "rowptr", "col", "seed"):
+    parameters = _PARAMETERS[table_size(inputs.num_layers)]()
+    for name in ("x", "ptr", "tile_ptr", "seed"):
         setattr(parameters, name, getattr(inputs, name).data_ptr())
+    parameters.bonds.rowptr, parameters.bonds.col = inputs.rowptr.data_ptr(), inputs.col.data_ptr()
     if inputs.save_for_backward:
         for name, offset in Saved(inputs).offsets.items():
             setattr(parameters, name, saved.data_ptr() + offset)
@@ -74,7 +95,7 @@ def parameters_of(inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients
     parameters.dropout_threshold = int(inputs.dropout_rate * 2**32)
     parameters.dropout_scale = 1.0 / (1.0 - inputs.dropout_rate)
     parameters.eps = inputs.eps
-    columns = (
+    columns = (  # in the order of a layer's fields
         inputs.weights,
         inputs.biases,
         inputs.norm_weights,
@@ -87,13 +108,6 @@ def parameters_of(inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients
     for column, tensors in enumerate(columns):
         for layer, tensor in enumerate(tensors):
             addresses[_POINTERS * layer + column] = tensor.data_ptr()
-    parameters.layers[: len(addresses)] = addresses
+    table: Any = (ctypes.c_uint64 * len(addresses)).from_buffer(parameters.layers)
+    table[:] = addresses  # at once, which is quicker than field by field
     return parameters
-
-
-def fill(parameters: Any, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
-    """Sets fields by their names: addresses of tensors, and numbers."""
-    for name, tensor in tensors.items():
-        setattr(parameters, name, tensor.data_ptr())
-    for name, number in numbers.items():
-        setattr(parameters, name, number)

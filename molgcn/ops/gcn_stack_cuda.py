@@ -14,12 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.cuda_runtime.launch import Kernel, Soon, gpu, kernel
+from molgcn.cuda_runtime.structs import fill
 from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, linear_loss
 from molgcn.ops.aggregate_cuda import ATOMICS
 from molgcn.ops.expect import expect
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
-from molgcn.ops.gcn_stack_arguments import MAX_LAYERS, fill, parameters_of, table_size
+from molgcn.ops.gcn_stack_arguments import MAX_LAYERS, parameters_of, table_size
 from molgcn.ops.gcn_stack_check import check, check_backward
 from molgcn.ops.gcn_stack_discard import discard_from
 from molgcn.ops.gcn_stack_plan import (
@@ -99,7 +100,7 @@ def launch_forward(
         inputs: with tiles.
         pooled: [B, H], written.
         saved: see :class:`Saved`, written.
-        tensors: of the head and its loss, by their names in `struct Parameters` of cuda/gcn_stack.cuh.
+        tensors: of the head and its loss, by their names in molgcn/ops/gcn_stack_arguments.py.
         loss: whether there is one.
         **numbers: by their names too.
     """
@@ -108,7 +109,7 @@ def launch_forward(
     function = _kernel("gcn_stack_forward", inputs, plan, soon=soon, loss=loss)
     scratch = inputs.x.new_empty(scratch_bytes(inputs, plan) // 4)
     parameters = parameters_of(inputs, saved, scratch)
-    fill(parameters, {"pooled": pooled, **tensors}, numbers)
+    fill(parameters, {"pooled": pooled, **tensors, **numbers})
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters)
 
 
@@ -148,7 +149,7 @@ def launch_backward(
     parameters = parameters_of(inputs, saved, scratch, gradients[1:])
     parameters.discard_from = discard_from(inputs, gpu(inputs.x.device))
     places = {"totals": scratch[large:], "partial": scratch[large + plan.grid * plan.gradient_size :]}
-    fill(parameters, tensors | places | ({"grad_x": gradients[0]} if needs_grad_x else {}), numbers)
+    fill(parameters, {**tensors, **places, **numbers, **({"grad_x": gradients[0]} if needs_grad_x else {})})
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True, overlap=True)
 
 

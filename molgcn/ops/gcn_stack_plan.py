@@ -43,7 +43,7 @@ class Saved:
     """Where forward puts what backward needs in the one tensor `saved`.
 
     Attributes:
-        offsets: in bytes, of each array; shapes are in `struct Parameters` of cuda/gcn_stack.cuh.
+        offsets: in bytes, of each array; shapes are in molgcn/ops/gcn_stack_arguments.py.
         num_bytes: of all.
     """
 

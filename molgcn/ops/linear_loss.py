@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.cuda_runtime.launch import Kernel, kernel
+from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.expect import expect
 from molgcn.ops.masked_loss import masked_loss_reference, number_of
 
@@ -61,23 +62,26 @@ def linear_loss_reference(
     return masked_loss_reference(F.linear(x, weight, bias), target, mean, std, loss, delta)
 
 
-class _Parameters(ctypes.Structure):
-    """`struct Parameters` of cuda/linear_loss.cu."""
+_HEADER = Header(
+    "linear_loss_structs.h",
+    Parameters=[
+        ("const float*", "x weight bias"),  # [num_graphs, width], [num_targets, width], [num_targets]
+        ("const float*", "target mean std"),  # [num_graphs, num_targets], [num_targets]
+        ("float*", "slopes"),  # [num_graphs, num_targets]: derivative of each term, 0 where the target is missing
+        ("double*", "partial"),  # [blocks, 2]: sum and number of each block's terms
+        ("double*", "sums"),  # [2]
+        ("float*", "loss"),  # the mean over known targets, 0 without any
+        ("const float*", "grad_loss"),
+        ("float*", "grad_x grad_weight grad_bias"),
+        ("int", "num_graphs width num_targets num_partial kind"),  # kind: of loss
+        ("float", "delta"),
+    ],
+)
 
-    _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("x", "weight", "bias", "target", "mean", "std", "slopes", "partial", "sums", "loss")),
-        *((name, ctypes.c_uint64) for name in ("grad_loss", "grad_x", "grad_weight", "grad_bias")),
-        *((name, ctypes.c_int32) for name in ("num_graphs", "width", "num_targets", "num_partial", "kind")),
-        ("delta", ctypes.c_float),
-    )
 
-
-def _parameters(tensors: dict[str, Tensor], **values: float) -> _Parameters:
+def _parameters(tensors: dict[str, Tensor], **values: float) -> ctypes.Structure:
     num_targets, width = tensors["weight"].shape
-    parameters = _Parameters(num_graphs=tensors["x"].shape[0], width=width, num_targets=num_targets, **values)
-    for name, tensor in tensors.items():
-        setattr(parameters, name, tensor.data_ptr())
-    return parameters
+    return fill(_HEADER.ctype()(num_graphs=tensors["x"].shape[0], width=width, num_targets=num_targets, **values), tensors)
 
 
 def source(num_targets: int) -> tuple[str, dict[str, int]]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import kernel
+from molgcn.cuda_runtime.structs import Header, fill
 
-
-class _Parameters(ctypes.Structure):
-    """`struct Parameters` of cuda/loss_sum.cu."""
-
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("batch", "sums", "finite"))
+_HEADER = Header(
+    "loss_sum_structs.h",
+    Parameters=[
+        ("const double*", "batch"),  # [2]: sum of the terms, not below zero, and their number
+        ("double*", "sums"),  # [2]
+        ("uint64*", "finite"),
+    ],
+)
 
 
 def add_loss(batch: Tensor, sums: Tensor, finite: Tensor) -> None:
@@ -23,5 +25,5 @@ def add_loss(batch: Tensor, sums: Tensor, finite: Tensor) -> None:
         sums: float64 [2], of the batches so far.
         finite: int64 scalar, batches before the first whose loss is not finite.
     """
-    parameters = _Parameters(*(tensor.data_ptr() for tensor in (batch, sums, finite)))
+    parameters = fill(_HEADER.ctype()(), {"batch": batch, "sums": sums, "finite": finite})
     kernel("loss_sum.cu", "add_loss", {}, batch.device).launch(1, 1, 0, parameters)

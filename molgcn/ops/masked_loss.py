@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.cuda_runtime.launch import kernel
+from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.expect import expect
 
 LOSSES = ("mse", "l1", "huber")
@@ -70,22 +71,24 @@ def number_of(loss: str) -> int:
     return LOSSES.index(loss)
 
 
-class _Parameters(ctypes.Structure):
-    """`struct Parameters` of cuda/masked_loss.cu."""
+_HEADER = Header(
+    "masked_loss_structs.h",
+    Parameters=[
+        ("const float*", "prediction target"),  # [count]
+        ("const float*", "mean std"),  # [num_targets]
+        ("float*", "loss"),  # the mean over known targets, 0 without any
+        ("double*", "sums"),  # [2]: sum and number of terms
+        ("const float*", "grad_loss"),
+        ("float*", "grad_prediction"),  # [count]
+        ("int", "count num_targets"),
+        ("float", "delta"),
+    ],
+)
 
-    _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("prediction", "target", "mean", "std", "loss", "sums", "grad_loss", "grad_prediction")),
-        *((name, ctypes.c_int32) for name in ("count", "num_targets")),
-        ("delta", ctypes.c_float),
-    )
 
-
-def _parameters(delta: float, **tensors: Tensor) -> _Parameters:
-    prediction = tensors["prediction"]
-    parameters = _Parameters(count=prediction.numel(), num_targets=prediction.shape[1], delta=delta)
-    for name, tensor in tensors.items():
-        setattr(parameters, name, tensor.data_ptr())
-    return parameters
+def _parameters(delta: float, **tensors: Tensor) -> ctypes.Structure:
+    count, num_targets = tensors["prediction"].numel(), tensors["prediction"].shape[1]
+    return fill(_HEADER.ctype()(count=count, num_targets=num_targets, delta=delta), tensors)
 
 
 def _contiguous(**tensors: Tensor) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from molgcn.cuda_runtime import nvrtc
+from molgcn.cuda_runtime.structs import Header
 from molgcn.errors import UserError
 
 SOURCE = '#include "part.cuh"\nextern "C" __global__ void fill(float* out) { out[threadIdx.x] = VALUE + part(); }\n'
@@ -71,6 +72,16 @@ def test_source_include_macro_and_architecture_are_in_the_key(sources, tmp_path)
     (sources / "fill.cu").write_text(SOURCE + "// changed\n")
     nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
     assert len(cached(tmp_path)) == 5
+
+
+def test_a_declared_header_is_found_and_in_the_key(sources, tmp_path):
+    (sources / "part.cuh").write_text('#include "fill_structs.h"\n')
+    kernel = 'extern "C" __global__ void fill(const __grid_constant__ Parameters p) { *p.out = p.value; }\n'
+    (sources / "fill.cu").write_text('#include "part.cuh"\n' + kernel)
+    for kind in ("int", "float"):
+        Header("fill_structs.h", Parameters=[("float*", "out"), (kind, "value")])
+        assert nvrtc.cubin("fill.cu", {}, "sm_80").startswith(ELF)
+    assert len(cached(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[:40] + b"x" + content[41:], lambda content: b""])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from compiler import COMPILER
+from compiler import COMPILER, with_declared_headers
 from graphs import random_data
 from test_loader import poison
 
@@ -85,6 +85,8 @@ def emulated(tmp_path):
             "-fPIC",
             "-I",
             str(resource("cuda")),
+            "-I",
+            str(with_declared_headers(tmp_path)),
             *(f"-D{name}={value}" for name, value in macros.items()),
         ]
         subprocess.run([COMPILER, "-x", "c++", *options, str(Path(__file__).with_name("threads.h")), "-o", str(library)], check=True)

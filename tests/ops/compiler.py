@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+from molgcn.cuda_runtime.structs import declared_headers
 from molgcn.ops import HAS_CPU_EXTENSION
 
 COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 needs_extension = pytest.mark.skipif(COMPILER is None and not HAS_CPU_EXTENSION, reason="no C++ compiler, so no C++ extension")
+
+
+def with_declared_headers(folder: Path) -> Path:
+    """The folder, with the headers that Python declares in files."""
+    for name, text in declared_headers().items():
+        (folder / name).write_text(text)
+    return folder

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from compiler import COMPILER
+from compiler import COMPILER, with_declared_headers
 from stack_cases import H100, Result, converted, leaves, run, worst, worst_molecule
 from torch import Tensor
 
@@ -65,7 +65,8 @@ class EmulatedKernel:
         if not library.exists():
             macros = [f"-D{macro}={value}" for macro, value in {"MOLGCN_EMULATOR": 1, **defines}.items()]
             header = HEADER_FOLDER / "standard.h" if self._finds_races else _standard_header()
-            options = [*macros, "-include", str(header), f"-I{HEADER_FOLDER}", f"-I{resource('cuda')}"]
+            folders = (HEADER_FOLDER, resource("cuda"), with_declared_headers(Path(_FOLDER.name)))
+            options = [*macros, "-include", str(header), *(f"-I{folder}" for folder in folders)]
             if self._finds_races:
                 _compile_for_races(library, options, program)
             else:

@@ -1,20 +1,20 @@
 """Whether barriers, and the turns in which tiles add up, order all accesses to shared memory: under emulation, by `races.cpp`."""
 
-import ctypes
-
 import emulated
 import pytest
 from folded_cases import inputs_of
 from stack_cases import random_batch, random_inputs
 
+from molgcn.cuda_runtime.structs import Header
 from molgcn.ops import gcn_stack_plan
 from molgcn.ops.gcn_stack_plan import next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
+Parameters = Header("exchange_structs.h", Parameters=[("int", "how")]).ctype()
 KERNEL = """
 #include "device.cuh"
-struct Parameters { int how; };
+#include "exchange_structs.h"
 __global__ void exchange(const Parameters p) {
     SHARED_MEMORY(memory);
     float* x = reinterpret_cast<float*>(memory) + 1;
@@ -34,10 +34,6 @@ __global__ void exchange(const Parameters p) {
     if (p.how != 21 || threadIdx.x >= 32) x[64 + threadIdx.x] = x[other];
 }
 """
-
-
-class Parameters(ctypes.Structure):
-    _fields_ = (("how", ctypes.c_int),)
 
 
 @pytest.fixture

@@ -1,0 +1,72 @@
+"""Structs that Python fills in and kernels read, declared once: a ctypes class and a C++ header follow from the same fields."""
+
+from __future__ import annotations
+
+import ctypes
+import keyword
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+Fields = Sequence[tuple[str, str]]
+
+_NUMBERS = {"int": ctypes.c_int32, "uint32": ctypes.c_uint32, "long long": ctypes.c_int64, "float": ctypes.c_float}
+_texts: dict[str, str] = {}
+
+
+class Header:
+    """A C++ header of structs, which files of `cuda/` include by its name.
+
+    Args:
+        name: of the header. There is no such file: whoever compiles takes the text from :func:`declared_headers`.
+        **structs: fields of each struct in the order of memory, as pairs of a C++ type and names separated by spaces. A type is a pointer,
+            `int`, `uint32`, `long long`, `float` or a struct that is declared before. A name may end in the length of an array, "[MACRO]".
+            A name that is a keyword of Python has an underscore at its end in Python.
+    """
+
+    def __init__(self, name: str, **structs: Fields) -> None:
+        self._structs = structs
+        self._types: dict[tuple, type[ctypes.Structure]] = {}
+        lines = ["#pragma once"]
+        for struct, fields in structs.items():
+            lines += [f"struct {struct} {{", *(f"    {kind} {field};" for kind, field in _one_by_one(fields)), "};"]
+        _texts[name] = "\n".join([*lines, ""])
+
+    def ctype(self, struct: str = "Parameters", **macros: int) -> type[ctypes.Structure]:
+        """Return the ctypes class of a struct, which knows no attribute but its fields.
+
+        Args:
+            struct: its name.
+            **macros: those that are lengths of its arrays.
+        """
+        key = (struct, *sorted(macros.items()))
+        if key not in self._types:
+            fields = [self._field(kind, field, macros) for kind, field in _one_by_one(self._structs[struct])]
+            self._types.setdefault(key, type(struct, (ctypes.Structure,), {"_fields_": fields, "__slots__": ()}))  # one, whoever is first
+        return self._types[key]
+
+    def _field(self, kind: str, field: str, macros: dict[str, int]) -> tuple[str, Any]:
+        ctype: Any = ctypes.c_uint64 if kind.endswith("*") else _NUMBERS.get(kind) or self.ctype(kind)
+        name, _, length = field.removesuffix("]").partition("[")
+        return name + "_" * keyword.iskeyword(name), ctype * macros[length] if length else ctype
+
+
+def _one_by_one(fields: Fields) -> Iterator[tuple[str, str]]:
+    return ((kind, name) for kind, names in fields for name in names.split())
+
+
+def declared_headers() -> dict[str, str]:
+    """Return the text of every header that a module imported so far declares, by its name."""
+    return dict(_texts)
+
+
+def fill(parameters: ctypes.Structure, values: Mapping[str, Tensor | float]) -> ctypes.Structure:
+    """Set fields by their names, to the addresses of tensors or to numbers, and return the struct.
+
+    Raises:
+        AttributeError: for a name that is no field.
+    """
+    for name, value in values.items():
+        setattr(parameters, name, value.data_ptr() if isinstance(value, Tensor) else value)
+    return parameters
