@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
+from molgcn.strategies import GONE, check_known
 
 T = TypeVar("T")
 
@@ -32,7 +33,11 @@ class BackendConfig:
     """conf/backend: who computes the layers."""
 
     name: Literal["auto", "fused", "pyg"] = "auto"
-    strategy: Literal["auto", "stack", "vertex", "edge", "neighbor_group"] = "auto"
+    strategy: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks the name of the strategy."""
+        check_known(self.strategy)
 
 
 @dataclass(frozen=True)
@@ -215,13 +220,17 @@ def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
 def parse_saved(values: Mapping[str, Any]) -> Config:
     """The configuration of an earlier run, in which keys that it was written without mean what happened before there were any.
 
+    A strategy of the backend that is gone is auto, which computes the same.
+
     Args:
         values: as :meth:`Config.to_dict` of this version or an older one gave them.
 
     Raises:
         UserError: see :func:`parse`.
     """
-    dataset = values.get("dataset")
+    dataset, backend = values.get("dataset"), values.get("backend")
+    if isinstance(backend, Mapping) and backend.get("strategy") in GONE:
+        values = {**values, "backend": {**backend, "strategy": "auto"}}
     if isinstance(dataset, Mapping):
         values = {**values, "dataset": {"group_duplicates": False, **dataset}}
     return parse(Config, values)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.config import Config, ModelConfig, OptimizerConfig, TrainingConfig, parse
+from molgcn.config import Config, ModelConfig, OptimizerConfig, TrainingConfig, parse, parse_saved
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig
@@ -38,12 +38,21 @@ def test_plain_values_go_around():
         ({"scheduler": {"patience": -1}}, "scheduler.patience=-1"),
         ({"callbacks": {"early_stopping_patience": -1}}, "callbacks.early_stopping_patience=-1"),
         ({"callbacks": {"early_stopping_min_delta": -0.1}}, "callbacks.early_stopping_min_delta=-0.1"),
+        ({"backend": {"strategy": "warp"}}, "backend.strategy=warp is unknown. Expected one of auto, stack, vertex"),
+        ({"backend": {"strategy": "edge"}}, "backend.strategy=edge is gone.* Expected one of auto, stack, vertex"),
+        ({"backend": {"strategy": "neighbor_group"}}, "backend.strategy=neighbor_group is gone.* Expected one of auto, stack, vertex"),
         ({"callbacks": {"stop_below_lr": 0}}, "callbacks.stop_below_lr=0"),
     ],
 )
 def test_messages_name_key_and_value(values, message):
     with pytest.raises(UserError, match=message):
         parse(Config, {"dataset": {}, **values})
+
+
+@pytest.mark.parametrize("strategy", ["edge", "neighbor_group", "auto"])
+def test_an_earlier_run_with_a_strategy_that_is_gone_goes_on_with_auto(strategy):
+    backend = parse_saved({"dataset": {}, "backend": {"name": "fused", "strategy": strategy}}).backend
+    assert (backend.name, backend.strategy) == ("fused", "auto")
 
 
 @pytest.mark.parametrize(("given", "names"), [("logp", ["logp"]), ([1, "a", 2.5], ["1", "a", "2.5"]), (0, ["0"]), (None, None)])

@@ -1,4 +1,4 @@
-"""The fused operator's strategies on a GPU beside each other, beside PyG, and beside the published rules of choosing one."""
+"""The fused operator's strategies on a GPU beside each other and beside PyG."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from molgcn.ops.gcn_stack_arguments import MAX_LAYERS
 from molgcn.ops.gcn_stack_cuda import automatic
 from molgcn.ops.gcn_stack_plan import MAX_HIDDEN
 
-STRATEGIES = ("stack", "vertex", "edge", "neighbor_group")
+STRATEGIES = ("stack", "vertex")
 PYG = ("pyg", "pyg_hoisted", "pyg_compiled")
-HIGH_DEGREE = 16  # fuseGNN publishes no number: citation graphs (degree 3 to 5) are low, Reddit (492) is high
 
 
 @dataclass(frozen=True)
@@ -53,26 +52,18 @@ class Row:
         work: the line.
         microseconds: forward and backward by strategy, as a CUDA graph's replay; PyG's variants as their users run them, and
             "pyg_captured", the hoisted one as a replay.
-        degree: average number of neighbours.
-        edge_span: average distance of a bond's atoms in the batch (GNNAdvisor's AES).
         auto: what "auto" takes.
-        by_degree: what fuseGNN's rule takes: gather-apply-reduce (`vertex`) for high degrees, else gather-apply-scatter (`edge`).
-        renumbers: whether GNNAdvisor's rule renumbers the atoms before its neighbour groups: sqrt(AES) > sqrt(N) / 100.
     """
 
     work: Work
     microseconds: dict[str, float]
-    degree: float
-    edge_span: float
     auto: str
-    by_degree: str
-    renumbers: bool
 
 
 def strategies_for(work: Work) -> tuple[str, ...]:
     """Those that can do the work."""
     stack = work.options.get("norm") != "batch" and work.hidden_channels <= MAX_HIDDEN and work.num_layers <= MAX_LAYERS
-    return STRATEGIES if stack else tuple(name for name in STRATEGIES if name != "stack")
+    return STRATEGIES if stack else ("vertex",)
 
 
 def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeats: int) -> Row:
@@ -96,18 +87,7 @@ def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeat
             if name == "pyg_hoisted":
                 calls["pyg_captured"] = capture(step)
     times = {name: 1e3 * time for name, time in medians(interleaved(calls, device, repeats, warm_up=4)).items()}
-    degree = batch.num_edges / batch.num_nodes
-    source, target = batch.edge_index
-    span = (source - target).abs().double().mean().item()
-    return Row(
-        work,
-        times,
-        degree,
-        span,
-        automatic(work.options.get("norm"), work.hidden_channels, work.num_layers),
-        "vertex" if degree > HIGH_DEGREE else "edge",
-        span**0.5 > batch.num_nodes**0.5 / 100,
-    )
+    return Row(work, times, automatic(work.options.get("norm"), work.hidden_channels, work.num_layers))
 
 
 def _step(module: torch.nn.Module, loss: Callable[[Any, Tensor], Tensor], given: Any, targets: Tensor) -> Callable[[], None]:
@@ -122,17 +102,16 @@ def table(rows: list[Row]) -> str:
     """The rows as Markdown, microseconds."""
     names = [name for name in (*STRATEGIES, *PYG, "pyg_captured") if any(name in row.microseconds for row in rows)]
     lines = [
-        "| work | " + " | ".join(names) + " | auto | fuseGNN's rule | GNNAdvisor's rule |",
-        "|---|" + "---|" * (len(names) + 3),
+        "| work | " + " | ".join(names) + " | auto |",
+        "|---|" + "---|" * (len(names) + 1),
     ]
     for row in rows:
         work = row.work
         options = "".join(f", {name}={value}" for name, value in work.options.items())
         times = [f"{row.microseconds[name]:,.0f}" if name in row.microseconds else "" for name in names]
-        rule = "neighbor_group" + (", renumbered" if row.renumbers else "")
         lines.append(
             f"| {work.name}, B={work.batch_size}, H={work.hidden_channels}, L={work.num_layers}{options} | "
             + " | ".join(times)
-            + f" | {row.auto} | {row.by_degree} (degree {row.degree:.1f}) | {rule} (AES {row.edge_span:.1f}) |"
+            + f" | {row.auto} |"
         )
     return "\n".join(lines) + "\n"

@@ -11,7 +11,7 @@ from molgcn.cuda_runtime.launch import MIN_CAPABILITY
 from molgcn.errors import UserError
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
-from molgcn.ops.gcn_stack import STRATEGIES
+from molgcn.strategies import check_known
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
@@ -77,8 +77,7 @@ def check_strategy(strategy: str, backend: str) -> str:
     Raises:
         UserError: for an unknown strategy, or one that PyG does not have.
     """
-    if strategy not in STRATEGIES:
-        raise UserError(f"backend.strategy={strategy} is unknown. Expected one of {', '.join(STRATEGIES)}.")
+    check_known(strategy)
     if backend == "pyg" and strategy != "auto":
         raise UserError(f"backend.strategy={strategy} belongs to backend=fused; backend=pyg has only auto.")
     return strategy

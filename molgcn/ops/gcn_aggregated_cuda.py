@@ -1,6 +1,6 @@
 """`molgcn::gcn_stack` on CUDA with the aggregation as a kernel of its own and PyTorch for everything else.
 
-For the published strategies `edge` and `neighbor_group`, for float64, and as `vertex` for what is wider than the layers' kernels hold.
+Strategy `vertex` for float64, and for what is wider than the layers' kernels hold.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn.ops.aggregate_cuda import ATOMICS, Aggregation
+from molgcn.ops.aggregate_cuda import Aggregation
 from molgcn.ops.gcn_layers_plan import Layout
 from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.matmul import matmul_in
@@ -40,10 +40,6 @@ class _Batch:
     """A batch: its aggregation, which rows are atoms, and what is saved."""
 
     def __init__(self, inputs: StackInputs, saved: Tensor) -> None:
-        if inputs.strategy in ATOMICS:
-            from torch._prims_common import alert_not_deterministic
-
-            alert_not_deterministic(f"backend.strategy={inputs.strategy} (unlike backend.strategy=vertex)")
         self.inputs = inputs
         self.matmul = matmul_in(inputs.precision, inputs.x.dtype)
         self.aggregate = Aggregation(inputs)

@@ -17,7 +17,6 @@ from molgcn.ops.transforms import refuse_transforms
 
 POOLS = ("mean", "sum", "max")
 PRECISIONS = ("float32", "tf32", "bf16")
-STRATEGIES = ("auto", "stack", "vertex", "edge", "neighbor_group")
 
 
 class StackInputs(NamedTuple):
@@ -49,7 +48,7 @@ class StackInputs(NamedTuple):
         momentum: of the running statistics, as `torch.nn.BatchNorm1d`.
         training: batch statistics and dropout.
         precision: "float32", or "tf32" or "bf16" where the caller allows products of less; a device may compute more precisely.
-        strategy: "auto", "stack", "vertex", "edge" or "neighbor_group".
+        strategy: "auto", "stack" or "vertex".
         save_for_backward: False when no gradient is wanted: nothing is kept.
         tile_nodes: most atoms of a tile of several molecules.
         large_molecules: False promises that no molecule and no tile has more than `tile_nodes` atoms: CUDA kernels then take half as long

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from molgcn.ops.expect import expect
-from molgcn.ops.gcn_stack import POOLS, PRECISIONS, STRATEGIES, StackInputs
+from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
+from molgcn.strategies import STRATEGIES
 
 _OPTIONS = (("pool", POOLS), ("norm", (None, "batch", "layer")), ("precision", PRECISIONS), ("strategy", STRATEGIES))
 _INDICES = ("ptr", "rowptr", "col", "tile_ptr", "counts")

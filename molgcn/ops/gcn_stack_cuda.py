@@ -17,7 +17,6 @@ from molgcn.cuda_runtime.launch import Kernel, Soon, gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, linear_loss
-from molgcn.ops.aggregate_cuda import ATOMICS
 from molgcn.ops.expect import expect
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
 from molgcn.ops.gcn_stack_arguments import MAX_LAYERS, parameters_of, table_size
@@ -53,9 +52,9 @@ def automatic(norm: str | None, hidden_channels: int, num_layers: int) -> str:
 
 
 def _by_layers(inputs: StackInputs) -> ModuleType:
-    """What runs a strategy other than `stack`: kernels of whole layers where they can, else kernels that only aggregate."""
+    """What runs strategy `vertex`: kernels of whole layers where they can, else kernels that only aggregate."""
     whole = inputs.hidden_channels <= gcn_layers_plan.MAX_HIDDEN and inputs.x.dtype == torch.float32
-    return gcn_layers_cuda if whole and inputs.strategy not in ATOMICS else gcn_aggregated_cuda
+    return gcn_layers_cuda if whole else gcn_aggregated_cuda
 
 
 def saved_bytes(inputs: StackInputs) -> int:

@@ -32,4 +32,4 @@ def test_what_is_missing_is_said(monkeypatch):
     with pytest.raises(UserError, match="backend=dgl is unknown"):
         resolve_backend("dgl")
     with pytest.raises(UserError, match="has only auto"):
-        check_strategy("edge", "pyg")
+        check_strategy("vertex", "pyg")

@@ -246,7 +246,7 @@ def test_batch_norm_in_another_mode_is_refused(batch):
 
 
 def test_wrong_use_is_refused_in_words(batch):
-    model = GCN(11, 8, 3, 1, backend="fused", strategy="edge")
+    model = GCN(11, 8, 3, 1, backend="fused", strategy="vertex")
     with pytest.raises(UserError, match="auto or stack"):
         model(batch)
     with pytest.raises(UserError, match="one operator"):

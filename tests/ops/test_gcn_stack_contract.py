@@ -103,7 +103,7 @@ def test_wrong_inputs_are_refused_in_words():
         ({"dropout": 1.0}, "dropout=1.0"),
         ({"seed": torch.tensor([1.0])}, "seed"),
         ({"seed": inputs.seed.to("meta")}, "seed of shape .* in torch.int64 on cpu"),
-        ({"strategy": "edge"}, "on the CPU use auto or stack"),
+        ({"strategy": "vertex"}, "on the CPU use auto or stack"),
         ({"ptr": inputs.ptr + 1}, "ptr must run"),
         ({"rowptr": inputs.rowptr.flip(0)}, "rowptr must run"),
         ({"rowptr": inputs.rowptr.clamp(max=int(inputs.rowptr[-1]) - 1)}, "rowptr must run"),

@@ -223,7 +223,7 @@ def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layer
 def test_auto_takes_the_faster_strategy(hidden, options, strategy):
     inputs = converted(random_inputs(random_batch([5], 3), hidden, 2, **options), torch.float32)
     assert gcn_stack_cuda.strategy_of(inputs) == strategy
-    assert gcn_stack_cuda.strategy_of(inputs._replace(strategy="edge")) == "edge"
+    assert gcn_stack_cuda.strategy_of(inputs._replace(strategy="vertex")) == "vertex"
 
 
 def test_half_precision_is_an_error_in_words():
