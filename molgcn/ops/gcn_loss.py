@@ -14,7 +14,7 @@ from molgcn.ops.expect import expect
 from molgcn.ops.gcn_stack import ARGUMENTS, StackInputs, empty_gradients, empty_outputs
 from molgcn.ops.gcn_stack_autograd import NUM_TENSORS, flat, in_order, lists_of, nested
 from molgcn.ops.gcn_stack_check import check, check_backward
-from molgcn.ops.gcn_stack_cuda import launch_backward, launch_forward, saved_bytes, strategy_of, supported, with_tiles
+from molgcn.ops.gcn_stack_cuda import launch_backward, launch_forward, prepare_inputs, saved_bytes, strategy_of, with_tiles
 from molgcn.ops.gcn_stack_plan import forward_plan
 from molgcn.ops.masked_loss import number_of
 from molgcn.ops.transforms import refuse_transforms
@@ -116,7 +116,7 @@ def _forward(*args: Any) -> tuple[Tensor, ...]:
     inputs, weight = StackInputs(*args[_NUM_OTHERS - 1 :]), head["head_weight"]
     check(inputs)
     _refuse_others(inputs)
-    inputs = supported(inputs)
+    inputs = prepare_inputs(inputs)
     pooled, _, _, saved = empty_outputs(inputs)
     inputs = with_tiles(inputs)
     linear_loss.check(pooled, weight, **{name: head[name] for name in _HEAD[1:]})
@@ -146,7 +146,7 @@ def _backward(
     gradients = grad_weight, grad_bias, *of_stack = _empty_gradients(grad_loss, sums, slopes, head_sums, saved, needs_grad_x, weight, *args)
     tensors = {"head_weight": weight.contiguous(), "slopes": slopes, "loss_sums": sums, "head_sums": head_sums, "grad_loss": grad_loss}
     tensors |= {"grad_head_weight": grad_weight, "grad_head_bias": grad_bias}
-    inputs = with_tiles(supported(inputs))
+    inputs = with_tiles(prepare_inputs(inputs))
     launch_backward(inputs, saved, needs_grad_x, of_stack, tensors, loss=True, num_targets=weight.shape[0])
     return gradients
 

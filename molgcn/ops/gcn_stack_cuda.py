@@ -66,7 +66,7 @@ def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Schema in :mod:`molgcn.ops.gcn_stack`."""
     inputs = StackInputs(*args)
     check(inputs)
-    inputs = supported(inputs)
+    inputs = prepare_inputs(inputs)
     outputs = empty_outputs(inputs)
     if strategy_of(inputs) != "stack":
         _by_layers(inputs).forward(inputs, outputs)
@@ -82,7 +82,7 @@ def predict(head_weight: Tensor, head_bias: Tensor, *args: Any) -> Tensor:
     if strategy_of(inputs) != "stack" or inputs.num_graphs == 0:
         with torch.autocast("cuda", enabled=False):
             return F.linear(forward(*args)[0], head_weight, head_bias)
-    inputs = supported(inputs)
+    inputs = prepare_inputs(inputs)
     pooled, _, _, saved = empty_outputs(inputs)
     predictions = inputs.x.new_empty(inputs.num_graphs, head_weight.shape[0])
     head = {"head_weight": head_weight.contiguous(), "head_bias": head_bias.contiguous(), "predictions": predictions}
@@ -117,7 +117,7 @@ def backward(grad_pooled: Tensor, saved: Tensor, needs_grad_x: bool, *args: Any)
     inputs = StackInputs(*args)
     expect("gcn_stack", "grad_pooled", grad_pooled, (inputs.num_graphs, inputs.hidden_channels), inputs.x)
     check_backward(saved, saved_bytes(inputs), inputs)
-    inputs = supported(inputs)
+    inputs = prepare_inputs(inputs)
     grad_pooled = grad_pooled.contiguous()
     gradients = empty_gradients(grad_pooled, saved, needs_grad_x, *args)
     if inputs.num_graphs == 0:
@@ -152,8 +152,8 @@ def launch_backward(
     function.launch(plan.grid, plan.threads, plan.shared_bytes, parameters, cooperative=True, overlap=True)
 
 
-def supported(inputs: StackInputs) -> StackInputs:
-    """The inputs with their tensors as kernels read them.
+def prepare_inputs(inputs: StackInputs) -> StackInputs:
+    """Return the inputs with their tensors as kernels read them.
 
     Raises:
         UserError: for what the strategy cannot do.
