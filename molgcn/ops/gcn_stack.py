@@ -1,8 +1,8 @@
 r"""`molgcn::gcn_stack`: all layers of a GCN and the pooling as one operator, forward and backward.
 
 The operator is functional: running statistics are outputs, the dropout seed is a tensor argument. Each device registers an implementation
-of `molgcn::gcn_stack` and `molgcn::gcn_stack_backward`, and how many bytes its forward keeps for its backward (:func:`keeps`);
-:mod:`molgcn.ops.gcn_stack_autograd` makes the one the derivative of the other.
+of `molgcn::gcn_stack` and `molgcn::gcn_stack_backward`, and how many bytes its forward keeps for its backward
+(:func:`register_saved_size`); :mod:`molgcn.ops.gcn_stack_autograd` makes the one the derivative of the other.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ torch.library.define(
 _SAVED_BYTES: dict[str, Callable[[StackInputs], int]] = {}
 
 
-def keeps(device_type: str, saved_bytes: Callable[[StackInputs], int]) -> None:
-    """Declares the size of `saved` on a device, a function of shapes and options only; asked with `save_for_backward` True."""
+def register_saved_size(device_type: str, saved_bytes: Callable[[StackInputs], int]) -> None:
+    """Register the size of `saved` on a device, a function of shapes and options only; asked with `save_for_backward` True."""
     _SAVED_BYTES[device_type] = saved_bytes
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import molgcn._cpu as _cpu
 from molgcn.ops.expect import expect
-from molgcn.ops.gcn_stack import POOLS, StackInputs, empty_outputs, empty_saved, keeps
+from molgcn.ops.gcn_stack import POOLS, StackInputs, empty_outputs, empty_saved, register_saved_size
 from molgcn.ops.gcn_stack_check import check, check_backward
 
 _NORMS = (None, "batch", "layer")
@@ -27,7 +27,7 @@ def saved_bytes(inputs: StackInputs) -> int:
     return inputs.num_norms * stride * (inputs.x.shape[0] * (2 if inputs.residual else 1) + 2)
 
 
-keeps("cpu", saved_bytes)
+register_saved_size("cpu", saved_bytes)
 
 
 @torch.library.impl("molgcn::gcn_stack", "CPU")

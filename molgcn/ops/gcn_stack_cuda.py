@@ -18,7 +18,7 @@ from molgcn.cuda_runtime.structs import fill
 from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, linear_loss
 from molgcn.ops.expect import expect
-from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, keeps
+from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, register_saved_size
 from molgcn.ops.gcn_stack_arguments import MAX_LAYERS, parameters_of, table_size
 from molgcn.ops.gcn_stack_check import check, check_backward
 from molgcn.ops.gcn_stack_discard import discard_from
@@ -230,6 +230,6 @@ def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, loss: 
     }
 
 
-keeps("cuda", saved_bytes)
+register_saved_size("cuda", saved_bytes)
 torch.library.impl("molgcn::gcn_stack", "CUDA", forward)
 torch.library.impl("molgcn::gcn_stack_backward", "CUDA", backward)
