@@ -40,7 +40,7 @@ def fill_cache(monkeypatch: pytest.MonkeyPatch, inputs: StackInputs, plain: Gpu)
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_lines_that_hold_one_tiles_rows(emulate, monkeypatch, sizes, precision):
     """Of every layer but the first, and of no other array; the gradients do not change."""
-    inputs = example(sizes, precision=precision)
+    inputs = converted(example(sizes, precision=precision), torch.float32)
     fill_cache(monkeypatch, inputs, Gpu(1, H100))
     kept, discarded = (whole_lines(gcn_stack_cuda.saved_bytes(inputs)) for _ in range(2))
     expected, actual = run_emulated(inputs, saved=kept, keep_graph=True), run_emulated(inputs, saved=discarded)
