@@ -38,15 +38,15 @@ def test_options(options, hidden, times):
         batch = random_batch(SIZES * times, 28, seed, 1.1)
         return random_inputs(batch, hidden, 3, seed=seed, norm="batch", training=True, **options)
 
-    check_one_of_three(make, "vertex")
+    check_one_of_three(make)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_lower_precision_is_what_was_asked_for(precision):
     inputs = random_inputs(random_batch(SIZES, 11), 172, 3, precision=precision, norm="batch", training=True)
-    check(inputs, "vertex", 3e-3, 3e-2)
+    check(inputs, 3e-3, 3e-2)
     with pytest.raises(AssertionError):
-        check(inputs, "vertex")
+        check(inputs)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

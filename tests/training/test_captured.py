@@ -61,7 +61,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> list[bool]:
 
 
 def on_gpu(small_config: Any, changes: dict[str, Any], wanted: bool, deterministic: bool = True) -> Any:
-    values = {key: dict(value) for key, value in changes.items()}
+    values = {key: dict(value) if isinstance(value, dict) else value for key, value in changes.items()}
     values["backend"] = {"name": "fused"}
     values["model"] = {**DEEP, **values.get("model", {})}
     values["trainer"] = {"max_epochs": 3, "accelerator": "gpu", "deterministic": deterministic, **values.get("trainer", {})}
