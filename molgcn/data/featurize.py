@@ -169,7 +169,7 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
     featurizer = get_featurizer(features)
     graphs = GraphArrays(featurizer)
     hydrogens = "written" if graphs.counts_hydrogens else featurizer.hydrogens
-    if hydrogens == "explicit" and kind in ("smiles", "sdf") and label is None:
+    if hydrogens == "explicit" and kind in ("smiles", "sdf"):
         hydrogens = "folded"
     read = READERS[kind](hydrogens)
     kept: list[int] = []
@@ -188,7 +188,7 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
                 continue
             kept.append(position)
             if label_of is not None:
-                labels.append(label_of(count_hydrogens(mol) if graphs.counts_hydrogens else mol))
+                labels.append(label_of(count_hydrogens(mol)))  # labels are of heavy atoms, whatever the features
             if kind != "smiles":
                 written.append(Chem.MolToSmiles(Chem.RemoveHs(mol, sanitize=False)))
     arrays, refused = graphs.finish()

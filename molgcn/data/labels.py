@@ -78,4 +78,4 @@ def _sascorer() -> ModuleType:
     return module
 
 
-LABELS = {"penalized_logp": Label(penalized_logp, unit="", version=1)}
+LABELS = {"penalized_logp": Label(penalized_logp, unit="", version=2)}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from molgcn.data.atoms import get_featurizer
 from molgcn.data.cache import cache_folder, file_hash
 from molgcn.data.config import DatasetConfig
 from molgcn.data.download import RemoteFile, download, recorded_hash
@@ -78,16 +79,19 @@ def open_zinc(config: DatasetConfig) -> Source:
         files = _find(Path(config.path).expanduser(), config.split_file if config.split == "benchmark" else None)
         hashes = {part: file_hash(path) for part, path in {**files.lists, **_keyed(files.indices)}.items()}
     stand_in = "all" in files.lists and config.subset == "12k"
+    features = config.features or "zinc"
+    # Version 1 of the label took hydrogens for atoms where the features do; sets of heavy atoms are what they were
+    version = 1 if get_featurizer(features).hydrogens == "implicit" else LABELS[TARGET].version
     return Source(
         title="ZINC" if config.path is None else str(config.path),
-        features=config.features or "zinc",
+        features=features,
         target_names=(TARGET,),
         target_units=(LABELS[TARGET].unit,),
         identity={
             "files": hashes,
             "subset": config.subset,
             "drawn": [config.split, config.split_seed] if stand_in else None,
-            "label": LABELS[TARGET].version,
+            "label": version,
         },
         read=partial(_read, files, config),
         benchmark=partial(_parts, files, config),

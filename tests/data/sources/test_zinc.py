@@ -50,10 +50,11 @@ def test_12k_are_the_lines_of_the_index_files(three_lists, tmp_path):
     assert list(loaded.molecules.smiles) == [SMILES[i] for i in (3, 7, 11, 20, 24, 26)]
 
 
-def test_labels_are_computed_from_the_molecules(three_lists, tmp_path):
+@pytest.mark.parametrize("features", ["zinc", "general", "qm9", "qm9_charge"])
+def test_labels_are_those_of_the_heavy_atoms(three_lists, tmp_path, features):
     from rdkit import Chem
 
-    molecules = load(three_lists, tmp_path).molecules
+    molecules = load(three_lists, tmp_path, features=features).molecules
     expected = [penalized_logp(Chem.MolFromSmiles(text)) for text in SMILES]
     np.testing.assert_allclose(molecules.targets[:, 0], expected, rtol=1e-6)
 
