@@ -9,6 +9,7 @@ from typing import Any
 
 Reader = Callable[[Any], Any]
 _LONGEST = 1_000_000  # of which RDKit makes 300 MB; a million atoms are more than any molecule here may have
+_ATOM_MAP = re.compile(r":\d+\]")
 _REFUSALS = (ValueError, RuntimeError)  # Chem.MolSanitizeException is a ValueError
 
 
@@ -41,6 +42,7 @@ def smiles_reader(hydrogens: str) -> Reader:
             raise InvalidMoleculeError("the SMILES is empty")
         if len(text) > _LONGEST:
             raise InvalidMoleculeError(f"the SMILES has {len(text):,} characters, at most {_LONGEST:,} are read")
+        text = without_atom_maps(text)
         mol = None if "@" in text else parse(text, unchecked)
         if mol is None or mol.GetNumAtoms() != mol.GetNumHeavyAtoms():
             mol = parse(text, full)
@@ -54,6 +56,24 @@ def smiles_reader(hydrogens: str) -> Reader:
         return _with_hydrogens(mol, hydrogens) if hydrogens == "explicit" else mol
 
     return read
+
+
+def without_atom_maps(smiles: str) -> str:
+    """Return a SMILES without the numbers of atom maps and the brackets that only these need; one that has none, or is no SMILES, as it is.
+
+    A map says nothing of what an atom is, but its bracket states hydrogens, which `features=zinc` sees, and scaffolds keep it.
+    """
+    from rdkit import Chem, rdBase
+
+    if not _ATOM_MAP.search(smiles):
+        return smiles
+    with rdBase.BlockLogs():
+        mol = Chem.MolFromSmiles(smiles, _smiles_parameters(True, True))
+    if mol is None:
+        return smiles
+    for atom in mol.GetAtoms():
+        atom.SetAtomMapNum(0)
+    return str(Chem.MolToSmiles(mol, canonical=False))  # atoms keep their order
 
 
 @cache

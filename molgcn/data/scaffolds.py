@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from molgcn.data.molecules import without_atom_maps
 from molgcn.data.workers import map_chunks
 
 
@@ -24,7 +25,7 @@ def _scaffolds(smiles: Sequence[str]) -> list[str]:
 
 def _scaffold(smiles: str, murcko: Callable[[str], str]) -> str:
     try:
-        return murcko(smiles)
+        return murcko(without_atom_maps(smiles))
     except ValueError:  # a molecule kept from an SDF although RDKit refuses its valences is a scaffold of its own
         return smiles
 

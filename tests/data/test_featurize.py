@@ -87,6 +87,14 @@ def test_a_hydrogen_of_any_isotope_is_a_hydrogen(marked, plain, general, zinc, q
         assert graph_of(featurize_mols([Chem.MolFromSmiles(marked)], features=features)) == theirs
 
 
+@pytest.mark.parametrize("features", FEATURIZERS)
+@pytest.mark.parametrize(
+    ("mapped", "plain"), [("[cH:1]1[cH:2][cH:3][cH:4][cH:5][cH:6]1", "c1ccccc1"), ("[CH3:1][N:2]([CH3:3])[CH:4]=[O:5]", "CN(C)C=O")]
+)
+def test_atom_maps_change_no_feature(mapped, plain, features):
+    assert graph_of(featurize([mapped], features=features)) == graph_of(featurize([plain], features=features))
+
+
 def graph_of(molecules):
     """Feature rows and bonds of the first molecule, each bond as the rows at its ends: independent of the atoms' order."""
     rows = [tuple(row) for row in features_of(molecules).tolist()]

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem, rdBase
 
-from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, read_mol, read_mol_block, smiles_reader
+from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, read_mol, read_mol_block, smiles_reader, without_atom_maps
 
 GLYCINE_WITHOUT_CHARGES = Chem.MolToMolBlock(Chem.AddHs(Chem.MolFromSmiles("[NH3+]CC(=O)[O-]"))).replace("M  CHG  2   1   1   5  -1\n", "")
 
@@ -43,6 +43,26 @@ NOTATIONS = [
 def test_other_notations_are_named(text, what, hydrogens):
     with rdBase.BlockLogs(), pytest.raises(InvalidMoleculeError, match=f"is not a SMILES .* looks like {what}"):
         smiles_reader(hydrogens)(text)
+
+
+MAPPED = [
+    ("[cH:1]1[cH:2][cH:3][cH:4][cH:5][cH:6]1", "c1ccccc1"),
+    ("[CH3:1][CH2:2][O:3][H:4]", "CCO"),
+    ("[cH:1]1[cH:2][nH:3][cH:4][cH:5]1", "c1cc[nH]c1"),
+    ("[NH3+:1][C@@H:2]([CH3:3])[C:4](=[O:5])[O-:6]", "C[C@H]([NH3+])C(=O)[O-]"),
+    ("[2H:1][O:2][CH3:3].[Na+:4]", "[2H]OC.[Na+]"),
+]
+
+
+@pytest.mark.parametrize(("mapped", "plain"), MAPPED)
+def test_atom_maps_are_let_go_with_the_brackets_that_they_need(mapped, plain):
+    assert Chem.CanonSmiles(without_atom_maps(mapped)) == Chem.CanonSmiles(plain)
+    assert "[CH" not in without_atom_maps(mapped)
+
+
+@pytest.mark.parametrize("text", ["CCO", "[CH2]C", "C1CC:2", "[CH9:1]", "*:[3]"])
+def test_without_atom_maps_a_text_is_as_it_was(text):
+    assert without_atom_maps(text) == text
 
 
 @settings(max_examples=50, deadline=None)

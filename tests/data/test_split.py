@@ -142,6 +142,13 @@ def test_scaffolds_that_share_a_molecule_are_one():
     assert len({part for part in PARTS if set(rings) & set(joined[part].tolist())}) == 1
 
 
+def test_atom_maps_make_no_scaffolds_of_their_own():
+    rings = ["[c:{}]1(C)[cH:{}][cH:2][cH:3][cH:4][cH:5]1", "[CH2:{}]1[CH:{}](C)[CH2:3]1", "[n:{}]1c(C)[cH:{}]ccc1"]
+    smiles = [ring.format(number, number + 1) for ring in rings for number in (7, 8, 9)]
+    split = scaffold_split(smiles, (0.34, 0.33, 0.33))
+    assert sorted(split[part].tolist() for part in PARTS) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
 def test_too_few_scaffolds_are_an_error():
     with pytest.raises(UserError, match="different scaffolds"):
         scaffold_split(["C" * n for n in range(1, 20)])
