@@ -40,7 +40,8 @@ class Capacity:
         edges: int | None = None,
         tile_nodes: int | None = None,
     ) -> Capacity:
-        """What any `batch_size` molecules of the set fit into: as many atoms and bonds as its largest have, each counted by itself.
+        """What any `batch_size` molecules of the set, or all if it has fewer, fit into: as many atoms and bonds as its largest have, each
+        counted by itself.
 
         Args:
             molecules: the set.
@@ -65,7 +66,7 @@ class Capacity:
         nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
         tile_nodes = tile_nodes or molecules.tile_nodes
         large = min(graphs, int((sizes > tile_nodes).sum()))
-        return cls(batch_size, nodes, edges, max_tiles(batch_size, nodes, large, tile_nodes), tile_nodes, large > 0, molecules.folded)
+        return cls(graphs, nodes, edges, max_tiles(graphs, nodes, large, tile_nodes), tile_nodes, large > 0, molecules.folded)
 
 
 def _largest(sizes: np.ndarray, count: int) -> int:

@@ -71,7 +71,13 @@ def test_a_short_batch_keeps_its_shape(data, batch_size):
         for name in ("x", "ptr", "rowptr", "col", "targets", "tile_ptr"):
             part = getattr(batch, name)
             assert torch.equal(getattr(padded, name)[: len(part)].nan_to_num(), part.nan_to_num())
-    assert len(shapes) == 1 and padded.num_graphs == batch_size
+    assert len(shapes) == 1 and padded.num_graphs == min(batch_size, len(packed))
+
+
+def test_a_batch_size_beyond_the_set_takes_no_memory(molecules):
+    loader = PackedLoader(molecules, 10**12)
+    assert loader.capacity.graphs == len(molecules)
+    assert [batch.num_graphs for batch in loader] == [len(molecules)]
 
 
 @pytest.mark.parametrize("num_threads", [0, -1])
