@@ -17,7 +17,7 @@ from molgcn.screening.prepare import Kind
 
 Format = Literal["auto", "csv", "tsv", "smi", "sdf"]
 _ENDINGS = {".csv": "csv", ".tsv": "tsv", ".smi": "smi", ".smiles": "smi", ".txt": "smi", ".sdf": "sdf", ".sd": "sdf"}
-_FIELD = re.compile(r"^>[^\n]*<([^\n]*)>[^\n]*$")
+_FIELD = re.compile(r">(?=[\s<])[^<]*<(.*)>[^>]*")  # a name may have < and >; ">10 uM <x>" is a value
 
 
 class Record(NamedTuple):
@@ -116,7 +116,7 @@ def _sdf(path: Path | None, smiles: Sequence[str], max_record_mb: float) -> Iter
         fields: dict[str, None] = {}
         with open_text(file, "input", max_record_mb, source_name(path)) as text:
             for record in _sdf_records(text.lines):
-                fields.update((match[1], None) for line in record if line[:1] == ">" and (match := _FIELD.match(line)))
+                fields.update((match[1], None) for line in record if line[:1] == ">" and (match := _FIELD.fullmatch(line)))
         with open_text(file, "input", max_record_mb, source_name(path)) as text:
             columns = [unused("smiles", fields), unused("name", fields), *fields]
             names = list(fields)
@@ -146,7 +146,7 @@ def _sdf_record(lines: list[str], fields: Sequence[str]) -> Record:
     values: dict[str, list[str]] = {}
     into: list[str] = []
     for line in lines[end:]:
-        if match := _FIELD.match(line):
+        if match := _FIELD.fullmatch(line):
             into = values.setdefault(match[1], [])
         elif line:
             into.append(line)

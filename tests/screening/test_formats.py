@@ -54,6 +54,22 @@ def test_fields_of_an_sdf_are_columns(tmp_path):
     ]
 
 
+FIELDS = [
+    (">  <Ki (<10 nM)>  (1)\n5\n\n>  <IC50 (<10 nM)>  (1)\n7\n\n", {"Ki (<10 nM)": "5", "IC50 (<10 nM)": "7"}),
+    (">  <1 > 2>  (1)\n5\n\n", {"1 > 2": "5"}),
+    (">  <a>\n>10 uM <approximate>\n\n>  <b>\n> 10\n\n", {"a": ">10 uM <approximate>", "b": "> 10"}),
+    ("> 25 <MELTING.POINT> (1) FROM ARCHIVES\n179.0\n\n><x>\n1\n", {"MELTING.POINT": "179.0", "x": "1"}),
+    (">  <a>\n1\n\n2\n\n>  <>\n3\n\n", {"a": "1\n2", "": "3"}),
+]
+
+
+@pytest.mark.parametrize(("data", "expected"), FIELDS)
+def test_names_and_values_of_sdf_fields_may_have_angle_brackets(tmp_path, data, expected):
+    (tmp_path / "a.sdf").write_text(f"one\n\n\n  0\nM  END\n{data}$$$$\n")
+    columns, records = read(tmp_path / "a.sdf")
+    assert dict(zip(columns[2:], records[0][0][2:], strict=True)) == expected
+
+
 def test_how_far_along_a_file_is(tmp_path):
     (tmp_path / "a.smi").write_text("CCO\n" * 100_000)
     with open_molecules(tmp_path / "a.smi", "auto", ["smiles"]) as molecules:
