@@ -218,6 +218,12 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
 
     if given.targets is not None and len(given.targets) != len(names):
         raise UserError(f"dataset.targets={given.targets} names {len(given.targets)} columns; the model predicts {', '.join(names)}.")
+    for name, column in zip(names, given.targets or names, strict=True):
+        if column != name and column in names:
+            raise UserError(
+                f"dataset.targets={given.targets} would compare predictions of {name} with the column {column}. Name the columns in the "
+                f"order of the model's targets, {', '.join(names)}, or leave dataset.targets out where they have the same names."
+            )
     dataset = DatasetConfig(
         name=given.name or ("csv" if saved.name == "builtin" else saved.name),
         path=given.path,

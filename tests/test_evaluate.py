@@ -133,6 +133,17 @@ def test_values_in_another_unit_are_refused(run, tmp_path):
         evaluate(config(ckpt=str(run), dataset=data))
 
 
+def test_columns_in_another_order_than_the_targets_are_refused(run, tmp_path):
+    (tmp_path / "x.csv").write_text("smiles,logp,tpsa,other\nCCO,1,10,3\nCC,2,20,4\n")
+    for columns, refused in ((["tpsa", "logp"], True), (["other", "logp"], True), (["other", "tpsa"], False), (["logp", "tpsa"], False)):
+        given = config(ckpt=str(run), dataset={"path": str(tmp_path / "x.csv"), "targets": columns})
+        if refused:
+            with pytest.raises(UserError, match=r"would compare predictions of (logp|tpsa) with the column (tpsa|logp)\."):
+                evaluate(given)
+        else:
+            evaluate(given)
+
+
 def test_molecules_that_it_was_trained_on_are_counted(run, tmp_path, caplog):
     """The file that it was trained on, and one of new molecules among which two are written otherwise."""
     splits = json.loads((run / "splits.json").read_text())
