@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +15,11 @@ from molgcn.data.strings import PackedStrings
 from molgcn.data.text import open_text
 from molgcn.errors import UserError, shown
 
+log = logging.getLogger(__name__)
+
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 _WITHOUT_POINT = re.compile(r"[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
 
 
 class Columns(dict[str, PackedStrings]):
@@ -93,7 +97,8 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
         values: the text.
         path: the file, for messages.
         column: the name, for messages.
-        decimal_comma: whether 1,5 is a number. A column may have points or commas, not both: 1.234 might be meant as either.
+        decimal_comma: whether 1,5 is a number. A column may have points or commas, not both: 1.234 might be meant as either. A warning
+            tells of a column whose signs all look as if they stood between thousands.
 
     Raises:
         UserError: for another text or an infinite number, with its row; or when every cell is missing.
@@ -117,7 +122,19 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
             raise mistake(row, "infinite (float32). Leave it empty if missing.")
     if np.isnan(result).all():
         raise UserError(f"{path}: all {len(result)} values of column '{shown(column)}' are missing. Name another target.")
+    if decimal_comma:
+        _warn_of_thousands(values, path, column)
     return result
+
+
+def _warn_of_thousands(values: Sequence[str], path: Path, column: str) -> None:
+    cells = [text.strip() for text in values]
+    marked = [text for text in cells if "." in text or "," in text]
+    if marked and any(map(str.isdecimal, cells)) and all(map(_THOUSANDS.fullmatch, marked)):
+        log.warning(
+            "%s, column '%s': '%s' is read as %s. If it means %s, save the file without signs between thousands",
+            *(path, shown(column), marked[0], marked[0].replace(",", "."), re.sub("[.,]", "", marked[0])),
+        )
 
 
 def _with_point(text: str) -> float:
@@ -129,6 +146,8 @@ def _with_point(text: str) -> float:
 def _advice(text: str, comma: bool) -> str:
     if comma:
         return "Cells of this column have decimal commas, so that none may have a point. Correct it, or leave it empty if missing."
+    if _THOUSANDS.fullmatch(text):
+        return "Write it without signs between thousands, or with a decimal point."
     if _WITHOUT_POINT.fullmatch(text):
         return "It has a decimal comma: write a point, or separate cells by semicolons, as Excel does where it writes such commas."
     return "Correct it, or leave the cell empty if the value is missing."

@@ -62,6 +62,8 @@ def test_another_separator_is_read_and_said(tmp_path, caplog, name, text, said):
     ("text", "what"),
     [
         ('smiles,y\nC,"1,5"\n', r"row 0 .*'1,5' is not a number. It has a decimal comma: write a point, or separate cells by semicolons"),
+        ('smiles,y\nC,"1,234"\n', r"row 0 .*'1,234' is not a number. Write it without signs between thousands, or with a decimal point"),
+        ('smiles,y\nC,"-1,234,567"\n', r"row 0 .*'-1,234,567' is not a number. Write it without signs between thousands"),
         ("smiles;y\nC;1,5\nC;1.234\n", r"row 1 .*'1.234' is not a number. Cells of this column have decimal commas"),
         ("smiles;y\nC;1.234,5\n", r"row 0 .*'1.234,5' is not a number"),
     ],
@@ -86,6 +88,23 @@ def test_a_missing_header_is_named(tmp_path, text):
         check_columns(write(tmp_path / "x.csv", text), targets=["y"])
     with pytest.raises(UserError, match="Did you mean 'Y'"):
         check_columns(write(tmp_path / "x.csv", "C,N,Y\nCCO,1.5,2\n"), targets=["y"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "what"),
+    [
+        (["1.234", "950", "-12.500"], "'1.234' is read as 1.234. If it means 1234, "),
+        (["", "950", "12,500", "NA"], "'12,500' is read as 12.500. If it means 12500, "),
+        (["1.234", "9.501"], None),  # three decimals everywhere
+        (["0,123", "950", "1,234"], None),
+        (["1.23", "950", "1.234"], None),
+        (["950", "3"], None),
+    ],
+)
+def test_numbers_that_may_have_thousands_are_told_of(tmp_path, caplog, cells, what):
+    path = write(tmp_path / "x.csv", "smiles;y\n" + "".join(f"C;{cell}\n" for cell in cells))
+    read_columns(path, ["y"]).numbers("y")
+    assert what in caplog.text if what else "thousands" not in caplog.text
 
 
 def test_columns_may_be_named_by_numbers(tmp_path):
