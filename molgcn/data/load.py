@@ -109,6 +109,8 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
 
 def _pack(source: Source, config: DatasetConfig) -> PackedMolecules:
     raw = source.read()
+    if SOURCES[config.name](config).identity != source.identity:  # else the cache would give these rows for the file of before
+        raise UserError(f"{source.title} has changed while it was read. Start again once it is complete.")
     if isinstance(config.subset, int):
         raw = _draw(raw, config.subset, config.split_seed, source.title)
     result = featurize_items(

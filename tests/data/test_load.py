@@ -1,6 +1,7 @@
 import csv
 import gzip
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from molgcn.data import load
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset, write_skipped
 from molgcn.data.packed import SkippedRow
+from molgcn.data.sources import SOURCES
+from molgcn.data.sources.csv import open_csv
 from molgcn.data.split import random_split, save_split
 from molgcn.errors import UserError
 
@@ -76,6 +79,23 @@ def test_the_hash_follows_content_and_options(table, tmp_path):
         assert load_dataset(config(path, tmp_path, **options)).data_hash == first
     path.write_text(path.read_text().replace("CCN", "CCF"))
     assert load_dataset(config(path, tmp_path)).data_hash != first
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(table, tmp_path, monkeypatch):
+    """Its cache would stand for the file of before."""
+    path = table()
+    before = path.read_text()
+
+    def opened(config):
+        source = open_csv(config)
+        return replace(source, read=lambda: (path.write_text(before + "CCCCO,9,9,train\n"), source.read())[1])
+
+    monkeypatch.setitem(SOURCES, "csv", opened)
+    with pytest.raises(UserError, match="has changed while it was read"):
+        load_dataset(config(path, tmp_path))
+    monkeypatch.undo()
+    path.write_text(before)
+    assert "CCCCO" not in list(load_dataset(config(path, tmp_path)).molecules.smiles)
 
 
 def test_bad_rows_raise_or_are_listed_also_from_the_cache(table, tmp_path, caplog):
