@@ -31,7 +31,7 @@ from molgcn.signals import Terminated, end_on_interrupt, exit_interrupted, raise
 MISTAKE = 2
 _MEMORY_FULL = re.compile("out of memory|can't allocate memory")
 _LOST = ("TerminatedWorkerError", "UncompletedJobError")  # joblib's and submitit's, of a job that was killed
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 def main() -> None:
@@ -152,8 +152,10 @@ def _as_mistake(error: Exception) -> UserError | None:
         return UserError("A path begins with ~ and the name of a user who is not known here. Give it in full, or as ./~name for a folder.")
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
         place = f" at {error.filename}" if error.filename else ""
+        lost = error.filename and os.path.islink(error.filename) and not os.path.exists(error.filename)
+        reason = "it links to a folder that is not there" if lost else error.strerror or error
         return UserError(
-            f"Writing failed{place}: {error.strerror or error}. Free disk space, or choose a folder that can be written with "
+            f"Writing failed{place}: {reason}. Free disk space, or choose a folder that can be written with "
             "hydra.run.dir= (runs) or dataset.cache_dir= (packed molecules). What was written before is intact."
         )
     return None

@@ -252,6 +252,14 @@ def test_a_log_that_cannot_be_written():
     assert _as_mistake(ValueError("a bug")) is None
 
 
+def test_a_link_to_a_folder_that_is_not_there(tmp_path, run_cli):
+    (tmp_path / "runs").symlink_to(tmp_path / "scratch" / "runs")
+    done = run_cli("logger=csv")
+    assert done.returncode == 2
+    assert "Writing failed at runs: it links to a folder that is not there." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("body", ["raise KeyboardInterrupt", "exec('raise KeyboardInterrupt')"])
 def test_an_interrupt_ends_with_130(tmp_path, body):
     """Also one that comes while Python executes a string, as dataclasses do when they are made."""
