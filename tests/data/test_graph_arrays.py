@@ -8,7 +8,7 @@ from rdkit import Chem, rdBase
 
 from molgcn.data.atoms import FEATURIZERS, GENERAL_ELEMENTS, QM9_ELEMENTS, ZINC_TYPES
 from molgcn.data.graph_arrays import GraphArrays
-from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, smiles_reader
+from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, smiles_reader, without_atom_maps
 
 SMILES = [
     "C", "CCO", "c1ccccc1", "C#N", "[NH4+]", "CC(=O)[O-]", "FC(F)F", "O=c1cc[nH]cc1", "[2H]OC", "[H][H]", "C.O", "[CH3]", "[CH2]C",
@@ -57,7 +57,7 @@ def plain(smiles, name):
     parameters = Chem.SmilesParserParams()
     parameters.parseName = parameters.allowCXSMILES = False
     parameters.removeHs = FEATURIZERS[name].hydrogens == "explicit"
-    mol = Chem.MolFromSmiles(smiles.strip(), parameters)
+    mol = Chem.MolFromSmiles(without_atom_maps(smiles.strip()), parameters)
     if mol is None or mol.GetNumAtoms() == 0:
         return None
     if FEATURIZERS[name].hydrogens == "explicit":
