@@ -110,7 +110,7 @@ def run_app(
             raise
         _print_mistake(mistake)
         if type(error).__name__ in _LOST:
-            from molgcn.training.sweep import show_last_sweep
+            from molgcn.search.sweep import show_last_sweep
 
             show_last_sweep()
         sys.exit(MISTAKE)
@@ -171,7 +171,7 @@ def _prepare(arguments: list[str]) -> list[str]:
     if values_of("launcher", arguments)[-1:] == ["submitit"] and shutil.which("srun") is None:
         raise UserError("launcher=submitit needs SLURM, and there is no srun here. Use launcher=joblib or hydra/launcher=submitit_local.")
     if any(argument.startswith("sweep=") for argument in arguments):
-        from molgcn.training.search import prepare_search
+        from molgcn.search.search import prepare_search
 
         arguments = prepare_search(arguments)
     return prepare_resume(arguments)
@@ -230,7 +230,7 @@ def run_values(config: DictConfig) -> dict[str, Any]:
 
 def _search(config: DictConfig, overrides: list[str], presets: list[Path], folder: Path) -> float | None:
     from molgcn.config import Config, parse
-    from molgcn.training.search import SearchConfig, search
+    from molgcn.search.search import SearchConfig, search
 
     settings: Any = OmegaConf.to_container(config.sweep, resolve=True)
     base = [override for override in overrides if not override.lstrip("+~").startswith("sweep.")]

@@ -100,11 +100,12 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     from rich.console import Console
 
     from molgcn.data.load import write_skipped
+    from molgcn.metrics import named_errors
     from molgcn.report.facts import facts
     from molgcn.report.page import Subject, write_report
+    from molgcn.report.plots import plot_parity
     from molgcn.training.inference import predict_molecules
-    from molgcn.training.metrics import named_errors
-    from molgcn.training.plots import plot_parity
+    from molgcn.training.provenance import versions
     from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder
     from molgcn.training.result import results_table, without_nan, write_predictions
     from molgcn.training.trained_on import count_trained_on
@@ -150,7 +151,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         write_skipped(folder / "skipped.csv", data.molecules.skipped)
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
-    about = facts(module, data.title, data.data_hash, str(checkpoint))
+    about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
     subject = Subject(title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known)
     write_report(folder / "report.html", subject)
     summary = {

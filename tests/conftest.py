@@ -3,10 +3,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+
+SMALL: dict[str, dict[str, Any]] = {
+    "dataset": {"name": "builtin", "targets": ["logp"], "subset": 300, "batch_size": 32, "features": "zinc"},
+    "model": {"hidden_channels": 8, "num_layers": 2},
+    "backend": {"name": "pyg"},
+    "trainer": {"max_epochs": 2, "accelerator": "cpu", "log_every_n_steps": 3, "num_sanity_val_steps": 0, "enable_model_summary": False},
+    "logger": {"name": "csv"},
+    "training": {"checkpoint_seconds": 60, "report": False},
+}
 
 # Threads that wait spin by default, for as long as a small step takes: on a machine that does other work too, tests then take ten times
 # as long. Read when torch is first imported.
@@ -72,6 +82,20 @@ def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def small_config() -> Callable[..., Any]:
+    """Makes a configuration: `small_config(model={"dropout": 0.1}, seed=1)` changes single keys."""
+    from molgcn.config import Config, parse
+
+    def make(**changes: Any) -> Config:
+        values: dict[str, Any] = {key: dict(value) for key, value in SMALL.items()}
+        for key, change in changes.items():
+            values[key] = {**values.get(key, {}), **change} if isinstance(change, dict) else change
+        return parse(Config, values)
+
+    return make
 
 
 @pytest.fixture(scope="session")

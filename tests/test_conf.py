@@ -18,9 +18,9 @@ from molgcn.evaluate import EvaluateConfig, spell_out_dataset
 from molgcn.export import ExportConfig
 from molgcn.predict import PredictConfig
 from molgcn.resources import resource
+from molgcn.search.search import SearchConfig
+from molgcn.search.search_space import as_overrides, first_values, read_space
 from molgcn.training.restore import load_regressor
-from molgcn.training.search import SearchConfig
-from molgcn.training.search_space import as_overrides, first_values, read_space
 from molgcn.training.train import train
 
 CONF = resource("conf")

@@ -4,8 +4,8 @@ import pytest
 
 from molgcn.data.load import write_skipped
 from molgcn.data.packed import SkippedRow
+from molgcn.search.sweep import write_rows
 from molgcn.spreadsheet import Writer, inert
-from molgcn.training.sweep import write_rows
 
 FORMULA = '=HYPERLINK("x")'
 

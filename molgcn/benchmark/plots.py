@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from molgcn.benchmark.report import network, same_size
 from molgcn.benchmark.results import Results, Row
-from molgcn.training.plots import BLUE, GREY, ORANGE, new_figure, plain, tidy
+from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, plain, tidy
 
 _WORKS = {"forward": "inference", "forward_backward": "forward and backward", "step": "step with Adam"}
 _SPLIT = {"data": "#7a6bb0", "forward": "#1f6fb4", "backward": "#5aa7d6", "optimiser": "#d1632a", "the loop and the rest": "#b9bec4"}

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from molgcn.data.digits import digits_of
-from molgcn.training.metrics import errors_of
+from molgcn.metrics import errors_of
 
 MAX_BINS = 8
 NO_RING = ""

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from molgcn.report.analysis import Errors, Group
-from molgcn.training.plots import BLUE, GREY, new_figure, parity_panel, plain, tidy
+from molgcn.report.plots import BLUE, GREY, new_figure, parity_panel, plain, tidy
 
 
 def parity(errors: Errors) -> str:

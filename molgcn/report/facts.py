@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from molgcn.training.provenance import versions
 
-
-def facts(module: Any, data: str, data_hash: str, where: str) -> dict[str, str]:
+def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[str, str | None]) -> dict[str, str]:
     """Name and value of each line.
 
     Args:
@@ -15,13 +14,14 @@ def facts(module: Any, data: str, data_hash: str, where: str) -> dict[str, str]:
         data: name of the molecules' source.
         data_hash: what identifies them.
         where: the checkpoint or the run's folder.
+        versions: of Python and the packages; None for one that is not installed.
     """
     model, config = module.averaged, module.config
     parameters = sum(parameter.numel() for parameter in model.parameters())
     options = [f"norm {model.norm or 'none'}", "residual" if model.residual else "no residual", f"pool {model.pool}"]
     averaged = f", moving average of the weights ({config.training.ema_decay})" if module.ema is not None else ""
     network = f"GCN, {model.num_layers} layers of {model.hidden_channels} channels, {', '.join(options)}"
-    shown = {name: number for name, number in versions().items() if number and name in ("python", "molgcn", "torch", "rdkit")}
+    shown = {name: number for name, number in versions.items() if number and name in ("python", "molgcn", "torch", "rdkit")}
     return {
         "Model": f"{network}; {parameters:,} parameters{averaged}",
         "Weights": where,

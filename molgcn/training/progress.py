@@ -9,7 +9,7 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
 from molgcn.errors import shown
-from molgcn.training.result import error_text
+from molgcn.metrics import error_text
 
 
 class EpochLine(Callback):

@@ -17,13 +17,13 @@ from torch.nn.utils import clip_grad_norm_
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
+from molgcn.metrics import named_errors
 from molgcn.nn import GCN
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.training.captured import CapturedForward, CapturedStep, count_optimizer_step, obstacle
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.losses import LossSum, MaskedLoss
-from molgcn.training.metrics import named_errors
 from molgcn.training.optim import build_optimizer, build_scheduler, float32_rates, step_plateau, step_scheduler
 from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
 from molgcn.training.scaling import ScaledModule

@@ -16,6 +16,7 @@ from molgcn.data.digits import digits_of
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import shown
 from molgcn.json_file import write_json
+from molgcn.metrics import error_text
 from molgcn.spreadsheet import Writer
 
 
@@ -90,11 +91,6 @@ def results_table(title: str, metrics: Mapping[str, float], names: Sequence[str]
         cells = [metrics[f"{part}/{metric}/{name}"] for part, metric in columns]
         table.add_row(escape(shown(name)), escape(unit) or "-", *map(error_text, cells))
     return table
-
-
-def error_text(error: float) -> str:
-    """Four significant digits of an error, "-" where it is undefined."""
-    return "-" if math.isnan(error) else f"{error:.4g}"
 
 
 def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:

@@ -32,6 +32,7 @@ from molgcn.json_file import write_json
 from molgcn.nn.backend import resolve_backend
 from molgcn.report.facts import facts
 from molgcn.report.page import Subject, write_report
+from molgcn.report.plots import plot_learning_curve, plot_parity
 from molgcn.signals import Terminated
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
@@ -41,9 +42,8 @@ from molgcn.training.inference import predict_molecules
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
-from molgcn.training.plots import plot_learning_curve, plot_parity
 from molgcn.training.progress import EpochBar, EpochLine
-from molgcn.training.provenance import provenance
+from molgcn.training.provenance import provenance, versions
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.restore import find_checkpoint
 from molgcn.training.result import RunResult, write_predictions
@@ -267,7 +267,7 @@ def _report(
     plot_parity(molecules.targets, predictions, result.names, result.units, folder / "parity.png")
     subject = Subject(
         title=f"{folder.resolve().name} on {data.dataset.title}",
-        facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder)),
+        facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
         metrics=result.metrics,
         sizes={part: len(data.dataset.splits[part]) for part in PARTS},
         labels={part: data.part(part).num_labels for part in PARTS},

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from molgcn.metrics import errors_of
 from molgcn.report.analysis import MAX_BINS, Errors, size_edges
-from molgcn.training.metrics import errors_of
 
 TRUE = np.array([1.0, 2.0, np.nan, 4.0, 8.0])
 PREDICTED = np.array([1.5, 2.0, 3.0, 3.0, np.inf])

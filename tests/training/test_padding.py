@@ -8,9 +8,9 @@ import torch
 from molgcn.config import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.data.loader import PackedLoader
+from molgcn.metrics import errors_of
 from molgcn.nn import GCN
 from molgcn.training.losses import MaskedLoss
-from molgcn.training.metrics import errors_of
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

@@ -13,11 +13,11 @@ import torch
 from molgcn.config import parse
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
+from molgcn.metrics import named_errors
 from molgcn.predict import predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint import load_checkpoint
-from molgcn.training.metrics import named_errors
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
 

@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from molgcn.json_file import read_json
+from molgcn.search.sweep_plot import Point, plot_sweep
 from molgcn.spreadsheet import Writer
 from molgcn.training.resume import NOTED, noted_overrides
-from molgcn.training.sweep_plot import Point, plot_sweep
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.training.metrics import errors_of, named_errors
+from molgcn.metrics import errors_of, named_errors
 
 
 def exact(predicted, true):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,3 +42,8 @@ def named_errors(predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray,
     """Compute `mae/<target>`, `rmse/<target>` and `r2/<target>`; arguments and values as of :func:`errors_of`, and T names."""
     errors = errors_of(predictions, targets)
     return {f"{key}/{name}": errors[key][place] for place, name in enumerate(names) for key in errors}
+
+
+def error_text(error: float) -> str:
+    """Return four significant digits of an error, "-" where it is undefined."""
+    return "-" if math.isnan(error) else f"{error:.4g}"

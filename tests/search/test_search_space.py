@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override
-from molgcn.training.search_space import as_overrides, first_values, read_space, suggest
+from molgcn.search.search_space import as_overrides, first_values, read_space, suggest
 
 SPACE = {
     "optimizer": {"lr": {"low": 1e-4, "high": 1e-2, "log": True}},

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-from molgcn.training.plots import BLUE, GREY, ORANGE, new_figure, plain, tidy
+from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, plain, tidy
 
 _PANELS = 11  # keys shown beside the history
 _FEW = 5  # values of a key that are each marked on its axis

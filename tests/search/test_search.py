@@ -17,10 +17,10 @@ from molgcn.config import Config, parse
 from molgcn.data import load
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override
+from molgcn.search import search as search_module
+from molgcn.search.pruning import Pruning
+from molgcn.search.search import SearchConfig, prepare_search, search
 from molgcn.signals import terminate
-from molgcn.training import search as search_module
-from molgcn.training.pruning import Pruning
-from molgcn.training.search import SearchConfig, prepare_search, search
 
 TRAIN = Path(__file__).parents[2] / "train.py"
 SPACE = {"optimizer": {"lr": [1e-3, 1e-2, 3e-2]}}

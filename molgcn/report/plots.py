@@ -14,8 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-from molgcn.training.metrics import errors_of
-from molgcn.training.result import error_text
+from molgcn.metrics import error_text, errors_of
 
 BLUE, ORANGE, GREY = "#1f6fb4", "#d1632a", "#9aa0a6"
 _CROWDED = 3_000  # molecules beyond which points hide one another: brighter hexagons hold more of them

@@ -17,9 +17,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from molgcn.errors import UserError
+from molgcn.search.sweep import SweepRun, SweepTable, point, show_sweep, table_rows
+from molgcn.search.sweep_plot import Point, plot_sweep
 from molgcn.training.result import RunResult, save_failure
-from molgcn.training.sweep import SweepRun, SweepTable, point, show_sweep, table_rows
-from molgcn.training.sweep_plot import Point, plot_sweep
 
 
 def result(value, rate=1000.0):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.image import imread
 
-from molgcn.training.plots import loss_curves, plot_learning_curve, plot_parity
+from molgcn.report.plots import loss_curves, plot_learning_curve, plot_parity
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,10 @@ from molgcn.data.load import LoadedDataset
 from molgcn.data.locks import exclusive
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override, values_of
+from molgcn.search.pruning import Pruning
+from molgcn.search.search_report import print_table, write_reports
+from molgcn.search.search_space import as_overrides, first_values, read_space, suggest
 from molgcn.signals import SignalsLater, Terminated, exit_interrupted
-from molgcn.training.pruning import Pruning
-from molgcn.training.search_report import print_table, write_reports
-from molgcn.training.search_space import as_overrides, first_values, read_space, suggest
 from molgcn.training.train import train
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Several runs side by side: sweeps over lists of values, and the search with Optuna."""
