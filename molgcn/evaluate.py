@@ -100,21 +100,20 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     from rich.console import Console
 
     from molgcn.data.load import write_skipped
-    from molgcn.metrics import named_errors
     from molgcn.report.facts import facts
-    from molgcn.report.page import Subject, write_report
-    from molgcn.report.plots import plot_parity
+    from molgcn.report.page import Subject
     from molgcn.training.inference import predict_molecules
     from molgcn.training.provenance import versions
     from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder
-    from molgcn.training.result import results_table, without_nan, write_predictions
+    from molgcn.training.result import without_nan
     from molgcn.training.trained_on import count_trained_on
 
     checkpoint = find_checkpoint(config.ckpt)
     module = load_regressor(checkpoint, config.backend, config.device)
     features = require_features(module, checkpoint)
     run = run_folder(checkpoint)
-    names, units = tuple(module.target_names), tuple(module.target_units)
+    task = module.task
+    names, units = task.names, task.units
     saved = replace(module.config.dataset, features=features)
     own = config.dataset.path is None and config.dataset.name in (None, saved.name)
     folder = _output_folder(config, own, run or checkpoint.parent)
@@ -139,21 +138,21 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
-        metrics |= {f"{part}/{key}": value for key, value in named_errors(predictions, molecules.targets, names).items()}
+        metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
         labels[part] = molecules.num_labels
-        write_predictions(folder / f"predictions_{part}.csv", molecules, predictions, names, units)
+        task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
             looked_at = molecules, predictions
     warn_of_extrapolation(data.title, contents, module.trained_on)
     molecules, predictions = looked_at
-    plot_parity(molecules.targets, predictions, names, units, folder / f"parity_{detailed}.png")
+    task.plot(molecules.targets, predictions, folder / f"{task.plot_name}_{detailed}.png")
     if data.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.molecules.skipped)
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
     subject = Subject(title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known)
-    write_report(folder / "report.html", subject)
+    task.write_report(folder / "report.html", subject)
     summary = {
         "checkpoint": str(checkpoint),
         "data": data.title,
@@ -168,7 +167,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     console = Console()
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     line(f"{checkpoint.name} on {data.title}: {sizes} molecules")
-    console.print(results_table("", metrics, names, units, list(parts)))
+    console.print(task.table("", metrics, list(parts)))
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")
     return Evaluation(folder, metrics)
 

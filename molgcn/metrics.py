@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -36,12 +35,6 @@ def errors_of(predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) ->
 
 def _float64(values: Tensor | np.ndarray) -> Tensor:
     return values.double() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float64))
-
-
-def named_errors(predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """Compute `mae/<target>`, `rmse/<target>` and `r2/<target>`; arguments and values as of :func:`errors_of`, and T names."""
-    errors = errors_of(predictions, targets)
-    return {f"{key}/{name}": errors[key][place] for place, name in enumerate(names) for key in errors}
 
 
 def error_text(error: float) -> str:

@@ -204,13 +204,12 @@ def predict_smiles(
 
 def _header(columns: Sequence[str], ensemble: Ensemble, on_error: OnError) -> list[str]:
     from molgcn.screening.formats import unused
-    from molgcn.training.result import label
 
     header = list(columns)
     endings = ["predicted"] if len(ensemble.members) == 1 else ["predicted", "predicted std"]
-    for name, unit in zip(ensemble.names, ensemble.units, strict=True):
+    for label in ensemble.task.labels:
         for ending in endings:
-            header.append(unused(f"{label(name, unit)} {ending}", header))
+            header.append(unused(f"{label} {ending}", header))
     return [*header, unused("error", header)] if on_error == "nan" else header
 
 

@@ -146,7 +146,7 @@ def _run(values: dict[str, Any], epochs: int, warm_up: int) -> Row:
         trainer = build_trainer(
             config.trainer,
             [launches, Throughput(launches), clock, writes := CheckpointWrites(path / "last.ckpt")],
-            [MetricsCSV(path / "metrics.csv", module.target_names), recorder],
+            [MetricsCSV(path / "metrics.csv", module.task.keys("val")), recorder],
             path,
         )
         trainer.fit(module, datamodule=data)

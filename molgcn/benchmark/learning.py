@@ -12,6 +12,7 @@ from typing import Any
 from molgcn.benchmark.epochs import EpochClock, device_of, prepare
 from molgcn.benchmark.recorder import Recorder
 from molgcn.benchmark.results import Row, Table
+from molgcn.tasks.regression import Regression
 from molgcn.training.throughput import Throughput
 from molgcn.training.train import quieten
 from molgcn.training.trainer import build_trainer
@@ -57,7 +58,7 @@ def _curve(values: dict[str, Any], epochs: int) -> Iterator[Row]:
     for row in recorder.rows:
         if "val/loss" not in row:
             continue
-        errors = [value for name, value in row.items() if name.startswith("val/mae/") and not math.isnan(value)]
+        errors = [value for name, value in row.items() if name.startswith(f"val/{Regression.metrics[0]}/") and not math.isnan(value)]
         yield {
             "epoch": int(row["epoch"]) + 1,
             "seconds": round(row["seconds"] - clock.starts[0], 4),

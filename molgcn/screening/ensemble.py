@@ -31,7 +31,8 @@ class Ensemble:
         self.members = list(members)
         sources = list(sources) or [f"member {number}" for number in range(len(self.members))]
         self.features = require_features(self.members[0], Path(sources[0]))
-        self.names, self.units = list(self.members[0].target_names), list(self.members[0].target_units)
+        self.task = self.members[0].task
+        self.names, self.units = list(self.task.names), list(self.task.units)
         self.smiles_columns = list(dict.fromkeys(member.config.dataset.smiles for member in self.members))
         self.trained_on = common_domain([member.trained_on for member in self.members])
         for member, source in zip(self.members[1:], sources[1:], strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,14 +97,13 @@ def table_rows(runs: Sequence[SweepRun], objective: str, maximize: bool = False)
     worst = -math.inf if maximize else math.inf
     ordered = sorted(runs, key=lambda run: worst if run.value is None or math.isnan(run.value) else run.value, reverse=maximize)
     results = [run.result for run in runs if run.result is not None]
-    tests = [key for key in results[0]["metrics"] if key.startswith("test/mae/")] if results else []
-    units = dict(zip(results[0]["names"], results[0]["units"], strict=True)) if results else {}
+    tests = _tests(results[0]) if results else {}
     states = any(run.state != "complete" for run in runs)
-    header = ["job", *(["state"] if states else []), "overrides", objective, *(_label(key, units) for key in tests), "molecules/s"]
+    header = ["job", *(["state"] if states else []), "overrides", objective, *tests.values(), "molecules/s"]
     return [header, *(_row(run, tests, states) for run in ordered)]
 
 
-def _row(run: SweepRun, tests: Sequence[str], states: bool) -> list[str]:
+def _row(run: SweepRun, tests: Iterable[str], states: bool) -> list[str]:
     result = run.result or {"metrics": {}, "molecules_per_second": None}
     return [
         run.job,
@@ -149,9 +148,15 @@ def _as_number(text: str) -> float | str:
         return text.strip("'")
 
 
-def _label(key: str, units: Mapping[str, str]) -> str:
-    target = key.removeprefix("test/mae/")
-    return f"test MAE {target}" + (f" [{units[target]}]" if units.get(target) else "")
+def _tests(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers of a result's test errors by their keys, "test MAE gap [eV]", of the metric that its task names first."""
+    units = dict(zip(result["names"], result["units"], strict=True))
+    keys = [key.split("/", 2) for key in result["metrics"] if key.startswith("test/")]
+    return {
+        "/".join(("test", metric, name)): f"test {metric.upper()} {name}" + (f" [{units[name]}]" if units.get(name) else "")
+        for _, metric, name in keys
+        if metric == keys[0][1]
+    }
 
 
 def _number(value: float | None) -> str:

@@ -107,7 +107,7 @@ class CapturedStep:
         module, optimizer = self.module, self.optimizer
         options = [{key: value for key, value in group.items() if key not in ("params", "lr")} for group in optimizer.param_groups]
         return [
-            *self.watch.state((module.target_mean, module.target_std, *self._averages)),
+            *self.watch.state((*module.statistics, *self._averages)),
             module.loss.options,
             options,
             [id(optimizer.state), *map(id, optimizer.param_groups)],

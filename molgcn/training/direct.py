@@ -97,7 +97,7 @@ class DirectStep:
 
     def _state(self) -> list[Any]:
         module = self.module
-        return [*self.watch.state((module.target_mean, module.target_std)), module.loss.options]
+        return [*self.watch.state(module.statistics), module.loss.options]
 
     def _make(self, batch: GraphBatch) -> None:
         model = self.module.model

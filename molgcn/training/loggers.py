@@ -9,17 +9,18 @@ from lightning.pytorch.loggers import Logger
 from molgcn.config import Config
 from molgcn.errors import UserError
 from molgcn.nn.backend import resolve_backend
+from molgcn.tasks.base import Task
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.wandb_logger import Wandb
 
 
-def build_loggers(config: Config, folder: Path, targets: list[str]) -> list[Logger]:
+def build_loggers(config: Config, folder: Path, task: Task) -> list[Logger]:
     """metrics.csv, and W&B or TensorBoard beside it.
 
     Raises:
         UserError: when TensorBoard is asked for and not installed.
     """
-    loggers: list[Logger] = [MetricsCSV(folder / "metrics.csv", targets)]
+    loggers: list[Logger] = [MetricsCSV(folder / "metrics.csv", task.keys("val"))]
     if config.logger.name == "wandb":
         settings = config.to_dict()
         # the dashboard groups by it, "auto" would say nothing

@@ -34,13 +34,13 @@ class MetricsCSV(Logger):
 
     Args:
         path: the file; an existing one is continued.
-        targets: names of the targets, for the columns `val/mae/<target>`, `val/rmse/<target>`, `val/r2/<target>`.
+        metrics: the names of the metrics that are logged beside the loss, for example `val/mae/<target>`.
     """
 
-    def __init__(self, path: Path, targets: Sequence[str]) -> None:
+    def __init__(self, path: Path, metrics: Sequence[str]) -> None:
         super().__init__()
         self.path = path
-        self.columns = [*COLUMNS, *(f"val/{metric}/{target}" for metric in ("mae", "rmse", "r2") for target in targets)]
+        self.columns = [*COLUMNS, *metrics]
         self._start()
 
     @rank_zero_only

@@ -13,7 +13,7 @@ from molgcn.metrics import error_text
 
 
 class EpochLine(Callback):
-    """Prints epoch, validation loss and MAE with units, rate and time after every epoch."""
+    """Prints epoch, validation loss, the task's first metric with units, and time after every epoch."""
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Starts the epoch's clock."""
@@ -27,8 +27,9 @@ class EpochLine(Callback):
         parts = [f"epoch {trainer.current_epoch + 1}"]
         if "val/loss" in values:
             parts.append(f"val/loss {float(values['val/loss']):.4f}")
-            for name, unit in list(zip(pl_module.target_names, pl_module.target_units, strict=True))[:4]:
-                parts.append(f"val MAE {shown(name)} {error_text(float(values[f'val/mae/{name}']))} {unit}".rstrip())
+            task, metric = pl_module.task, pl_module.task.metrics[0]
+            for name, unit in list(zip(task.names, task.units, strict=True))[:4]:
+                parts.append(f"val {metric.upper()} {shown(name)} {error_text(float(values[f'val/{metric}/{name}']))} {unit}".rstrip())
         parts.append(f"{time.perf_counter() - getattr(self, 'start', time.perf_counter()):.1f} s")
         trainer.print("  ".join(parts), flush=True)
 

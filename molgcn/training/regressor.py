@@ -17,16 +17,16 @@ from torch.nn.utils import clip_grad_norm_
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
-from molgcn.metrics import named_errors
 from molgcn.nn import GCN
 from molgcn.ops import HAS_CPU_EXTENSION
+from molgcn.tasks.regression import Regression
 from molgcn.training.captured import CapturedForward, CapturedStep, count_optimizer_step, obstacle
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
-from molgcn.training.losses import LossSum, MaskedLoss
+from molgcn.training.loss_sum import LossSum
 from molgcn.training.optim import build_optimizer, build_scheduler, float32_rates, step_plateau, step_scheduler
 from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
-from molgcn.training.scaling import ScaledModule
+from molgcn.training.task_module import TaskModule
 from molgcn.training.training_loss import TrainingLoss, check_loss
 
 if TYPE_CHECKING:
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class MoleculeRegressor(ScaledModule):
+class MoleculeRegressor(TaskModule):
     """Predicts T targets of a molecule with a :class:`molgcn.nn.GCN`.
+
+    What the targets mean is its `task`, a :class:`molgcn.tasks.regression.Regression`.
 
     The model works on standardised targets; the buffers `target_mean` and `target_std` [T] invert them, in float64, in every
     reported number.
@@ -56,6 +58,9 @@ class MoleculeRegressor(ScaledModule):
         - **output:** float64 [B, T] in the targets' units
     """
 
+    target_mean: Tensor
+    target_std: Tensor
+
     def __init__(
         self,
         config: Config,
@@ -67,7 +72,8 @@ class MoleculeRegressor(ScaledModule):
         features: str | None,
         trained_on: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(target_mean, target_std)
+        task = Regression(tuple(target_names), tuple(target_units))
+        super().__init__(task, {"target_mean": target_mean, "target_std": target_std})
         self.automatic_optimization = False
         self.config = config
         self.architecture: dict[str, Any] = {
@@ -87,7 +93,7 @@ class MoleculeRegressor(ScaledModule):
         )
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
-        self.loss = MaskedLoss(config.training, fused=self.model.backend.name == "fused")
+        self.loss = task.loss(config.training, fused=self.model.backend.name == "fused")
         self.test_results: dict[str, float] = {}
         self.train_loss = TrainingLoss(fused=self.model.backend.name == "fused")
         self.evaluated: list[tuple[Tensor, Tensor]] = []
@@ -134,7 +140,7 @@ class MoleculeRegressor(ScaledModule):
 
     def forward(self, batch: Any) -> Tensor:
         """Predictions float64 [B, T] in the targets' units."""
-        return self.in_units(self.averaged(batch))
+        return self.decode(self.averaged(batch))
 
     def on_train_start(self) -> None:
         """Forgets graphs and what else belongs to one fit; it is made once the first batch is there."""
@@ -299,9 +305,9 @@ class MoleculeRegressor(ScaledModule):
         return padded if padded is not None and self.device.type == "cuda" and self.model.backend.name == "fused" else batch
 
     def _errors(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
-        """MAE, RMSE and R2 of standardised predictions and of targets, those of all processes."""
-        rows = rows_of_all_ranks(self.trainer, torch.stack([self.in_units(prediction), target.double()], dim=1))
-        return named_errors(rows[:, 0], rows[:, 1], self.target_names)
+        """The task's metrics of outputs and targets, those of all processes."""
+        rows = rows_of_all_ranks(self.trainer, torch.stack([self.decode(prediction), target.double()], dim=1))
+        return self.task.measure(rows[:, 0], rows[:, 1])
 
 
 def _targets(batch: Any) -> Tensor:

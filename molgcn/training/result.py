@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from molgcn.data.digits import digits_of
-from molgcn.data.packed import PackedMolecules
-from molgcn.errors import shown
 from molgcn.json_file import write_json
-from molgcn.metrics import error_text
-from molgcn.spreadsheet import Writer
+from molgcn.tasks.regression import Regression
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class RunResult:
         best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
-        console.print(results_table(title, self.metrics, self.names, self.units, ("train", "val", "test")))
+        console.print(Regression(self.names, self.units).table(title, self.metrics, ("train", "val", "test")))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 
@@ -71,54 +65,6 @@ def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
     write_json(folder / "failure.json", values)
 
 
-def results_table(title: str, metrics: Mapping[str, float], names: Sequence[str], units: Sequence[str], parts: Sequence[str]) -> Table:
-    """One row a target: the MAE of every part, RMSE and R2 of the last one.
-
-    Args:
-        title: line above the table.
-        metrics: "<part>/<mae|rmse|r2>/<target>", in the targets' units; NaN shows as "-".
-        names: the targets.
-        units: their units.
-        parts: the parts to show.
-    """
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("target")
-    table.add_column("unit")
-    columns = [*((part, "mae") for part in parts), (parts[-1], "rmse"), (parts[-1], "r2")]
-    for part, metric in columns:
-        table.add_column(f"{part} {metric.upper()}", justify="right")
-    for name, unit in zip(names, units, strict=True):
-        cells = [metrics[f"{part}/{metric}/{name}"] for part, metric in columns]
-        table.add_row(escape(shown(name)), escape(unit) or "-", *map(error_text, cells))
-    return table
-
-
 def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """The metrics with None for NaN, which JSON does not have."""
     return {name: None if math.isnan(value) else value for name, value in metrics.items()}
-
-
-def write_predictions(
-    path: Path, molecules: PackedMolecules, predictions: np.ndarray, names: tuple[str, ...], units: tuple[str, ...]
-) -> None:
-    """`row, smiles, <target> [<unit>], <target> [<unit>] predicted, ...`; one line a molecule."""
-    header = ["row", "smiles"]
-    for name, unit in zip(names, units, strict=True):
-        header += [label(name, unit), f"{label(name, unit)} predicted"]
-    smiles = molecules.smiles or [""] * len(molecules)
-    forms = [f".{digits_of(column)}g" for column in molecules.targets.T for _ in ("true", "predicted")]
-    with open(path, "w", newline="") as file:
-        writer = Writer(file)
-        writer.writerow(header)
-        for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):
-            values = [value for pair in zip(true, predicted, strict=True) for value in pair]
-            writer.writerow([int(molecules.rows[i]), smiles[i], *map(_cell, values, forms)])
-
-
-def _cell(value: float, form: str) -> str:
-    return "" if math.isnan(value) else format(value, form)
-
-
-def label(name: str, unit: str) -> str:
-    """A column's header: "gap [eV]"."""
-    return f"{name} [{unit}]" if unit else name

@@ -31,8 +31,8 @@ from molgcn.errors import UserError
 from molgcn.json_file import write_json
 from molgcn.nn.backend import resolve_backend
 from molgcn.report.facts import facts
-from molgcn.report.page import Subject, write_report
-from molgcn.report.plots import plot_learning_curve, plot_parity
+from molgcn.report.page import Subject
+from molgcn.report.plots import plot_learning_curve
 from molgcn.signals import Terminated
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
@@ -46,7 +46,7 @@ from molgcn.training.progress import EpochBar, EpochLine
 from molgcn.training.provenance import provenance, versions
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.restore import find_checkpoint
-from molgcn.training.result import RunResult, write_predictions
+from molgcn.training.result import RunResult
 from molgcn.training.resume import check_new
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import Throughput
@@ -113,7 +113,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
 
     launches = KernelLaunches()
     throughput = Throughput(launches)
-    loggers = build_loggers(config, folder, module.target_names)
+    loggers = build_loggers(config, folder, module.task)
     failed = True
     try:
         callbacks: list[Callback] = [launches, throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint, *watchers]
@@ -262,9 +262,10 @@ def _report(
 ) -> None:
     molecules, folder = data.part("test"), result.folder
     predictions = predict_molecules(module, molecules, config.dataset.batch_size)
-    write_predictions(folder / "predictions_test.csv", molecules, predictions, result.names, result.units)
+    task, picture = module.task, folder / f"{module.task.plot_name}.png"
+    task.write_predictions(folder / "predictions_test.csv", molecules, predictions)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", config.training.loss)
-    plot_parity(molecules.targets, predictions, result.names, result.units, folder / "parity.png")
+    task.plot(molecules.targets, predictions, picture)
     subject = Subject(
         title=f"{folder.resolve().name} on {data.dataset.title}",
         facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
@@ -278,8 +279,8 @@ def _report(
         units=result.units,
         pictures={"learning curve": folder / "learning_curve.png"},
     )
-    write_report(folder / "report.html", subject)
+    task.write_report(folder / "report.html", subject)
     for logger in loggers:
         if isinstance(logger, Wandb):
-            logger.log_images({"parity": folder / "parity.png", "learning_curve": folder / "learning_curve.png"})
+            logger.log_images({task.plot_name: picture, "learning_curve": folder / "learning_curve.png"})
             logger.log_summary(result.metrics)

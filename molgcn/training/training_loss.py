@@ -12,7 +12,7 @@ from torch.nn.utils import get_total_norm
 
 from molgcn.errors import UserError
 from molgcn.ops.loss_sum import add_loss
-from molgcn.training.losses import LossSum
+from molgcn.training.loss_sum import LossSum
 
 if TYPE_CHECKING:
     from molgcn.training.regressor import MoleculeRegressor

@@ -17,10 +17,10 @@ from torch.optim import SGD, Adam, AdamW
 from molgcn.config import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
+from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.direct import _has_its_own_weights
 from molgcn.training.fused_update import FusedUpdate
-from molgcn.training.losses import MaskedLoss
 from molgcn.training.train import train
 
 pytestmark = needs_extension

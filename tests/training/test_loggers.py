@@ -6,10 +6,13 @@ import torch
 
 from molgcn.errors import UserError
 from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
+from molgcn.tasks.regression import Regression
 from molgcn.training import loggers
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.train import train
+
+TASK = Regression(["logp"], [""])
 
 
 def test_tensorboard_events_can_be_read_back(small_config, tmp_path):
@@ -29,7 +32,7 @@ def test_tensorboard_events_can_be_read_back(small_config, tmp_path):
 
 @pytest.mark.parametrize("name", ["csv", "tensorboard", "wandb"])
 def test_metrics_csv_is_always_there(small_config, tmp_path, name):
-    loggers = build_loggers(small_config(logger={"name": name}), tmp_path, ["logp"])
+    loggers = build_loggers(small_config(logger={"name": name}), tmp_path, TASK)
     assert isinstance(loggers[0], MetricsCSV)
     assert len(loggers) == (1 if name == "csv" else 2)
     assert (tmp_path / "metrics.csv").read_text().startswith("epoch,step,train/loss,val/loss")
@@ -38,7 +41,7 @@ def test_metrics_csv_is_always_there(small_config, tmp_path, name):
 def test_without_tensorboard_the_message_names_the_extra(small_config, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(UserError, match=r"pip install molgcn\[tensorboard\]"):
-        build_loggers(small_config(logger={"name": "tensorboard"}), tmp_path, ["logp"])
+        build_loggers(small_config(logger={"name": "tensorboard"}), tmp_path, TASK)
 
 
 def test_neither_service_is_imported_before_it_is_asked_for():
@@ -52,5 +55,9 @@ def test_the_dashboard_is_told_what_auto_takes(width, backend, small_config, tmp
     monkeypatch.setattr(loggers, "Wandb", lambda folder, config, settings: told.append(settings["backend"]["name"]))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    build_loggers(small_config(logger={"name": "wandb"}, backend={"name": "auto"}, model={"hidden_channels": width}), tmp_path, ["logp"])
+    build_loggers(
+        small_config(logger={"name": "wandb"}, backend={"name": "auto"}, model={"hidden_channels": width}),
+        tmp_path,
+        TASK,
+    )
     assert told == [backend]

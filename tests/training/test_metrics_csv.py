@@ -13,7 +13,7 @@ def rows_of(path):
 
 
 def test_columns_are_those_that_others_rely_on(tmp_path):
-    logger = MetricsCSV(tmp_path / "metrics.csv", ["gap", 'a,"b"'])
+    logger = MetricsCSV(tmp_path / "metrics.csv", ["val/mae/gap", 'val/mae/a,"b"', "val/r2/gap"])
     assert COLUMNS[:4] == ("epoch", "step", "train/loss", "val/loss")
     assert {"throughput/molecules_per_second", "throughput/step_ms", "throughput/data_wait"} <= set(COLUMNS)
     logger.log_metrics({"epoch": 0, "val/loss": 0.25, 'val/mae/a,"b"': 1 / 3, "val/r2/gap": math.nan, "unknown": 1.0}, step=7)
@@ -25,11 +25,11 @@ def test_columns_are_those_that_others_rely_on(tmp_path):
 
 
 def test_an_existing_file_is_continued_and_can_be_cut_back(tmp_path):
-    first = MetricsCSV(tmp_path / "metrics.csv", ["y"])
+    first = MetricsCSV(tmp_path / "metrics.csv", ["val/mae/y"])
     first.log_metrics({"train/loss": 1.0}, step=1)
     size = first.size
     first.log_metrics({"train/loss": 2.0}, step=2)
-    again = MetricsCSV(tmp_path / "metrics.csv", ["y"])
+    again = MetricsCSV(tmp_path / "metrics.csv", ["val/mae/y"])
     again.truncate(size)
     again.log_metrics({"train/loss": 3.0}, step=2)
     assert [row["train/loss"] for row in rows_of(again.path)] == ["1", "3"]

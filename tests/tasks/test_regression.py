@@ -1,25 +1,98 @@
-"""Targets of any magnitude: the same network is learned, and every place tells the same numbers, with all digits that they differ in."""
+"""Regression: files and tables, and targets of any magnitude, of which the same network is learned and the same numbers told everywhere."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
+import math
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 
 from molgcn.config import parse
+from molgcn.data import PackedMolecules
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
-from molgcn.metrics import named_errors
 from molgcn.predict import predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
+from molgcn.tasks.regression import Regression
 from molgcn.training.checkpoint import load_checkpoint
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.reader(file))
+
+
+def molecules(smiles, targets):
+    return PackedMolecules.from_smiles(smiles, np.array(targets), features="general")
+
+
+def test_predictions_file(tmp_path):
+    packed = molecules(["C", "CC", "CCO"], [[1.5, math.nan], [2.0, 3.0], [-4.25, 1e-9]])[[2, 0]]
+    predictions = np.array([[1 / 3, 2.0], [-1.0, math.nan]], np.float32)
+    Regression(("gap", "mu"), ("eV", "")).write_predictions(tmp_path / "p.csv", packed, predictions)
+    assert rows_of(tmp_path / "p.csv") == [
+        ["row", "smiles", "gap [eV]", "gap [eV] predicted", "mu", "mu predicted"],
+        ["2", "CCO", "-4.25", "0.3333333", "1e-09", "2"],
+        ["0", "C", "1.5", "-1", "", ""],
+    ]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "\r=1", " \n@x"])
+def test_formulas_are_inert(tmp_path, text):
+    expected = "'" + text.replace("\r", "\n")
+    packed = PackedMolecules.from_arrays(
+        np.array([1]), np.array([0]), np.zeros((2, 0), int), x=np.ones((1, 2)), targets=np.ones((1, 1)), smiles=[text]
+    )
+    Regression((text,), ("",)).write_predictions(tmp_path / "p.csv", packed, np.ones((1, 1)))
+    header, row = rows_of(tmp_path / "p.csv")
+    assert header[2] == row[1] == expected
+
+
+def test_labels():
+    assert Regression(("gap", "logp"), ("eV", "")).labels == ["gap [eV]", "logp"]
+
+
+def test_a_metric_that_does_not_exist_is_a_dash():
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(Regression(("y",), ("eV",)).table("t", {"all/mae/y": 1.0, "all/rmse/y": 1.0, "all/r2/y": math.nan}, ["all"]))
+    text = console.export_text()
+    assert "nan" not in text.lower()
+    assert re.search(r"│\s+1 │\s+1 │\s+- │", text)
+
+
+def test_names_of_metrics_and_their_values():
+    task, values = Regression(("a", "b"), ("", "eV")), np.array([[0.0, 1.0], [2.0, 5.0]])
+    assert task.keys("val") == ["val/mae/a", "val/mae/b", "val/rmse/a", "val/rmse/b", "val/r2/a", "val/r2/b"]
+    errors = task.measure(values + np.array([[1.0, -2.0], [1.0, 2.0]]), values)
+    assert list(errors) == ["mae/a", "rmse/a", "r2/a", "mae/b", "rmse/b", "r2/b"]
+    assert list(errors.values()) == [1.0, 1.0, 0.0, 2.0, 2.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("wide", "dtype", "offset"),
+    [(torch.float32, torch.float32, 0.0), (torch.float64, torch.float32, 1e8), (torch.float64, torch.float64, 1e8)],
+)
+def test_outputs_are_standardised_targets(wide, dtype, offset):
+    """What the loss compares with outputs, `(target - mean) / std`, is what `decode` turns back into targets."""
+    task = Regression(("y",), ("",))
+    targets = (offset + torch.tensor([[1.0], [2.0], [4.0]], dtype=torch.float64)).to(wide)
+    mean, std = targets.mean(0), targets.std(0)
+    taken = task.for_loss(targets, dtype, mean, std)
+    assert {values.dtype for values in taken} == {dtype}
+    shown, center, scale = (values.double() for values in taken)
+    decoded = task.decode((shown - center) / scale, mean, std)
+    assert decoded.dtype == torch.float64
+    torch.testing.assert_close(decoded - offset, targets.double() - offset, rtol=1e-6, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +130,7 @@ def test_every_place_tells_the_same(runs, name):
     result.save([])
     saved = json.loads((folder / "run" / "result.json").read_text())["metrics"]
     table = pd.read_csv(folder / "run" / "predictions_test.csv")
-    of_table = named_errors(table[["y predicted"]].to_numpy(), table[["y"]].to_numpy(), ["test"])
+    of_table = Regression(("test",), ("",)).measure(table[["y predicted"]].to_numpy(), table[["y"]].to_numpy())
     for kind in ("mae", "rmse", "r2"):
         expected = result.metrics[f"test/{kind}/y"]
         assert saved[f"test/{kind}/y"] == expected

@@ -6,7 +6,7 @@ from compiler import needs_extension
 from molgcn.config import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
-from molgcn.training.losses import MaskedLoss
+from molgcn.tasks.masked_loss import MaskedLoss
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 REFERENCE = {"mse": F.mse_loss, "l1": F.l1_loss, "huber": lambda p, y: F.huber_loss(p, y, delta=0.5)}
