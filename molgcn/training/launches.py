@@ -26,7 +26,7 @@ class KernelLaunches(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Starts the profiler where a plain step is to be counted."""
-        if self.count is None and self._batches == self._BATCH and pl_module.device.type == "cuda" and pl_module.captured is None:
+        if self.count is None and self._batches == self._BATCH and pl_module.device.type == "cuda" and pl_module.steps.prepared is None:
             self._profiler = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
             self._profiler.start()
         self._batches += 1
@@ -38,8 +38,8 @@ class KernelLaunches(Callback):
             self._profiler.stop()
             self.count = sum(is_kernel(event) for event in self._profiler.events())
             self._profiler = None
-        if self.count is None and pl_module.captured is not None:
-            self.count = pl_module.captured.num_kernels
+        if self.count is None and pl_module.steps.prepared is not None:
+            self.count = pl_module.steps.prepared.num_kernels
 
 
 def is_kernel(event: Any) -> bool:

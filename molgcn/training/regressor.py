@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import math
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from lightning import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
@@ -18,21 +17,16 @@ from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn import GCN
-from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.tasks.regression import Regression
-from molgcn.training.captured import CapturedForward, CapturedStep, count_optimizer_step, obstacle
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.loss_sum import LossSum
-from molgcn.training.optim import build_optimizer, build_scheduler, float32_rates, step_plateau, step_scheduler
+from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler
 from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
+from molgcn.training.steps.chosen import ChosenSteps
+from molgcn.training.steps.watch import WITHIN_STEP, overridden
 from molgcn.training.task_module import TaskModule
 from molgcn.training.training_loss import TrainingLoss, check_loss
-
-if TYPE_CHECKING:
-    from molgcn.training.direct import DirectStep
-
-log = logging.getLogger(__name__)
 
 
 class MoleculeRegressor(TaskModule):
@@ -97,10 +91,8 @@ class MoleculeRegressor(TaskModule):
         self.test_results: dict[str, float] = {}
         self.train_loss = TrainingLoss(fused=self.model.backend.name == "fused")
         self.evaluated: list[tuple[Tensor, Tensor]] = []
-        self.captured: CapturedStep | DirectStep | None = None
-        self._captured_forward: CapturedForward | None = None
+        self.steps = ChosenSteps()
         self._loss_gradient: Tensor | None = None
-        self._accumulated, self._undecided = False, True
 
     @property
     def target_names(self) -> list[str]:
@@ -144,39 +136,34 @@ class MoleculeRegressor(TaskModule):
 
     def on_train_start(self) -> None:
         """Forgets graphs and what else belongs to one fit; it is made once the first batch is there."""
-        self.captured, self._captured_forward, self._loss_gradient = None, None, None
-        self._accumulated, self._undecided = False, True
+        self.steps, self._loss_gradient = ChosenSteps(), None
 
     on_fit_end = on_train_start
 
     def on_train_epoch_start(self) -> None:
-        """Decides anew how steps are taken where layers were replaced since the last epoch, as by pruning or parametrisations."""
-        if self.captured is not None and not self.captured.watch.is_of(self.model):
-            self.captured, self._captured_forward, self._undecided = None, None, True
+        """Decides anew how steps are taken where layers were replaced since the last epoch."""
+        self.steps.look_for_replaced_layers(self.model)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What can be copied and saved; the shorter ways to take steps are looked for anew."""
-        return super().__getstate__() | {"captured": None, "_captured_forward": None, "_loss_gradient": None, "_undecided": True}
+        """What can be copied and saved."""
+        return super().__getstate__() | {"_loss_gradient": None}
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """Forward, backward and, after `training.accumulate_batches` batches, one optimiser step; by a shorter way where there is one."""
         last = self.steps_after(batch_idx)
         self.train_loss.rates.append(self.trainer.optimizers[0].param_groups[0]["lr"])
-        if self._undecided:
-            self.captured, self._undecided = self._capturing(batch), False
-        if self.captured is None or not self.captured(batch, not self._accumulated, last):
-            self.add_gradients(self._static_form(batch))
-            if last:
-                self._step_plainly()
-        elif last:
-            count_optimizer_step(self.trainer)
-        self._accumulated = not last
+        self.steps.take(self, batch, last)
         if last:
             step_scheduler(self.lr_schedulers())  # type: ignore[arg-type]
 
     def steps_after(self, batch_idx: int) -> bool:
         """Whether the optimiser steps after this batch: the last one of an accumulation or of the epoch."""
         return (batch_idx + 1) % self.config.training.accumulate_batches == 0 or self.trainer.is_last_batch
+
+    def static_form(self, batch: Any) -> Any:
+        """Return the batch, on a GPU its slot in its full shape, so that plain and captured steps do the same sums."""
+        padded = getattr(batch, "padded", None)
+        return padded if padded is not None and self.device.type == "cuda" and self.model.backend.name == "fused" else batch
 
     def add_gradients(self, batch: Any) -> None:
         """Forward, loss and backward."""
@@ -185,6 +172,12 @@ class MoleculeRegressor(TaskModule):
             self._loss_gradient = torch.full_like(loss, 1 / self.config.training.accumulate_batches)
         self.manual_backward(loss, gradient=self._loss_gradient)
         self.train_loss.update(sums)
+
+    def listener(self) -> str | None:
+        """Return the method, of a callback or of a subclass, that is to be called within each step; None without one."""
+        callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+        own = overridden(self, MoleculeRegressor, ("add_gradients", "update_weights", "manual_backward", "backward", *WITHIN_STEP))
+        return own or next(filter(None, (overridden(callback, Callback, WITHIN_STEP) for callback in callbacks)), None)
 
     def update_weights(self, optimizer: Any) -> None:
         """Clipping, one step of the optimiser and of the moving average."""
@@ -196,11 +189,6 @@ class MoleculeRegressor(TaskModule):
         if self.ema is not None:
             self.ema.update(self.model)
 
-    def _step_plainly(self) -> None:
-        optimizer: Any = self.optimizers()
-        with float32_rates(optimizer) if self.device.type == "cuda" else nullcontext():
-            self.update_weights(optimizer)
-
     def on_validation_epoch_start(self) -> None:
         """Forgets what an evaluation that was broken off has left."""
         self.evaluated = []
@@ -209,9 +197,7 @@ class MoleculeRegressor(TaskModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Keeps a batch's predictions for the validation loss and metrics; from a CUDA graph where training steps are."""
-        if isinstance(self.captured, CapturedStep) and self._captured_forward is None:
-            self._captured_forward = CapturedForward(self.averaged)
-        self._evaluate(batch, self._captured_forward or self.averaged)
+        self._evaluate(batch, self.steps.forward(self.averaged))
 
     def on_validation_epoch_end(self) -> None:
         """Publishes `val/loss` and the metrics, and shows the loss to a plateau schedule."""
@@ -274,35 +260,13 @@ class MoleculeRegressor(TaskModule):
         self.train_loss.load(of_this_rank(self.trainer, checkpoint["train_loss"]))
 
     def _evaluate(self, batch: Any, model: Callable[[Any], Tensor]) -> None:
-        self.evaluated.append((model(self._static_form(batch))[: batch.num_graphs], _targets(batch)))
+        self.evaluated.append((model(self.static_form(batch))[: batch.num_graphs], _targets(batch)))
 
     def _evaluated(self) -> tuple[Tensor, Tensor]:
         """All predictions and targets of an evaluation at once: metrics of single batches would wait for the device at each."""
         predictions, targets = zip(*self.evaluated, strict=True)
         self.evaluated = []
         return torch.cat(predictions), torch.cat(targets)
-
-    def _capturing(self, batch: Any) -> CapturedStep | DirectStep | None:
-        """The graphs of this run's steps, or on a CPU their direct form, or None; a line says why there are no graphs."""
-        wanted = self.config.training.captured
-        if wanted is False:
-            return None
-        optimizer: Any = self.optimizers()
-        if (reason := obstacle(self, batch)) is None:
-            return CapturedStep(self, optimizer.optimizer)
-        if self.trainer.is_global_zero and (wanted is True or self.device.type == "cuda"):
-            log.warning("Training steps are not captured as a CUDA graph: %s.", reason)
-        if HAS_CPU_EXTENSION:
-            from molgcn.training.direct import DirectStep, applies
-
-            if applies(self, optimizer.optimizer, batch):
-                return DirectStep(self, optimizer.optimizer)
-        return None
-
-    def _static_form(self, batch: Any) -> Any:
-        """On a GPU the slot in its full shape, so that plain and captured steps do the same sums."""
-        padded = getattr(batch, "padded", None)
-        return padded if padded is not None and self.device.type == "cuda" and self.model.backend.name == "fused" else batch
 
     def _errors(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
         """The task's metrics of outputs and targets, those of all processes."""

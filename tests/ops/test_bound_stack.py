@@ -1,4 +1,4 @@
-"""A network bound to its addresses gives what the operator gives; tests/training/test_direct.py trains with it."""
+"""A network bound to its addresses gives what the operator gives; tests/training/steps/test_direct.py trains with it."""
 
 import pytest
 import torch

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from lightning import Callback
 from torch import Tensor
 from torch.nn.modules import module as modules_of_torch
 from torch.optim import Optimizer
@@ -14,21 +13,15 @@ from torch.utils.hooks import RemovableHandle
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
-    from molgcn.training.regressor import MoleculeRegressor
 
-_WITHIN = ("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad")
-_OURS = ("add_gradients", "update_weights", "manual_backward", "backward", *_WITHIN)
+WITHIN_STEP = ("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad")
 
 
-def listener(module: MoleculeRegressor) -> str | None:
-    """The method, of a callback or of a module of one's own, that is to be called within each step; None without one."""
-    from molgcn.training.regressor import MoleculeRegressor
-
-    callbacks: list[Callback] = module.trainer.callbacks  # type: ignore[attr-defined]
-    for one, base, names in [(module, MoleculeRegressor, _OURS), *((callback, Callback, _WITHIN) for callback in callbacks)]:
-        for name in names:
-            if name in vars(one) or getattr(type(one), name) is not getattr(base, name):
-                return f"{type(one).__name__}.{name}"
+def overridden(one: object, base: type, names: Iterable[str]) -> str | None:
+    """Return the first of these methods that an object does not have from its base class, as "Class.method"; None without one."""
+    for name in names:
+        if name in vars(one) or getattr(type(one), name) is not getattr(base, name):
+            return f"{type(one).__name__}.{name}"
     return None
 
 

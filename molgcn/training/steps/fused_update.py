@@ -14,8 +14,8 @@ class FusedUpdate:
     """Steps of a fused optimiser on a CPU by PyTorch's own kernel, over lists that its `step` gathers anew each time.
 
     Args:
-        optimizer: as :func:`molgcn.training.optim.build_optimizer` makes it, where :meth:`applies`; it has stepped before, so that its
-            state exists. The counts of steps in it become views of one tensor.
+        optimizer: as :func:`molgcn.training.optim.build_optimizer` makes it, where :meth:`why_not` has no objection. It has stepped before,
+            so that its state exists. The counts of steps in it become views of one tensor.
         gradients: of its parameters, written anew before each call.
     """
 
@@ -38,14 +38,14 @@ class FusedUpdate:
         self._options = ("lr", "weight_decay", "eps", "maximize")
 
     @staticmethod
-    def applies(optimizer: Optimizer) -> bool:
-        """Whether it is in the form that it is made in here."""
+    def why_not(optimizer: Optimizer) -> str | None:
+        """Return why an optimiser cannot step so, in words; None for the form in which this project makes its own."""
         if type(optimizer) not in (Adam, AdamW, SGD) or len(optimizer.param_groups) != 1:
-            return False
+            return "the optimiser is no Adam, AdamW or SGD with one group of parameters"
         (group,) = optimizer.param_groups
         usual = group["fused"] and not group.get("amsgrad") and not group.get("differentiable")
         decoupled = group.get("decoupled_weight_decay", False) == isinstance(optimizer, AdamW)
-        return bool(usual and decoupled)
+        return None if usual and decoupled else "the optimiser is not fused, or has options that are not used here"
 
     def __call__(self) -> None:
         """One step with the group's present rate and options."""

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning import Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import OneCycleLR
@@ -15,37 +14,11 @@ from torch.optim.lr_scheduler import OneCycleLR
 from molgcn.data.batch import GraphBatch
 from molgcn.data.slots import SlotBatch
 from molgcn.ops.gcn_stack_discard import capturing_both_ways
-from molgcn.training.watch import Watch, listener
+from molgcn.training.steps.watch import Watch
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
     from molgcn.training.regressor import MoleculeRegressor
-
-
-def obstacle(module: MoleculeRegressor, batch: Any) -> str | None:
-    """Why this run's steps cannot be captured, in words; None where they can.
-
-    Args:
-        module: attached to its trainer, optimisers configured.
-        batch: a training batch.
-    """
-    if module.device.type != "cuda":
-        return "it needs a GPU"
-    if module.model.backend.name != "fused":
-        return "shapes differ from batch to batch with backend=pyg; use backend=fused"
-    if module.dtype == torch.float64:
-        return "trainer.precision=64-true makes each batch anew; use trainer.precision=32-true"
-    if getattr(batch, "padded", None) is None:
-        return "shapes differ from batch to batch with this loader; use loader=packed"
-    if module.trainer.world_size > 1:
-        return "several devices exchange gradients within a step; use trainer.devices=1"
-    if isinstance(module.lr_schedulers(), OneCycleLR):
-        return "scheduler=onecycle changes the momentum at every step; use scheduler=cosine with scheduler.warmup_epochs"
-    if torch.is_anomaly_enabled():
-        return "trainer.detect_anomaly reads values back within a step"
-    if (name := listener(module)) is not None:
-        return f"{name} is to be called within each step, a replay calls nobody"
-    return None
 
 
 class CapturedStep:
@@ -73,14 +46,29 @@ class CapturedStep:
         self._made_of: list[Any] = []
         self._start_anew(self._state())
 
-    def __call__(self, batch: SlotBatch, first: bool, last: bool) -> bool:
-        """Takes the step, or returns False where it is to be taken plainly.
+    @staticmethod
+    def why_not(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> str | None:
+        """Return why this run's steps cannot be captured, in words; None where they can."""
+        if module.device.type != "cuda":
+            return "it needs a GPU"
+        if module.model.backend.name != "fused":
+            return "shapes differ from batch to batch with backend=pyg; use backend=fused"
+        if module.dtype == torch.float64:
+            return "trainer.precision=64-true makes each batch anew; use trainer.precision=32-true"
+        if getattr(batch, "padded", None) is None:
+            return "shapes differ from batch to batch with this loader; use loader=packed"
+        if module.trainer.world_size > 1:
+            return "several devices exchange gradients within a step; use trainer.devices=1"
+        if isinstance(module.lr_schedulers(), OneCycleLR):
+            return "scheduler=onecycle changes the momentum at every step; use scheduler=cosine with scheduler.warmup_epochs"
+        if torch.is_anomaly_enabled():
+            return "trainer.detect_anomaly reads values back within a step"
+        if (name := module.listener()) is not None:
+            return f"{name} is to be called within each step, a replay calls nobody"
+        return None
 
-        Args:
-            batch: of a slot.
-            first: of the batches whose gradients go into one optimiser step.
-            last: of them.
-        """
+    def __call__(self, batch: SlotBatch, first: bool, last: bool) -> bool:
+        """Replay the step of a slot's batch; see :meth:`molgcn.training.steps.base.TrainingStep.__call__`."""
         state, heard = self._state(), self.watch.is_heard()
         if state != self._made_of or (heard and self._warm):
             if self._warm and not first:
@@ -184,13 +172,6 @@ class CapturedForward:
         graph, prediction = self._graphs[batch]
         graph.replay()
         return prediction.clone()
-
-
-def count_optimizer_step(trainer: Trainer) -> None:
-    """Tells Lightning of an optimiser step that it did not see: `global_step`, `max_steps` and checkpoints count on it."""
-    progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-    progress.increment_ready()
-    progress.increment_completed()
 
 
 @contextmanager

@@ -20,10 +20,10 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from molgcn.nn import GCN
-from molgcn.training.captured import CapturedForward, CapturedStep
 from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.steps.captured import CapturedForward, CapturedStep
+from molgcn.training.steps.watch import Watch
 from molgcn.training.train import train
-from molgcn.training.watch import Watch
 
 
 class Way(NamedTuple):
@@ -44,7 +44,7 @@ def way(request: pytest.FixtureRequest, small_config: Callable[..., Any], monkey
 
     if request.param == "gpu":
         return Way(config, count_steps(monkeypatch, CapturedStep))
-    from molgcn.training.direct import DirectStep  # needs the extension
+    from molgcn.training.steps.direct import DirectStep  # needs the extension
 
     return Way(config, count_steps(monkeypatch, DirectStep))
 
@@ -230,7 +230,7 @@ class Copy(Callback):
     """Copies and saves the module at the end of an epoch."""
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        assert pl_module.captured is not None
+        assert pl_module.steps.prepared is not None
         self.copy = copy.deepcopy(pl_module)
         torch.save(pl_module, io.BytesIO())
 
@@ -239,7 +239,7 @@ def test_a_module_can_be_copied_within_a_run(tmp_path, way):
     copies = Copy()
     train(way.config(trainer={"max_epochs": 1}), tmp_path, [copies])
     assert any(way.taken)
-    assert copies.copy.captured is None
+    assert copies.copy.steps.prepared is None
 
 
 @pytest.mark.gpu

@@ -14,43 +14,12 @@ from molgcn.data.slots import SlotBatch
 from molgcn.nn import fused
 from molgcn.ops.bound_stack import BoundStack
 from molgcn.ops.head_loss import BoundHead, empty_outputs
-from molgcn.training.fused_update import FusedUpdate
-from molgcn.training.watch import Watch, listener
+from molgcn.training.steps.fused_update import FusedUpdate
+from molgcn.training.steps.watch import Watch
 
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
     from molgcn.training.regressor import MoleculeRegressor
-
-
-def applies(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> bool:
-    """Whether a :class:`DirectStep` does all that this run's plain steps would do; where it does not they are taken.
-
-    What may change within a run, frozen or hooked parameters and modules in evaluation mode, is looked at in every step.
-
-    Args:
-        module: attached to its trainer, optimisers configured.
-        optimizer: PyTorch's own.
-        batch: a training batch.
-    """
-    model, trainer = module.model, module.trainer
-    if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":
-        return False
-    floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets]
-    integers = [batch.ptr, batch.rowptr, batch.col]
-    return (
-        all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in floats + integers)
-        and all(tensor.dtype == torch.float32 for tensor in floats)
-        and all(tensor.dtype == torch.int32 for tensor in integers)
-        and listener(module) is None
-        and model.linears is not None
-        and _has_its_own_weights(model)
-        and trainer.world_size == 1
-        and trainer.precision == "32-true"
-        and module.config.training.accumulate_batches == 1
-        and not torch.is_anomaly_enabled()
-        and isinstance(trainer.profiler, PassThroughProfiler)  # type: ignore[attr-defined]  # another is to see autograd's steps
-        and FusedUpdate.applies(optimizer)
-    )
 
 
 class DirectStep:
@@ -59,7 +28,7 @@ class DirectStep:
     The first step of a run, with all gradients there, is taken plainly, so that the optimiser's state exists.
 
     Args:
-        module: whose step it is, where :func:`applies`.
+        module: whose step it is.
         optimizer: PyTorch's own.
     """
 
@@ -73,10 +42,36 @@ class DirectStep:
         self._warm = False
         self._made_of: list[Any] = []
 
+    @staticmethod
+    def why_not(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> str | None:
+        """Return why a direct step would not do all that this run's plain steps do, in words; None where it does."""
+        model, trainer = module.model, module.trainer
+        if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":
+            return "it needs backend=fused and a GraphBatch on a CPU"
+        floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets]
+        integers = [batch.ptr, batch.rowptr, batch.col]
+        if not all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in floats + integers):
+            return "it needs contiguous tensors on a CPU"
+        if any(tensor.dtype != torch.float32 for tensor in floats) or any(tensor.dtype != torch.int32 for tensor in integers):
+            return "it needs numbers in float32 and indices in int32"
+        if (name := module.listener()) is not None:
+            return f"{name} is to be called within each step"
+        if model.linears is None or not _has_its_own_weights(model):
+            return "the head is no chain of linear maps, or weights are shared or computed from others"
+        if trainer.world_size > 1:
+            return "several devices exchange gradients within a step"
+        if trainer.precision != "32-true":
+            return "it needs trainer.precision=32-true"
+        if module.config.training.accumulate_batches > 1:
+            return "training.accumulate_batches adds up gradients"
+        if torch.is_anomaly_enabled() or not isinstance(trainer.profiler, PassThroughProfiler):  # type: ignore[attr-defined]
+            return "trainer.detect_anomaly or trainer.profiler looks at autograd's steps"
+        return FusedUpdate.why_not(optimizer)
+
     def __call__(self, batch: GraphBatch, first: bool, last: bool) -> bool:
-        """Takes the step, or returns False where it is to be taken plainly; arguments as of a captured step."""
+        """Take the step; see :meth:`molgcn.training.steps.base.TrainingStep.__call__`."""
         state = self._state()
-        usual = self._is_usual(state)
+        usual = self._why_not_now(state) is None
         if not (self._warm and usual) or batch.num_nodes < 2:  # batch norm refuses a single atom
             self._warm = self._warm or usual
             return False
@@ -90,10 +85,14 @@ class DirectStep:
             self.module.ema.update(self.module.model)
         return True
 
-    def _is_usual(self, state: list[Any]) -> bool:
-        """Everything learns, and nobody listens."""
+    def _why_not_now(self, state: list[Any]) -> str | None:
+        """Return why this very step is to be taken plainly; None where everything learns and nobody listens."""
         _, learns, trains, *_ = state
-        return all(learns) and all(trains) and FusedUpdate.applies(self.optimizer) and not self.watch.is_heard()
+        if not (all(learns) and all(trains)):
+            return "weights are frozen or modules in evaluation mode"
+        if self.watch.is_heard():
+            return "there are hooks"
+        return FusedUpdate.why_not(self.optimizer)
 
     def _state(self) -> list[Any]:
         module = self.module

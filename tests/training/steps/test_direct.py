@@ -19,8 +19,8 @@ from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.direct import _has_its_own_weights
-from molgcn.training.fused_update import FusedUpdate
+from molgcn.training.steps.direct import _has_its_own_weights
+from molgcn.training.steps.fused_update import FusedUpdate
 from molgcn.training.train import train
 
 pytestmark = needs_extension
@@ -55,7 +55,7 @@ PLAIN: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def direct_steps(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each step was taken directly."""
-    from molgcn.training.direct import DirectStep  # needs the extension
+    from molgcn.training.steps.direct import DirectStep  # needs the extension
 
     return count_steps(monkeypatch, DirectStep)
 
@@ -113,6 +113,6 @@ def test_heads_of_other_kinds():
 
 def test_optimisers_in_another_form():
     parameter = torch.zeros(2, requires_grad=True)
-    assert all(FusedUpdate.applies(kind([parameter], lr=0.1, fused=True)) for kind in (Adam, AdamW, SGD))
+    assert all(FusedUpdate.why_not(kind([parameter], lr=0.1, fused=True)) is None for kind in (Adam, AdamW, SGD))
     for options in ({"amsgrad": True, "fused": True}, {"fused": False}, {"decoupled_weight_decay": True, "fused": True}):
-        assert not FusedUpdate.applies(Adam([parameter], lr=0.1, **options))
+        assert "optimiser" in (FusedUpdate.why_not(Adam([parameter], lr=0.1, **options)) or "")

@@ -14,11 +14,11 @@ from run_cases import assert_same_run, log_of, train_and_copy
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.data import tile_choice
-from molgcn.training import captured, regressor
-from molgcn.training.captured import CapturedForward, CapturedStep
 from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.steps import captured, chosen
+from molgcn.training.steps.captured import CapturedForward, CapturedStep
+from molgcn.training.steps.watch import Watch
 from molgcn.training.train import train
-from molgcn.training.watch import Watch
 
 DEEP: dict[str, Any] = {"hidden_channels": 32, "num_layers": 6, "norm": None, "residual": False}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -177,6 +177,10 @@ class SameWithoutGraph:
         self.watch = Watch(module.model)
         self.module, self.optimizer, self.num_kernels = module, optimizer, None
 
+    @staticmethod
+    def why_not(module: Any, optimizer: Any, batch: Any) -> str | None:
+        return None
+
     def __call__(self, batch: Any, first: bool, last: bool) -> bool:
         self.module.add_gradients(batch)
         if last:
@@ -188,9 +192,8 @@ class SameWithoutGraph:
 def test_lightning_counts_steps_that_it_does_not_see(variant, tmp_path, small_config, monkeypatch):
     config = small_config(**{**VARIANTS[variant], "backend": {"name": "fused"}})
     train(config, tmp_path / "plain")
-    monkeypatch.setattr(regressor, "obstacle", lambda module, batch: None)
-    monkeypatch.setattr(regressor, "CapturedStep", SameWithoutGraph)
-    monkeypatch.setattr(regressor, "CapturedForward", lambda model: model.forward)
+    monkeypatch.setattr(chosen, "CapturedStep", SameWithoutGraph)
+    monkeypatch.setattr(chosen, "CapturedForward", lambda model: model.forward)
     train(config, tmp_path / "captured")
     assert_same_progress(tmp_path / "captured", tmp_path / "plain")
 

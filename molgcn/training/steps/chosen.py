@@ -1,0 +1,87 @@
+"""A fit's training steps, each taken in the fastest way that does all a plain step does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lightning import Trainer
+from torch import Tensor
+
+from molgcn.ops import HAS_CPU_EXTENSION
+from molgcn.training.steps.base import TrainingStep
+from molgcn.training.steps.captured import CapturedForward, CapturedStep
+from molgcn.training.steps.plain import take_plain_step
+
+if TYPE_CHECKING:
+    from molgcn.nn.gcn import GCN
+    from molgcn.training.regressor import MoleculeRegressor
+
+log = logging.getLogger(__name__)
+
+
+class ChosenSteps:
+    """Chooses at a fit's first batch how steps are taken, and takes them.
+
+    Attributes:
+        prepared: the shorter way that steps take where they can; None where all are plain, and before the first batch.
+    """
+
+    def __init__(self) -> None:
+        self.prepared: TrainingStep | None = None
+        self._captured_forward: CapturedForward | None = None
+        self._accumulated, self._undecided = False, True
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what can be copied and saved; how steps are taken is chosen anew."""
+        return vars(self) | {"prepared": None, "_captured_forward": None, "_undecided": True}
+
+    def take(self, module: MoleculeRegressor, batch: Any, last: bool) -> None:
+        """Take the step of a batch; `last` says whether the optimiser steps after it."""
+        if self._undecided:
+            self.prepared, self._undecided = _choose(module, batch), False
+        if self.prepared is None or not self.prepared(batch, not self._accumulated, last):
+            take_plain_step(module, batch, last)
+        elif last:
+            _count_optimizer_step(module.trainer)
+        self._accumulated = not last
+
+    def look_for_replaced_layers(self, model: GCN) -> None:
+        """Choose anew at the next batch where layers were replaced, as by pruning or parametrisations."""
+        if self.prepared is not None and not self.prepared.watch.is_of(model):
+            self.prepared, self._captured_forward, self._undecided = None, None, True
+
+    def forward(self, model: GCN) -> Callable[[Any], Tensor]:
+        """Return a model's forward pass for validation, from CUDA graphs where training steps are."""
+        if isinstance(self.prepared, CapturedStep) and self._captured_forward is None:
+            self._captured_forward = CapturedForward(model)
+        return self._captured_forward or model
+
+
+def _choose(module: MoleculeRegressor, batch: Any) -> TrainingStep | None:
+    """Prepare the first way that applies; a line says why there are no CUDA graphs where they were to be expected."""
+    wanted = module.config.training.captured
+    if wanted is False:
+        return None
+    optimizer = module.optimizers().optimizer  # type: ignore[union-attr]
+    reason = CapturedStep.why_not(module, optimizer, batch)
+    if reason is None:
+        return CapturedStep(module, optimizer)
+    if module.trainer.is_global_zero and (wanted is True or module.device.type == "cuda"):
+        log.warning("Training steps are not captured as a CUDA graph: %s.", reason)
+    if HAS_CPU_EXTENSION:
+        from molgcn.training.steps.direct import DirectStep
+
+        reason = DirectStep.why_not(module, optimizer, batch)
+        if reason is None:
+            return DirectStep(module, optimizer)
+        log.debug("Training steps are not direct: %s.", reason)
+    return None
+
+
+def _count_optimizer_step(trainer: Trainer) -> None:
+    """Tell Lightning of an optimiser step that it did not see: `global_step`, `max_steps` and checkpoints count on it."""
+    progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+    progress.increment_ready()
+    progress.increment_completed()

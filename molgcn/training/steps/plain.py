@@ -1,0 +1,20 @@
+"""The training step by autograd and PyTorch's optimiser, which always applies."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from molgcn.training.optim import float32_rates
+
+if TYPE_CHECKING:
+    from molgcn.training.regressor import MoleculeRegressor
+
+
+def take_plain_step(module: MoleculeRegressor, batch: Any, last: bool) -> None:
+    """Add a batch's gradients and, after the last of an accumulation, let the optimiser step where Lightning sees it."""
+    module.add_gradients(module.static_form(batch))
+    if last:
+        optimizer: Any = module.optimizers()
+        with float32_rates(optimizer) if module.device.type == "cuda" else nullcontext():
+            module.update_weights(optimizer)
