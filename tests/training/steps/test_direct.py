@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -43,12 +44,12 @@ DIRECT: dict[str, dict[str, Any]] = {
     "sgd_plain": {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.0, "nesterov": False}, "trainer": {"val_check_interval": 3}},
     "max_steps": {"trainer": {"max_steps": 17, "max_epochs": -1}},
 }
-PLAIN: dict[str, dict[str, Any]] = {
-    "accumulated": {"training": {"accumulate_batches": 2}},
-    "profiled": {"trainer": {"profiler": "simple"}},
-    "bf16": {"trainer": {"precision": "bf16-mixed"}},
-    "wanted": {"training": {"captured": False}},
-    "pyg": {"backend": {"name": "pyg"}},
+PLAIN: dict[str, tuple[dict[str, Any], str]] = {  # with what is said of each
+    "accumulated": ({"training": {"accumulate_batches": 2}}, "training.accumulate_batches"),
+    "profiled": ({"trainer": {"profiler": "simple"}}, "trainer.profiler"),
+    "bf16": ({"trainer": {"precision": "bf16-mixed"}}, "trainer.precision=32-true"),
+    "wanted": ({"training": {"captured": False}}, ""),
+    "pyg": ({"backend": {"name": "pyg"}}, "backend=fused"),
 }
 
 
@@ -76,10 +77,12 @@ def test_direct_and_plain_steps_are_bit_for_bit_the_same(variant, tmp_path, smal
 
 
 @pytest.mark.parametrize("variant", PLAIN)
-def test_what_a_direct_step_does_not_do_is_done_plainly(variant, tmp_path, small_config, direct_steps):
-    changes = PLAIN[variant]
-    train(fused(small_config, {**changes, "trainer": {"max_epochs": 1, **changes.get("trainer", {})}}), tmp_path)
+def test_what_a_direct_step_does_not_do_is_done_plainly(variant, tmp_path, small_config, direct_steps, caplog):
+    changes, reason = PLAIN[variant]
+    with caplog.at_level(logging.DEBUG, "molgcn.training.steps"):
+        train(fused(small_config, {**changes, "trainer": {"max_epochs": 1, **changes.get("trainer", {})}}), tmp_path)
     assert direct_steps == []
+    assert ("not direct" in caplog.text) == bool(reason) and reason in caplog.text
 
 
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "embed": True, "head_layers": 2}, {"norm": "layer"}], ids=str)
