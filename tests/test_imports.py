@@ -101,3 +101,12 @@ def test_packages_import_only_what_stands_below():
         if RANK.get(package_of(other), -1) > RANK.get(package_of(module), sys.maxsize)
     }
     assert upwards <= UPWARDS
+
+
+def test_documented_names_are_where_they_are_documented():
+    from molgcn.data import PackedMolecules
+    from molgcn.nn import GCN
+    from molgcn.training import MoleculeRegressor
+
+    packages = [package_of(kind.__module__) for kind in (PackedMolecules, GCN, MoleculeRegressor)]
+    assert packages == ["molgcn.data", "molgcn.nn", "molgcn.training"]
