@@ -9,23 +9,11 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from molgcn.data.config import DatasetConfig
+from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.errors import UserError
 from molgcn.strategies import GONE, check_known
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class LoaderConfig:
-    """conf/loader: who makes the batches. "auto" is the loader that belongs to the backend."""
-
-    name: Literal["auto", "packed", "pyg"] = "auto"
-    num_workers: int = 0
-
-    def __post_init__(self) -> None:
-        """Checks the range."""
-        _require(self.num_workers >= 0, "loader.num_workers", self.num_workers, "a whole number of at least 0")
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import torch
 
 from molgcn.config import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
-from molgcn.data.tile_choice import rows_for, tile_nodes_for
+from molgcn.data.fold import fold
+from molgcn.data.layout import BatchLayout
 from molgcn.data.tiles import fill_tiles
-from molgcn.ops.precision import allowed_precision
+from molgcn.nn.batch_layout import batch_layout
 
 
 def random_batch(
@@ -25,7 +26,11 @@ def random_batch(
         device: where the batch lies.
         model: what it is for, if known.
     """
-    return _in_tiles(molecules, _drawn(molecules, batch_size), torch.device(device), model)
+    indices, device = _drawn(molecules, batch_size), torch.device(device)
+    layout = BatchLayout()
+    if model is not None:
+        layout = batch_layout(model, "fused", "auto", molecules, indices, device, can_merge=False)
+    return _in_tiles(molecules, indices, device, layout)
 
 
 def training_batch(
@@ -38,8 +43,8 @@ def training_batch(
         - the same molecules, in the same order, with all their atoms: for PyG
     """
     indices, device = _drawn(molecules, batch_size), torch.device(device)
-    rows = rows_for(molecules, indices, model, "auto", device)
-    batch = _in_tiles(rows, indices, device, model)
+    layout = batch_layout(model, "fused", "auto", molecules, indices, device)
+    batch = _in_tiles(fold(molecules) if layout.merge_leaves else molecules, indices, device, layout)
     return batch, GraphBatch.from_packed(molecules, batch.indices.cpu().numpy()).to(device) if batch.folded else batch
 
 
@@ -47,8 +52,7 @@ def _drawn(molecules: PackedMolecules, batch_size: int) -> np.ndarray:
     return np.resize(np.random.Generator(np.random.PCG64(0)).permutation(len(molecules)), batch_size)
 
 
-def _in_tiles(molecules: PackedMolecules, indices: np.ndarray, device: torch.device, model: ModelConfig | None) -> GraphBatch:
-    sizes = molecules.num_nodes_per_graph
-    tile_nodes = molecules.tile_nodes if model is None else tile_nodes_for(sizes, indices, model, device, allowed_precision(device))
-    order, tile_ptr = fill_tiles(sizes[indices], tile_nodes)
+def _in_tiles(molecules: PackedMolecules, indices: np.ndarray, device: torch.device, layout: BatchLayout) -> GraphBatch:
+    tile_nodes = layout.tile_nodes or molecules.tile_nodes
+    order, tile_ptr = fill_tiles(molecules.num_nodes_per_graph[indices], tile_nodes)
     return GraphBatch.from_packed(molecules, indices[order], tile_ptr, tile_nodes).to(device)

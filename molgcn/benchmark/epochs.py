@@ -6,6 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from molgcn.benchmark.recorder import Recorder
 from molgcn.benchmark.results import Row, Table
 from molgcn.config import Config, parse
 from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.nn.batch_layout import batch_layout
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.regressor import MoleculeRegressor
@@ -128,7 +130,8 @@ def prepare(values: dict[str, Any], options: dict[str, Any]) -> tuple[Config, Mo
     """The configuration, its data and what builds its module, for a Trainer with these options."""
     config = parse(Config, {**values, "trainer": {**_QUIET, **options, **values.get("trainer", {})}, "logger": {"name": "csv"}})
     backend = config.backend
-    data = MoleculeDataModule(config.dataset, config.loader, backend.name, config.seed, config.model, backend.strategy)
+    choose_layout = partial(batch_layout, config.model, backend.name, backend.strategy)
+    data = MoleculeDataModule(config.dataset, config.loader, backend.name, config.seed, choose_layout)
     return config, data, lambda: build_module(config, data)
 
 

@@ -1,4 +1,4 @@
-"""The `dataset` group of the configuration as a checked dataclass."""
+"""The groups `dataset` and `loader` of the configuration as checked dataclasses."""
 
 from __future__ import annotations
 
@@ -99,6 +99,19 @@ class DatasetConfig:
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
+
+
+@dataclass(frozen=True)
+class LoaderConfig:
+    """conf/loader: who makes the batches. "auto" is the loader that belongs to the backend."""
+
+    name: Literal["auto", "packed", "pyg"] = "auto"
+    num_workers: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks the range."""
+        if self.num_workers < 0:
+            raise UserError(f"loader.num_workers={self.num_workers} is not valid: expected a whole number of at least 0.")
 
 
 def nearest(word: str, choices: Sequence[str]) -> str:

@@ -12,16 +12,15 @@ import torch
 from lightning import LightningDataModule
 from torch import Tensor
 
-from molgcn.config import LoaderConfig, ModelConfig
-from molgcn.data.config import DatasetConfig
+from molgcn.data.config import DatasetConfig, LoaderConfig
+from molgcn.data.fold import fold
+from molgcn.data.layout import BatchLayout, LayoutChoice
 from molgcn.data.load import LoadedDataset, load_dataset
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sampler import MoleculeSampler
-from molgcn.data.tile_choice import rows_for, tile_nodes_for
 from molgcn.data.timing import TimedLoader
 from molgcn.errors import UserError
-from molgcn.ops.precision import allowed_precision
 
 _LOADED: dict[str, LoadedDataset] = {}
 
@@ -56,9 +55,7 @@ class MoleculeDataModule(LightningDataModule):
         loader: who makes the batches; "auto" is PyG's loader for backend "pyg" and the packed one for "fused".
         backend: the resolved backend's name.
         seed: of the training permutations.
-        model: what the batches are for, if known: on every backend they are planned in the tiles that the fused kernels are fastest with,
-            and the packed loader folds them (:func:`molgcn.data.fold.fold`) where these take that and are faster with it.
-        strategy: of the fused backend.
+        choose_layout: of the batches, by the model that takes them; default: tiles of 64 places, or 128 where a molecule needs it.
     """
 
     def __init__(
@@ -67,18 +64,15 @@ class MoleculeDataModule(LightningDataModule):
         loader: LoaderConfig,
         backend: str,
         seed: int,
-        model: ModelConfig | None = None,
-        strategy: str = "auto",
+        choose_layout: LayoutChoice | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.dataset = load_once(config)
         self.seed = seed
-        self.model = model
-        self.strategy = strategy
+        self.choose_layout = choose_layout
         default = "pyg" if backend == "pyg" else "packed"
         self.loader_name = default if loader.name == "auto" else loader.name
-        self.may_fold = backend == "fused" and self.loader_name == "packed"
         self.make_loader: Callable[..., MoleculeLoader] = partial(PackedLoader, resident=config.resident)
         if self.loader_name == "pyg":
             self.make_loader = partial(PyGLoader, num_workers=loader.num_workers)
@@ -96,37 +90,36 @@ class MoleculeDataModule(LightningDataModule):
         mean, std = (torch.from_numpy(values.astype(known.dtype)) for values in statistics)
         return mean, std
 
-    def _loader(self, part: str, shuffle: bool, join_single: bool = False) -> TimedLoader:
+    def _layout(self, molecules: PackedMolecules, device: torch.device) -> BatchLayout:
+        if self.choose_layout is None:
+            return BatchLayout()
+        size = min(self.config.batch_size, len(molecules))
+        typical = np.random.Generator(np.random.PCG64(0)).choice(len(molecules), size, replace=False)
+        precision = self.trainer.precision if self.trainer else "32-true"
+        return self.choose_layout(molecules, typical, device, precision, can_merge=self.loader_name == "packed")
+
+    def _loader(self, part: str, shuffle: bool) -> TimedLoader:
         molecules = self.part(part)
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
-        tile_nodes = None
-        if self.model is not None:
-            typical = np.random.Generator(np.random.PCG64(0)).choice(
-                len(molecules), min(self.config.batch_size, len(molecules)), replace=False
-            )
-            if self.may_fold and not (self.trainer and self.trainer.precision == "64-true"):
-                molecules = rows_for(molecules, typical, self.model, self.strategy, device)
-            precision = "bf16" if self.trainer and self.trainer.precision == "bf16-mixed" else allowed_precision(device)
-            tile_nodes = tile_nodes_for(molecules.num_nodes_per_graph, typical, self.model, device, precision)
+        layout = self._layout(molecules, device)
         loader = self.make_loader(
-            molecules,
+            fold(molecules) if layout.merge_leaves else molecules,
             self.config.batch_size,
             shuffle=shuffle,
             seed=self.seed,
             rank=self.trainer.global_rank if self.trainer else 0,
             world_size=self.trainer.world_size if self.trainer else 1,
-            join_single=join_single,
+            join_single=shuffle and layout.join_single,
             device=device,
-            tile_nodes=tile_nodes,
+            tile_nodes=layout.tile_nodes,
         )
+        if shuffle and layout.join_single:
+            _refuse_single_atoms(loader.sampler, molecules)
         return TimedLoader(loader)
 
     def train_dataloader(self) -> TimedLoader:
         """Shuffled by the seed and the epoch."""
-        normalises = self.model is not None and self.model.norm == "batch"
-        self.timed_train_loader = self._loader("train", shuffle=True, join_single=normalises)
-        if normalises:
-            _refuse_single_atoms(self.timed_train_loader.sampler, self.part("train"))
+        self.timed_train_loader = self._loader("train", shuffle=True)
         return self.timed_train_loader
 
     def val_dataloader(self) -> TimedLoader:

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from molgcn.data.split import PARTS, save_split
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
 from molgcn.nn.backend import resolve_backend
+from molgcn.nn.batch_layout import batch_layout
 from molgcn.report.facts import facts
 from molgcn.report.page import Subject
 from molgcn.report.plots import plot_learning_curve
@@ -100,7 +102,8 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         check_same_keys(config, folder)
         resumed = load_checkpoint(checkpoint.last_path)
         config = _with_features_of(resumed, checkpoint.last_path, config)
-    data = MoleculeDataModule(_dataset(config, folder), config.loader, backend, config.seed, config.model, config.backend.strategy)
+    choose_layout = partial(batch_layout, config.model, backend, config.backend.strategy)
+    data = MoleculeDataModule(_dataset(config, folder), config.loader, backend, config.seed, choose_layout)
     module = build_module(config, data)
     if config.trainer.get("precision") in DOUBLE:
         module.double()  # Lightning does so only after it has restored the weights

@@ -5,7 +5,7 @@ from molgcn.benchmark import batches
 from molgcn.benchmark.batches import random_batch, training_batch
 from molgcn.config import ModelConfig
 from molgcn.data import PackedMolecules
-from molgcn.data.fold import fold
+from molgcn.data.layout import BatchLayout
 
 
 def test_molecules_are_drawn_once_before_they_are_drawn_again():
@@ -32,7 +32,7 @@ def test_a_folded_batch_has_the_molecules_of_pygs_in_the_same_order(monkeypatch)
     alkanes = PackedMolecules.from_smiles(["C" * length for length in range(1, 21)], num_workers=0)
     given, whole = training_batch(alkanes, 12, "cpu", ModelConfig(norm=None))
     assert given is whole and not given.folded
-    monkeypatch.setattr(batches, "rows_for", lambda molecules, *others: fold(molecules))
+    monkeypatch.setattr(batches, "batch_layout", lambda *_, **options: BatchLayout(64, options.get("can_merge", True)))
     given, whole = training_batch(alkanes, 12, "cpu", ModelConfig(norm=None))
     assert given.folded and not whole.folded
     assert torch.equal(given.indices, whole.indices) and given.num_nodes < whole.num_nodes

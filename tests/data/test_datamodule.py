@@ -1,10 +1,14 @@
-"""The data set that jobs of one process share."""
+"""The data set that jobs of one process share, and batches in the layout that their model wishes."""
 
 import json
 import os
 
-from molgcn.data.config import DatasetConfig
-from molgcn.data.datamodule import load_once
+import pytest
+from graphs import assert_tiles
+
+from molgcn.data.config import DatasetConfig, LoaderConfig
+from molgcn.data.datamodule import MoleculeDataModule, load_once
+from molgcn.data.layout import BatchLayout
 
 
 def test_a_file_that_changes_is_read_again(tmp_path):
@@ -28,3 +32,44 @@ def test_another_split_of_the_same_name_is_read_again(tmp_path):
         os.utime(split, (border, border))  # as long as the other one
         sizes.append(len(load_once(config).splits["train"]))
     assert sizes == [6, 7]
+
+
+def with_layout(layout, backend="fused", loader="auto", batch_size=64):
+    """A data module whose model wishes for `layout`, if it may have it, and the sets that it was asked about."""
+    asked = []
+
+    def choose_layout(molecules, typical, device, precision, *, can_merge):
+        assert len(set(typical.tolist())) == min(batch_size, len(molecules)) and typical.max() < len(molecules)
+        asked.append((len(molecules), precision, can_merge))
+        return layout if can_merge else BatchLayout(layout.tile_nodes, join_single=layout.join_single)
+
+    config = DatasetConfig(name="builtin", batch_size=batch_size)
+    return MoleculeDataModule(config, LoaderConfig(name=loader), backend, 0, choose_layout), asked
+
+
+@pytest.mark.parametrize(("backend", "loader", "merges"), [("fused", "auto", True), ("fused", "pyg", False), ("pyg", "auto", False)])
+def test_equal_leaves_are_one_row_where_the_model_wishes_it_and_the_loader_can(backend, loader, merges):
+    data, asked = with_layout(BatchLayout(64, merge_leaves=True), backend, loader)
+    train, val = next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))
+    assert asked == [(len(data.part(part)), "32-true", merges) for part in ("train", "val")]
+    assert train.folded == val.folded == merges
+    assert (train.num_nodes < data.part("train").num_nodes_per_graph[train.indices].sum()) == merges
+    assert_tiles(train)
+
+
+@pytest.mark.parametrize("loader", ["packed", "pyg"])
+@pytest.mark.parametrize("backend", ["fused", "pyg"])
+@pytest.mark.parametrize(("wished", "given"), [(48, 48), (None, 64)])
+def test_every_loader_and_backend_gets_the_tiles_that_the_model_wishes(backend, loader, wished, given):
+    data, _ = with_layout(BatchLayout(wished), backend, loader)
+    for batch in (next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))):
+        assert batch.tile_nodes == given
+        assert_tiles(batch)
+
+
+@pytest.mark.parametrize("join_single", [True, False])
+def test_a_single_molecule_joins_the_batch_before_in_training_where_the_model_wishes_it(join_single):
+    molecules = len(load_once(DatasetConfig(name="builtin")).splits["train"])
+    data, _ = with_layout(BatchLayout(join_single=join_single), batch_size=molecules - 1)
+    assert len(data.train_dataloader()) == (1 if join_single else 2)
+    assert len(data.val_dataloader()) == 1

@@ -13,7 +13,7 @@ import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.data import tile_choice
+from molgcn.nn import batch_layout
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.steps import captured, chosen
 from molgcn.training.steps.captured import CapturedForward, CapturedStep
@@ -84,7 +84,7 @@ def test_a_folded_run_learns_the_same_and_counts_all_atoms(tmp_path, small_confi
     changes: dict[str, Any] = {"trainer": {"log_every_n_steps": 1}, "dataset": {"features": "qm9"}}
     logs, sizes = [], []
     for multiprocessors in (1000, 1):  # so many that each has less than a tile; one, which has several
-        monkeypatch.setattr(tile_choice, "gpu", lambda device, count=multiprocessors: Gpu(count, 227 * 1024))
+        monkeypatch.setattr(batch_layout, "gpu", lambda device, count=multiprocessors: Gpu(count, 227 * 1024))
         for wanted in (False, True):
             folder = tmp_path / f"{multiprocessors}-{wanted}"
             train(on_gpu(small_config, changes, wanted), folder)

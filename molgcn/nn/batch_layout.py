@@ -1,4 +1,4 @@
-"""Which rows and tiles a batch is planned in: what the model's kernels are fastest with."""
+"""The layout of batches that the model's kernels are fastest with."""
 
 from __future__ import annotations
 
@@ -10,20 +10,54 @@ import torch
 from molgcn.config import ModelConfig
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.data.fold import fold
+from molgcn.data.layout import BatchLayout
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
 from molgcn.ops.gcn_stack_cuda import automatic
 from molgcn.ops.gcn_stack_plan import FEW_TILES
 from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
+from molgcn.ops.precision import allowed_precision
 
-_MOST_ROWS = 0.95  # of the atoms, for which folding pays: docs/decisions/cuda_speed.md
+_MOST_ROWS = 0.95  # of the atoms, for which merging pays: docs/decisions/cuda_speed.md
 
 
-def rows_for(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, strategy: str, device: torch.device) -> PackedMolecules:
-    """The set as the model's operator is fastest with: folded (:func:`molgcn.data.fold.fold`) or as it is.
+def batch_layout(
+    model: ModelConfig,
+    backend: str,
+    strategy: str,
+    molecules: PackedMolecules,
+    typical: np.ndarray,
+    device: torch.device,
+    precision: str = "32-true",
+    *,
+    can_merge: bool = True,
+) -> BatchLayout:
+    """Return the layout in which a model reads the batches of a set; a :class:`molgcn.data.layout.LayoutChoice` once the model is given.
 
-    Folded where strategy `stack` runs without dropout on a GPU whose multiprocessors each get more than one tile, if that saves at least
-    a twentieth of the rows.
+    Every backend gets the tiles that the fused kernels are fastest with, so that batches do not depend on it. Only backend "fused" merges
+    leaves, and not in float64.
+
+    Args:
+        model: the model that takes the batches.
+        backend: "fused" or "pyg".
+        strategy: of the fused operator, "auto" or a name.
+        molecules: the set.
+        typical: int [B], the molecules of a typical batch.
+        device: where the model runs.
+        precision: the Trainer's: "32-true", "bf16-mixed" or "64-true".
+        can_merge: whether the loader can give batches whose equal leaves are one row.
+    """
+    merge_leaves = can_merge and backend == "fused" and precision != "64-true" and merging_pays(molecules, typical, model, strategy, device)
+    sizes = (fold(molecules) if merge_leaves else molecules).num_nodes_per_graph
+    products = "bf16" if precision == "bf16-mixed" else allowed_precision(device)
+    return BatchLayout(tile_nodes_for(sizes, typical, model, device, products), merge_leaves, join_single=model.norm == "batch")
+
+
+def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, strategy: str, device: torch.device) -> bool:
+    """Return whether the model's operator takes merged leaves (:func:`molgcn.data.fold.fold`) and is faster with them.
+
+    It is where strategy `stack` runs without dropout on a GPU whose multiprocessors each get more than one tile, if merging saves at
+    least a twentieth of the rows.
 
     Args:
         molecules: the set.
@@ -34,11 +68,11 @@ def rows_for(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, 
     """
     strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else strategy
     if device.type != "cuda" or strategy != "stack" or model.dropout > 0 or molecules.table is None:
-        return molecules
+        return False
     num_nodes = molecules.num_nodes_per_graph[batch].sum()
-    if num_nodes <= gpu(device).num_multiprocessors * molecules.tile_nodes or fold(molecules[batch]).num_nodes > _MOST_ROWS * num_nodes:
-        return molecules
-    return fold(molecules)
+    if num_nodes <= gpu(device).num_multiprocessors * molecules.tile_nodes:
+        return False
+    return fold(molecules[batch]).num_nodes <= _MOST_ROWS * num_nodes
 
 
 def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, device: torch.device, precision: str = "float32") -> int:

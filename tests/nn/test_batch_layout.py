@@ -1,4 +1,4 @@
-"""Which tiles a batch is planned in, on a GPU that only the plan knows of."""
+"""Which layout a model's batches get, on a GPU that only the plan knows of."""
 
 from dataclasses import replace
 
@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 import torch
 from fold_cases import random_trees
-from graphs import assert_tiles
 
-from molgcn.config import LoaderConfig, ModelConfig
+from molgcn.config import ModelConfig
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.data import PackedMolecules, datamodule, tile_choice
-from molgcn.data.config import DatasetConfig
-from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data import PackedMolecules
 from molgcn.data.fold import fold
-from molgcn.data.tile_choice import rows_for, tile_nodes_for
+from molgcn.data.layout import BatchLayout
 from molgcn.data.tiles import fill_tiles
+from molgcn.nn import batch_layout as module
+from molgcn.nn.batch_layout import batch_layout, merging_pays, tile_nodes_for
 
 PLAIN = ModelConfig(hidden_channels=32, norm=None, residual=False)
 SIZES = np.random.default_rng(0).integers(13, 22, 4096)  # 8.4 tiles of 64 places a multiprocessor, 11.6 of 48, 5.5 of 96
@@ -26,7 +25,7 @@ CUDA = torch.device("cuda")
 
 @pytest.fixture(autouse=True)
 def h100(monkeypatch):
-    monkeypatch.setattr(tile_choice, "gpu", lambda device: Gpu(132, 227 * 1024))
+    monkeypatch.setattr(module, "gpu", lambda device: Gpu(132, 227 * 1024))
 
 
 def per_multiprocessor(sizes):
@@ -91,7 +90,7 @@ ALIKE = random_trees([18] * 4096, 3)  # half of their leaves have a twin
 
 
 @pytest.mark.parametrize(
-    ("options", "strategy", "device", "count", "folds"),
+    ("options", "strategy", "device", "count", "pays"),
     [
         ({}, "auto", CUDA, 4096, True),
         ({"norm": "layer", "residual": True, "hidden_channels": 96, "pool": "max"}, "auto", CUDA, 4096, True),
@@ -105,36 +104,33 @@ ALIKE = random_trees([18] * 4096, 3)  # half of their leaves have a twin
         ({}, "auto", CUDA, 470, True),
     ],
 )
-def test_sets_are_folded_where_the_kernels_take_it_and_have_several_tiles_each(options, strategy, device, count, folds):
-    rows = rows_for(ALIKE, ALL[:count], replace(PLAIN, **options), strategy, device)
-    assert rows is (fold(ALIKE) if folds else ALIKE)
+def test_leaves_are_merged_where_the_kernels_take_it_and_have_several_tiles_each(options, strategy, device, count, pays):
+    assert merging_pays(ALIKE, ALL[:count], replace(PLAIN, **options), strategy, device) == pays
 
 
 def test_a_set_with_few_atoms_alike_stays():
     few = PackedMolecules.concat([ALIKE[:400], random_trees([18] * 3600, 3, kinds=5000)])
     assert 0.95 < fold(few).num_nodes / few.num_nodes < 1
-    assert rows_for(few, np.arange(len(few)), PLAIN, "auto", CUDA) is few
+    assert not merging_pays(few, np.arange(len(few)), PLAIN, "auto", CUDA)
 
 
-def test_the_loader_of_the_fused_backend_folds(monkeypatch):
-    def folded_for_stack(molecules, batch, model, strategy, device):
-        return fold(molecules) if strategy == "stack" else molecules
+@pytest.mark.parametrize(
+    ("backend", "precision", "can_merge", "merges"),
+    [
+        ("fused", "32-true", True, True),
+        ("fused", "bf16-mixed", True, True),
+        ("fused", "64-true", True, False),
+        ("fused", "32-true", False, False),
+        ("pyg", "32-true", True, False),
+    ],
+)
+def test_tiles_are_chosen_for_the_rows_that_are_left(backend, precision, can_merge, merges):
+    rows, products = fold(ALIKE) if merges else ALIKE, "bf16" if precision == "bf16-mixed" else "float32"
+    layout = batch_layout(PLAIN, backend, "auto", ALIKE, ALL, CUDA, precision, can_merge=can_merge)
+    assert layout == BatchLayout(tile_nodes_for(rows.num_nodes_per_graph, ALL, PLAIN, CUDA, products), merges)
 
-    monkeypatch.setattr(datamodule, "rows_for", folded_for_stack)
-    config = DatasetConfig(name="builtin", batch_size=64)
-    for backend, loader, folds in (("fused", "auto", True), ("fused", "pyg", False), ("pyg", "packed", False)):
-        data = MoleculeDataModule(config, LoaderConfig(name=loader), backend, 0, PLAIN, "stack")
-        train, val = next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))
-        assert train.folded == val.folded == folds
-        assert (train.num_nodes < data.part("train").num_nodes_per_graph[train.indices].sum()) == folds
-        assert_tiles(train)
 
-
-@pytest.mark.parametrize("loader", ["packed", "pyg"])
-@pytest.mark.parametrize("backend", ["fused", "pyg"])
-def test_every_loader_and_backend_gets_the_same_tiles(monkeypatch, backend, loader):
-    monkeypatch.setattr(datamodule, "tile_nodes_for", lambda sizes, batch, model, *others: 48 if model is PLAIN else 64)
-    data = MoleculeDataModule(DatasetConfig(name="builtin", batch_size=64), LoaderConfig(name=loader), backend, 0, PLAIN)
-    for batch in (next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))):
-        assert batch.tile_nodes == 48
-        assert_tiles(batch)
+@pytest.mark.parametrize("norm", ["batch", "layer", None])
+def test_batch_norm_wants_no_batch_of_one_molecule(norm):
+    layout = batch_layout(replace(PLAIN, norm=norm), "fused", "auto", ALIKE, ALL, torch.device("cpu"))
+    assert layout == BatchLayout(64, join_single=norm == "batch")
