@@ -1,4 +1,7 @@
-"""The typed form of the configuration: one dataclass a group, checked before anything is loaded."""
+"""The typed form of the configuration: one dataclass a group, checked before anything is loaded.
+
+Defaults are those of conf/**/*.yaml, which documents them; a test holds the two together.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +33,19 @@ class BackendConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """conf/model: see :class:`molgcn.nn.GCN`."""
+    """conf/model: see :class:`molgcn.nn.GCN`, whose own defaults are those of the plain network."""
 
     name: Literal["gcn"] = "gcn"
     hidden_channels: int = 64
-    num_layers: int = 4
+    num_layers: int = 6
     residual: bool = True
     norm: Literal["batch", "layer"] | None = "batch"
     dropout: float = 0.0
     pool: Literal["mean", "sum", "max"] = "mean"
     add_self_loops: bool = True
     embed: bool = False
-    last_activation: bool = False
-    head_layers: int = 0
+    last_activation: bool = True
+    head_layers: int = 1
     init: Literal["glorot", "kaiming"] = "glorot"
 
 

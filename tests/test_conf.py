@@ -3,8 +3,9 @@
 import csv
 import math
 import re
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from omegaconf import OmegaConf
 from molgcn.benchmark.config import BenchmarkConfig
 from molgcn.config import CallbacksConfig, Config, LoggerConfig, ModelConfig, TrainingConfig, parse
 from molgcn.data.config import DatasetConfig
+from molgcn.data.sources import SOURCES
 from molgcn.evaluate import EvaluateConfig, spell_out_dataset
 from molgcn.export import ExportConfig
 from molgcn.predict import PredictConfig
@@ -26,6 +28,7 @@ from molgcn.training.train import train
 CONF = resource("conf")
 FILES = sorted(CONF.rglob("*.yaml"))
 DATACLASSES = {"train": Config, "predict": PredictConfig, "evaluate": EvaluateConfig, "export": ExportConfig, "benchmark": BenchmarkConfig}
+GROUPS = [name for name, kind in get_type_hints(Config).items() if is_dataclass(kind)]
 TINY = ["model.hidden_channels=8", "model.num_layers=3", "trainer.max_epochs=1", "trainer.accelerator=cpu", "logger=csv"]
 BUILTIN = ["dataset=builtin", "dataset.subset=200", "dataset.features=qm9", "dataset.targets=[logp]"]
 
@@ -79,6 +82,34 @@ def test_defaults_are_those_of_the_code(name):
     assert composed == own
 
 
+def test_a_training_run_s_defaults_are_those_of_the_code():
+    composed, own = parse(Config, values("train", [])), Config(dataset=DatasetConfig())
+    source = SOURCES[own.dataset.name](own.dataset)  # chooses where the code's default is None
+    chosen = replace(own.dataset, targets=list(source.target_names), features=source.features)
+    assert replace(composed, trainer={}) == replace(own, dataset=chosen)  # the trainer's keys go to Lightning, which has others
+
+
+# What makes an option beside its name; all its other keys have the code's defaults.
+MADE_OF = {
+    "dataset=builtin": {"targets", "features"},
+    "dataset=csv": {"features"},
+    "dataset=qm9": {"targets", "features"},
+    "dataset=zinc": {"features", "subset", "split"},
+    "optimizer=adamw": {"weight_decay"},
+    "optimizer=sgd": {"lr", "momentum"},
+    "scheduler=warmup": {"warmup_epochs"},
+    "callbacks=early_stopping": {"early_stopping_patience"},
+}
+
+
+@pytest.mark.parametrize("choice", [choice for choice in options("train") if choice.split("=")[0] in GROUPS])
+def test_an_option_s_other_keys_have_the_code_s_defaults(choice):
+    group = choice.split("=")[0]
+    cls = get_type_hints(Config)[group]
+    composed, own = asdict(parse(cls, values("train", [choice])[group])), asdict(cls())
+    assert {key for key in own if composed[key] != own[key]} - {"name"} == MADE_OF.get(choice, set())
+
+
 @pytest.mark.parametrize(
     ("group", "cls"),
     [("dataset", DatasetConfig), ("model", ModelConfig), ("training", TrainingConfig), ("callbacks", CallbacksConfig)],
@@ -91,13 +122,6 @@ def test_every_key_of_the_code_is_in_the_file(group, cls):
 
 def test_logger_wandb_has_every_key():
     assert set(yaml.safe_load((CONF / "logger/wandb.yaml").read_text())) == {field.name for field in fields(LoggerConfig)}
-
-
-@pytest.mark.parametrize("group", ["training", "callbacks"])
-def test_default_files_hold_the_code_s_defaults(group):
-    cls = {"training": TrainingConfig, "callbacks": CallbacksConfig}[group]
-    defaults = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
-    assert yaml.safe_load((CONF / group / "default.yaml").read_text()) == defaults
 
 
 # --- comments ---

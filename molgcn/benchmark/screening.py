@@ -79,7 +79,8 @@ def screen(smiles: Sequence[str], shape: Shape, folder: Path) -> ScreeningRow:
 
 def save_untrained(shape: Shape, path: Path, seed: int = 0) -> None:
     """A checkpoint of a network as it was drawn."""
-    model = {"num_layers": shape.num_layers, "hidden_channels": shape.hidden_channels, "norm": None, "residual": False, "init": "kaiming"}
+    plain = {"norm": None, "residual": False, "last_activation": False, "head_layers": 0, "init": "kaiming"}
+    model = {"num_layers": shape.num_layers, "hidden_channels": shape.hidden_channels, **plain}
     config = parse(Config, {"dataset": {"features": FEATURES}, "model": model})
     torch.manual_seed(seed)
     module = MoleculeRegressor(config, get_featurizer(FEATURES).num_features, ("y",), ("",), torch.zeros(1), torch.ones(1), FEATURES)
