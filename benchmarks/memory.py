@@ -11,7 +11,7 @@ from molgcn.benchmark.batches import random_batch
 from molgcn.benchmark.machine import machine
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
-from molgcn.resident_set import peak_resident_mb, resident_mb, restart_peak
+from molgcn.process_memory import peak_resident_mb, resident_mb, restart_peak
 
 WORK = [(hidden, layers, norm) for hidden, layers, norm in ((32, 28, None), (32, 12, None), (64, 6, "batch"))]
 BACKENDS = ("fused", "pyg")
