@@ -38,7 +38,7 @@ packed = PackedMolecules.from_arrays(sizes, 2 * sizes, bonds, x=x)
 batch = packed.batch(slice(None), device=device)
 assert batch.large_molecules == (largest > 128)
 batch.tile_ptr
-batch.folded = folded == "True"  # no two atoms are alike, but that is for the kernels to see
+batch.leaves_merged = folded == "True"  # no two atoms are alike, but that is for the kernels to see
 model = GCN(11, hidden, 12, 1, backend="fused", norm=None if norm == "None" else norm).to(device)
 loss, targets = fused_loss(model), torch.zeros(molecules, 1, device=device)
 plain = torch.nn.Linear(11, 1).to(device)

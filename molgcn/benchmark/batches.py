@@ -7,8 +7,8 @@ import torch
 
 from molgcn.config import ModelConfig
 from molgcn.data import GraphBatch, PackedMolecules
-from molgcn.data.fold import fold
 from molgcn.data.layout import BatchLayout
+from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.tiles import fill_tiles
 from molgcn.nn.batch_layout import batch_layout
 
@@ -36,7 +36,7 @@ def random_batch(
 def training_batch(
     molecules: PackedMolecules, batch_size: int, device: str | torch.device, model: ModelConfig
 ) -> tuple[GraphBatch, GraphBatch]:
-    """As :func:`random_batch`, but folded where the training loader folds for backend=fused.
+    """As :func:`random_batch`, but with equal leaves as one row where the training loader merges them for backend=fused.
 
     Returns:
         - the batch
@@ -44,8 +44,8 @@ def training_batch(
     """
     indices, device = _drawn(molecules, batch_size), torch.device(device)
     layout = batch_layout(model, "fused", "auto", molecules, indices, device)
-    batch = _in_tiles(fold(molecules) if layout.merge_leaves else molecules, indices, device, layout)
-    return batch, GraphBatch.from_packed(molecules, batch.indices.cpu().numpy()).to(device) if batch.folded else batch
+    batch = _in_tiles(merge_leaves(molecules) if layout.merge_leaves else molecules, indices, device, layout)
+    return batch, GraphBatch.from_packed(molecules, batch.indices.cpu().numpy()).to(device) if batch.leaves_merged else batch
 
 
 def _drawn(molecules: PackedMolecules, batch_size: int) -> np.ndarray:

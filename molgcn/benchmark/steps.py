@@ -72,7 +72,7 @@ def measure(molecules: PackedMolecules, dataset: str, grid: Grid, table: Table, 
 
     A row has, beside its key, `<candidate>_ms` (medians), on a GPU `<candidate>_launches`, `against_pyg` (how many times faster the fastest
     of ours is than PyG as written), `against_best` (than the fastest of PyG's variants), `gflops` (of ours, counting 2 N H^2 + 2 E H a
-    layer forward and three times that with backward, of all atoms, folded or not) and `peak` (`gflops` as a fraction of the multiply-add
+    layer forward and three times that with backward, of all atoms, merged or not) and `peak` (`gflops` as a fraction of the multiply-add
     peak of the same run).
 
     Args:
@@ -210,7 +210,7 @@ def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: 
         UserError: naming the candidate whose error is beyond :data:`BOUNDS`, or for PyG's batch norm beyond what float32 leaves of it.
     """
     targets = torch.zeros(batch.num_graphs, 1, device=batch.x.device)
-    batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, targets, folded=batch.folded)
+    batch = GraphBatch(batch.x, batch.ptr, batch.rowptr, batch.col, targets, leaves_merged=batch.leaves_merged)
     module, inputs = candidate.module, candidate.convert(batch)
 
     def outputs() -> Tensor:

@@ -33,7 +33,7 @@ class GraphBatch:
         tile_ptr: int32 [tiles + 1], first molecule of each tile; default as many molecules a tile as fit, in their order.
         large_molecules: whether a molecule or a tile may have more than T atoms; default True where `tile_nodes` or `tile_ptr` is given,
             else found out. Without them kernels take half as long to compile.
-        folded: whether atoms alike are one row, see :func:`molgcn.data.fold.fold`.
+        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`.
 
     Attributes:
         padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
@@ -42,7 +42,7 @@ class GraphBatch:
 
     padded: GraphBatch | None = None
     counts: Tensor | None = None
-    folded: bool = False
+    leaves_merged: bool = False
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class GraphBatch:
         tile_nodes: int | None = None,
         tile_ptr: Tensor | None = None,
         large_molecules: bool | None = None,
-        folded: bool = False,
+        leaves_merged: bool = False,
     ) -> None:
         self.x = x
         self.ptr = ptr
@@ -64,7 +64,7 @@ class GraphBatch:
         self.col = col
         self.targets = targets
         self.indices = torch.arange(self.num_graphs, device=ptr.device) if indices is None else indices
-        self.folded = folded
+        self.leaves_merged = leaves_merged
         if tile_nodes is not None:
             self.tile_nodes = tile_nodes
         if any(hint is not None for hint in (tile_nodes, tile_ptr, large_molecules)):
@@ -94,7 +94,7 @@ class GraphBatch:
             tile_nodes=tile_nodes,
             tile_ptr=None if tile_ptr is None else torch.from_numpy(tile_ptr),
             large_molecules=molecules.largest > tile_nodes,
-            folded=molecules.folded,
+            leaves_merged=molecules.leaves_merged,
         )
 
     @classmethod
@@ -165,12 +165,12 @@ class GraphBatch:
         """int64 [2, E]: source and target of every bond, as PyG has them.
 
         Raises:
-            UserError: of a folded batch, which has rows for several atoms.
+            UserError: where equal leaves are one row.
         """
-        if self.folded:
+        if self.leaves_merged:
             raise UserError(
-                "This batch is folded: atoms alike are one row, which only backend=fused on CUDA with backend.strategy=stack takes. Give "
-                "other models the batches of a set that is not folded."
+                "Equal leaves of this batch are one row, which only backend=fused on CUDA with backend.strategy=stack takes. Give "
+                "other models the batches of a set that has all atoms."
             )
         nodes = torch.arange(self.num_nodes, device=self.col.device)
         target = torch.repeat_interleave(nodes, torch.diff(self.rowptr), output_size=self.num_edges)
@@ -206,7 +206,7 @@ class GraphBatch:
             tile_nodes=vars(self).get("tile_nodes"),
             tile_ptr=tile_ptr,
             large_molecules=large_molecules,
-            folded=self.folded,
+            leaves_merged=self.leaves_merged,
         )
         mapped.counts = None if self.counts is None else function(self.counts)
         return mapped

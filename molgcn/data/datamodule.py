@@ -13,10 +13,10 @@ from lightning import LightningDataModule
 from torch import Tensor
 
 from molgcn.data.config import DatasetConfig, LoaderConfig
-from molgcn.data.fold import fold
 from molgcn.data.layout import BatchLayout, LayoutChoice
 from molgcn.data.load import LoadedDataset, load_dataset
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
+from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.timing import TimedLoader
@@ -103,7 +103,7 @@ class MoleculeDataModule(LightningDataModule):
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         layout = self._layout(molecules, device)
         loader = self.make_loader(
-            fold(molecules) if layout.merge_leaves else molecules,
+            merge_leaves(molecules) if layout.merge_leaves else molecules,
             self.config.batch_size,
             shuffle=shuffle,
             seed=self.seed,

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from molgcn.data.fold import refuse_folded
+from molgcn.data.merge_leaves import refuse_merged
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.segments import pointers
 from molgcn.data.workers import map_chunks
@@ -37,9 +37,9 @@ def with_hashes(molecules: PackedMolecules, num_workers: int | None = None) -> P
         num_workers: worker processes for canonical SMILES, see :func:`molgcn.data.workers.map_chunks`.
 
     Raises:
-        UserError: for a folded set.
+        UserError: for a set whose equal leaves are one row.
     """
-    refuse_folded(molecules)
+    refuse_merged(molecules)
     colors = _refined_colors(molecules)
     hashes = _mix(_sums(_mix(colors), molecules.node_ptr))
     _, place, counts = np.unique(hashes, return_inverse=True, return_counts=True)

@@ -17,7 +17,7 @@ class BatchLayout:
 
     Attributes:
         tile_nodes: node places of a tile, T; None is 64, or 128 where a molecule needs it.
-        merge_leaves: whether equal leaves are one row (:func:`molgcn.data.fold.fold`).
+        merge_leaves: whether equal leaves are one row (:func:`molgcn.data.merge_leaves.merge_leaves`).
         join_single: whether a single molecule left over at the end of a training epoch joins the batch before.
     """
 

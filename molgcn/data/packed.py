@@ -54,7 +54,8 @@ class PackedMolecules:
         features: name of the featuriser, or None.
         skipped: rows of the source that are not in the set.
         hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
-        folded: whether atoms alike are one row, see :func:`molgcn.data.fold.fold`; atoms and bonds are then those that are left.
+        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`; atoms and bonds are then
+            those that are left.
     """
 
     node_ptr: np.ndarray
@@ -71,7 +72,7 @@ class PackedMolecules:
     features: str | None = None
     skipped: list[SkippedRow] = field(default_factory=list)
     hashes: np.ndarray | None = None
-    folded: bool = False
+    leaves_merged: bool = False
 
     @classmethod
     def from_arrays(

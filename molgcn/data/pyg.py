@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from molgcn.data.fold import refuse_folded
+from molgcn.data.merge_leaves import refuse_merged
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 
@@ -51,7 +51,7 @@ def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
     """See :meth:`PackedMolecules.to_pyg`."""
     from torch_geometric.data import Data
 
-    refuse_folded(molecules)
+    refuse_merged(molecules)
     result = []
     for i in range(len(molecules)):
         nodes = slice(int(molecules.node_ptr[i]), int(molecules.node_ptr[i + 1]))

@@ -29,7 +29,7 @@ class Capacity:
     tiles: int
     tile_nodes: int
     large_molecules: bool
-    folded: bool = False
+    leaves_merged: bool = False
 
     @classmethod
     def of(
@@ -66,7 +66,7 @@ class Capacity:
         nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
         tile_nodes = tile_nodes or molecules.tile_nodes
         large = min(graphs, int((sizes > tile_nodes).sum()))
-        return cls(graphs, nodes, edges, max_tiles(graphs, nodes, large, tile_nodes), tile_nodes, large > 0, molecules.folded)
+        return cls(graphs, nodes, edges, max_tiles(graphs, nodes, large, tile_nodes), tile_nodes, large > 0, molecules.leaves_merged)
 
 
 def _largest(sizes: np.ndarray, count: int) -> int:
@@ -114,7 +114,7 @@ class Slot:
             return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory)
 
         self.capacity = capacity
-        self.hints: dict[str, Any] = {name: getattr(capacity, name) for name in ("tile_nodes", "large_molecules", "folded")}
+        self.hints: dict[str, Any] = {name: getattr(capacity, name) for name in ("tile_nodes", "large_molecules", "leaves_merged")}
         self.x = empty(capacity.nodes, num_features, dtype=torch.float32)
         self.ptr = empty(capacity.graphs + 1)
         self.rowptr = empty(capacity.nodes + 1)

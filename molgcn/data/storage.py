@@ -15,7 +15,7 @@ import numpy as np
 from xxhash import xxh3_128
 
 from molgcn.data.atoms import FEATURIZERS, get_featurizer
-from molgcn.data.fold import refuse_folded
+from molgcn.data.merge_leaves import refuse_merged
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.packed_arrays import ARRAYS, check_arrays
 from molgcn.data.strings import PackedStrings
@@ -26,7 +26,7 @@ FORMAT = "molgcn-packed-2"
 
 def save_packed(molecules: PackedMolecules, folder: Path) -> None:
     """Writes into a temporary folder beside `folder`, syncs, then renames; an older `folder` is replaced."""
-    refuse_folded(molecules)
+    refuse_merged(molecules)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.parent / f".{folder.name}-{uuid4().hex}"
     temporary.mkdir()  # unlike tempfile's, for whom the umask says: several users may share a cache

@@ -9,8 +9,8 @@ import torch
 
 from molgcn.config import ModelConfig
 from molgcn.cuda_runtime.launch import gpu
-from molgcn.data.fold import fold
 from molgcn.data.layout import BatchLayout
+from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
 from molgcn.ops.gcn_stack_cuda import automatic
@@ -47,14 +47,14 @@ def batch_layout(
         precision: the Trainer's: "32-true", "bf16-mixed" or "64-true".
         can_merge: whether the loader can give batches whose equal leaves are one row.
     """
-    merge_leaves = can_merge and backend == "fused" and precision != "64-true" and merging_pays(molecules, typical, model, strategy, device)
-    sizes = (fold(molecules) if merge_leaves else molecules).num_nodes_per_graph
+    merges = can_merge and backend == "fused" and precision != "64-true" and merging_pays(molecules, typical, model, strategy, device)
+    sizes = (merge_leaves(molecules) if merges else molecules).num_nodes_per_graph
     products = "bf16" if precision == "bf16-mixed" else allowed_precision(device)
-    return BatchLayout(tile_nodes_for(sizes, typical, model, device, products), merge_leaves, join_single=model.norm == "batch")
+    return BatchLayout(tile_nodes_for(sizes, typical, model, device, products), merges, join_single=model.norm == "batch")
 
 
 def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, strategy: str, device: torch.device) -> bool:
-    """Return whether the model's operator takes merged leaves (:func:`molgcn.data.fold.fold`) and is faster with them.
+    """Return whether the model's operator takes merged leaves (:func:`molgcn.data.merge_leaves.merge_leaves`) and is faster with them.
 
     It is where strategy `stack` runs without dropout on a GPU whose multiprocessors each get more than one tile, if merging saves at
     least a twentieth of the rows.
@@ -72,7 +72,7 @@ def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConf
     num_nodes = molecules.num_nodes_per_graph[batch].sum()
     if num_nodes <= gpu(device).num_multiprocessors * molecules.tile_nodes:
         return False
-    return fold(molecules[batch]).num_nodes <= _MOST_ROWS * num_nodes
+    return merge_leaves(molecules[batch]).num_nodes <= _MOST_ROWS * num_nodes
 
 
 def tile_nodes_for(sizes: np.ndarray, batch: np.ndarray, model: ModelConfig, device: torch.device, precision: str = "float32") -> int:

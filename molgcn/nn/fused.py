@@ -129,7 +129,7 @@ def stack_inputs(model: GCN, batch: GraphBatch | Any) -> StackInputs:
         save_for_backward=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for some in parameters for p in some)),
         tile_nodes=batch.tile_nodes,
         large_molecules=batch.large_molecules,
-        folded=batch.folded,
+        folded=batch.leaves_merged,
     )
 
 

@@ -52,7 +52,7 @@ def test_equal_leaves_are_one_row_where_the_model_wishes_it_and_the_loader_can(b
     data, asked = with_layout(BatchLayout(64, merge_leaves=True), backend, loader)
     train, val = next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))
     assert asked == [(len(data.part(part)), "32-true", merges) for part in ("train", "val")]
-    assert train.folded == val.folded == merges
+    assert train.leaves_merged == val.leaves_merged == merges
     assert (train.num_nodes < data.part("train").num_nodes_per_graph[train.indices].sum()) == merges
     assert_tiles(train)
 

@@ -9,8 +9,8 @@ from rdkit import Chem
 from torch_geometric.data import Data
 
 from molgcn.data import PackedMolecules
-from molgcn.data.fold import fold
 from molgcn.data.identity import first_copies, with_hashes
+from molgcn.data.merge_leaves import merge_leaves
 from molgcn.errors import UserError
 
 from .graphs import molecule_lists
@@ -91,5 +91,5 @@ def test_a_set_without_them_is_as_before(tmp_path):
     molecules.save(tmp_path / "set")
     assert not (tmp_path / "set" / "hashes.npy").exists()
     assert PackedMolecules.load(tmp_path / "set").hashes is None
-    with pytest.raises(UserError, match="folded"):
-        with_hashes(fold(molecules))
+    with pytest.raises(UserError, match="leaves of this set are one row"):
+        with_hashes(merge_leaves(molecules))

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fold_cases import random_trees
+from leaf_cases import random_trees
 
 from molgcn.config import ModelConfig
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.data import PackedMolecules
-from molgcn.data.fold import fold
 from molgcn.data.layout import BatchLayout
+from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.tiles import fill_tiles
 from molgcn.nn import batch_layout as module
 from molgcn.nn.batch_layout import batch_layout, merging_pays, tile_nodes_for
@@ -110,7 +110,7 @@ def test_leaves_are_merged_where_the_kernels_take_it_and_have_several_tiles_each
 
 def test_a_set_with_few_atoms_alike_stays():
     few = PackedMolecules.concat([ALIKE[:400], random_trees([18] * 3600, 3, kinds=5000)])
-    assert 0.95 < fold(few).num_nodes / few.num_nodes < 1
+    assert 0.95 < merge_leaves(few).num_nodes / few.num_nodes < 1
     assert not merging_pays(few, np.arange(len(few)), PLAIN, "auto", CUDA)
 
 
@@ -125,7 +125,7 @@ def test_a_set_with_few_atoms_alike_stays():
     ],
 )
 def test_tiles_are_chosen_for_the_rows_that_are_left(backend, precision, can_merge, merges):
-    rows, products = fold(ALIKE) if merges else ALIKE, "bf16" if precision == "bf16-mixed" else "float32"
+    rows, products = merge_leaves(ALIKE) if merges else ALIKE, "bf16" if precision == "bf16-mixed" else "float32"
     layout = batch_layout(PLAIN, backend, "auto", ALIKE, ALL, CUDA, precision, can_merge=can_merge)
     assert layout == BatchLayout(tile_nodes_for(rows.num_nodes_per_graph, ALL, PLAIN, CUDA, products), merges)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import torch
-from fold_cases import random_trees, rows_of_atoms
+from leaf_cases import random_trees, rows_of_atoms
 from stack_cases import random_inputs
 from torch import Tensor
 
-from molgcn.data.fold import fold
+from molgcn.data.merge_leaves import merge_leaves
 from molgcn.ops import StackInputs
 
 
 def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **options) -> tuple[StackInputs, StackInputs, Tensor]:
     """The operator's for a folded batch and for all its atoms, and the row of each of these."""
     molecules = random_trees(sizes, channels, seed, ring_bonds=ring_bonds)
-    rows = fold(molecules)
+    rows = merge_leaves(molecules)
     assert rows.num_nodes < molecules.num_nodes
     folded = random_inputs(rows.batch(slice(None)), hidden, num_layers, seed=seed, folded=True, **options)
     whole = random_inputs(molecules.batch(slice(None)), hidden, num_layers, seed=seed, **options)

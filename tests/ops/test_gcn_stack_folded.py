@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
-from fold_cases import random_trees
 from folded_cases import inputs_of, summed
 from gpu_cases import gradient_of, on_gpu
+from leaf_cases import random_trees
 from stack_cases import Result, check_independence, converted, kept_activations, random_inputs, run, with_masks, worst, worst_molecule
 from torch import Tensor
 

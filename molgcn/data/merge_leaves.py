@@ -1,4 +1,4 @@
-"""Atoms alike as one row: what a GPU need not compute twice."""
+"""Equal leaves as one row: what a GPU need not compute twice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from molgcn.data.segments import pointers
 from molgcn.errors import UserError
 
 MAX_COPIES = 255  # atoms that a row stands for: a number that bf16 holds exactly
-_folded: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
+_merged: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
 
 
-def fold(molecules: PackedMolecules) -> PackedMolecules:
-    """The set with one row for all atoms of the same features whose only bond goes to the same atom, such as a methyl's hydrogens.
+def merge_leaves(molecules: PackedMolecules) -> PackedMolecules:
+    """Return the set with one row for all atoms of the same features whose only bond goes to the same atom, as a methyl's hydrogens.
 
     Every layer gives such atoms the same values, but for dropout. Their neighbour lists their row as often as there are atoms, the row
     lists it once: degrees and sums over neighbours stay what they were, and a row stands for as many atoms as its neighbour lists it.
@@ -27,36 +27,36 @@ def fold(molecules: PackedMolecules) -> PackedMolecules:
         molecules: a set; one whose features are not coded, of which hardly any are alike, stays as it is.
 
     Returns:
-        A set with `folded` True, made once and kept as long as `molecules`. Rows are in the order of their first atoms, a row's
+        A set with `leaves_merged` True, made once and kept as long as `molecules`. Rows are in the order of their first atoms, a row's
         neighbours in the order of the atoms that they were.
     """
-    if molecules.folded or molecules.table is None:
+    if molecules.leaves_merged or molecules.table is None:
         return molecules
-    if molecules not in _folded:
-        _folded[molecules] = _fold_all(molecules)
-    return _folded[molecules]
+    if molecules not in _merged:
+        _merged[molecules] = _merge_all(molecules)
+    return _merged[molecules]
 
 
-def refuse_folded(molecules: PackedMolecules) -> None:
-    """For what needs all atoms.
+def refuse_merged(molecules: PackedMolecules) -> None:
+    """Refuse a set whose equal leaves are one row, for what needs all atoms.
 
     Raises:
-        UserError: for a folded set.
+        UserError: for such a set.
     """
-    if molecules.folded:
-        raise UserError("This set is folded: atoms alike are one row, for kernels alone. Take the set that it was made from.")
+    if molecules.leaves_merged:
+        raise UserError("Equal leaves of this set are one row, for kernels alone. Take the set that it was made from.")
 
 
-def _fold_all(molecules: PackedMolecules) -> PackedMolecules:
+def _merge_all(molecules: PackedMolecules) -> PackedMolecules:
     starts = range(0, len(molecules), MOLECULES_AT_ONCE)
-    parts = [_fold(molecules, start, min(start + MOLECULES_AT_ONCE, len(molecules))) for start in starts]
+    parts = [_merge(molecules, start, min(start + MOLECULES_AT_ONCE, len(molecules))) for start in starts]
     num_nodes, num_edges, degree, neighbors, x = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return replace(
-        molecules, node_ptr=pointers(num_nodes), edge_ptr=pointers(num_edges), degree=degree, neighbors=neighbors, x=x, folded=True
+        molecules, node_ptr=pointers(num_nodes), edge_ptr=pointers(num_edges), degree=degree, neighbors=neighbors, x=x, leaves_merged=True
     )
 
 
-def _fold(molecules: PackedMolecules, first: int, last: int) -> tuple[np.ndarray, ...]:
+def _merge(molecules: PackedMolecules, first: int, last: int) -> tuple[np.ndarray, ...]:
     """Of molecules first ... last - 1: rows and bonds of each, then `degree`, `neighbors` and `x` of all."""
     node_ptr, edge_ptr = (ptr[first : last + 1] - ptr[first] for ptr in (molecules.node_ptr, molecules.edge_ptr))
     nodes, edges = (slice(ptr[first], ptr[last]) for ptr in (molecules.node_ptr, molecules.edge_ptr))

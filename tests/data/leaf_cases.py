@@ -24,7 +24,7 @@ def random_trees(sizes: Sequence[int], num_features: int, seed: int = 0, kinds: 
 
 
 def rows_of_atoms(molecules: PackedMolecules) -> np.ndarray:
-    """int64 [N], the row of each atom of the set when it is folded: atoms alike are looked for one by one."""
+    """int64 [N], the row of each atom of the set when its leaves are merged: equal ones are looked for one by one."""
     rows, num_rows = [], 0
     bonds = iter(molecules.neighbors.tolist())
     for first, end in zip(molecules.node_ptr[:-1].tolist(), molecules.node_ptr[1:].tolist(), strict=True):
