@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from molgcn.cuda_runtime.launch import MIN_CAPABILITY
 from molgcn.errors import UserError
+from molgcn.nn.options import NO_EXTENSION
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
 from molgcn.strategies import check_known
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
 
 BACKENDS = ("auto", "fused", "pyg")
-NO_EXTENSION = (
-    "backend=fused was installed without its C++ extension. With a C++17 compiler present run `pip install -e .` again, or use backend=pyg."
-)
 
 
 class Backend(Protocol):

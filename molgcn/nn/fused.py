@@ -12,7 +12,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
-from molgcn.nn.backend import NO_EXTENSION
+from molgcn.nn.options import NO_EXTENSION
 from molgcn.ops import HAS_CPU_EXTENSION, StackInputs, gcn_predict, gcn_stack
 from molgcn.ops.precision import allowed_precision
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from molgcn.errors import UserError
 from molgcn.nn.init import INITIALISERS
 
+NO_EXTENSION = (
+    "backend=fused was installed without its C++ extension. With a C++17 compiler present run `pip install -e .` again, or use backend=pyg."
+)
+
 
 def check_sizes(in_channels: int, hidden_channels: int, num_layers: int, out_channels: int) -> None:
     """Raises UserError for the first size below 1."""
