@@ -11,7 +11,7 @@ import torch
 from molgcn.cuda_runtime.launch import kernel
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.piece import Piece
-from molgcn.data.resident import KERNEL, SOURCE, THREADS, Launch, PlanBuffer, ResidentSet, macros
+from molgcn.data.resident import KERNEL, SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, macros
 from molgcn.data.sampler import EpochPlan
 from molgcn.data.slots import Capacity, GraphFeed, Slot, SlotBatch
 
@@ -116,7 +116,7 @@ class ResidentFeed(CUDAFeed):
 
     def __init__(self, molecules: PackedMolecules, capacity: Capacity, device: torch.device) -> None:
         super().__init__(molecules, capacity, device)
-        self.resident = ResidentSet.of(molecules, device)
+        self.resident = DeviceMolecules.of(molecules, device)
         self.kernel = kernel(SOURCE, KERNEL, self.resident.macros, device)
         self._staging: list[PlanBuffer] = []
         self._lock = Lock()

@@ -28,7 +28,7 @@ class Piece:
         order: int64 [graphs], the molecules; as `node_ptr` and `edge_ptr` int64 [graphs + 1] and `tile_ptr` int32 [tiles + 1] a part of the
             epoch's plan.
         targets: float [graphs, T], in the set's dtype.
-        row_end: [nodes], as in :class:`molgcn.data.resident.ResidentSet`.
+        row_end: [nodes], as in :class:`molgcn.data.resident.DeviceMolecules`.
         neighbors: [edges] and
         x: [nodes], codes, or [nodes, F], as in :class:`molgcn.data.PackedMolecules`.
     """

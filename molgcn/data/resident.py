@@ -46,7 +46,7 @@ _HEADER = Header(
 )
 
 
-class ResidentSet:
+class DeviceMolecules:
     """A packed set's arrays on one device.
 
     Args:
@@ -71,7 +71,7 @@ class ResidentSet:
         self.table = None if table is None else torch.tensor(table, device=device)
 
     @classmethod
-    def of(cls, molecules: PackedMolecules, device: torch.device) -> ResidentSet:
+    def of(cls, molecules: PackedMolecules, device: torch.device) -> DeviceMolecules:
         """The set on the device, uploaded once for all loaders and jobs of the process; gone with `molecules`."""
         on_devices = _RESIDENT.setdefault(molecules, {})
         if device not in on_devices:
@@ -89,11 +89,11 @@ class ResidentSet:
         return {name: tensor for name, tensor in arrays.items() if tensor is not None}
 
 
-_RESIDENT: WeakKeyDictionary[PackedMolecules, dict[torch.device, ResidentSet]] = WeakKeyDictionary()
+_RESIDENT: WeakKeyDictionary[PackedMolecules, dict[torch.device, DeviceMolecules]] = WeakKeyDictionary()
 
 
 def is_resident(molecules: PackedMolecules, device: torch.device) -> bool:
-    """Whether :meth:`ResidentSet.of` has it already."""
+    """Whether :meth:`DeviceMolecules.of` has it already."""
     return device in _RESIDENT.get(molecules, {})
 
 
@@ -109,19 +109,19 @@ def macros(num_features: int, x: Tensor, table: Tensor | None, row_end: Tensor, 
 
 
 def row_end_type(molecules: PackedMolecules) -> type[np.integer]:
-    """Of :attr:`ResidentSet.row_end`: the smallest that holds a molecule's number of bonds."""
+    """Of :attr:`DeviceMolecules.row_end`: the smallest that holds a molecule's number of bonds."""
     largest = int(np.diff(molecules.edge_ptr).max())
     return np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.int32
 
 
 def row_ends(molecules: PackedMolecules) -> np.ndarray:
-    """[N], see :class:`ResidentSet`."""
+    """[N], see :class:`DeviceMolecules`."""
     ends = np.cumsum(molecules.degree, dtype=np.int64) - np.repeat(molecules.edge_ptr[:-1], molecules.num_nodes_per_graph)
     return ends.astype(row_end_type(molecules))
 
 
 def resident_bytes(molecules: PackedMolecules) -> int:
-    """At most so many bytes does a :class:`ResidentSet` take."""
+    """At most so many bytes does a :class:`DeviceMolecules` take."""
     arrays = (molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.x, molecules.targets, molecules.table)
     return sum(array.nbytes for array in arrays if array is not None) + 4 * molecules.num_nodes
 

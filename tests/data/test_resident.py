@@ -15,7 +15,7 @@ from molgcn.cuda_runtime import nvrtc
 from molgcn.data import PackedMolecules
 from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.piece import Piece
-from molgcn.data.resident import SOURCE, THREADS, Launch, PlanBuffer, ResidentSet, is_resident, macros, resident_bytes, row_ends
+from molgcn.data.resident import SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, is_resident, macros, resident_bytes, row_ends
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.slots import Capacity, Slot
 from molgcn.resources import resource
@@ -47,21 +47,21 @@ def test_row_ends_are_the_running_sums_of_each_molecule(molecules):
     for i in range(len(molecules)):
         nodes = slice(*molecules.node_ptr[i : i + 2])
         assert np.array_equal(ends[nodes], np.cumsum(molecules.degree[nodes]))
-    assert sum(tensor.nbytes for tensor in ResidentSet(molecules, "cpu").arrays().values()) <= resident_bytes(molecules)
+    assert sum(tensor.nbytes for tensor in DeviceMolecules(molecules, "cpu").arrays().values()) <= resident_bytes(molecules)
 
 
 def test_a_set_is_uploaded_once_and_goes_with_its_molecules():
     molecules, device = random_set(**KINDS["codes of one byte"]), torch.device("cpu")
     assert not is_resident(molecules, device)
-    first = weakref.ref(ResidentSet.of(molecules, device))
-    assert ResidentSet.of(molecules, device) is first() and is_resident(molecules, device)
+    first = weakref.ref(DeviceMolecules.of(molecules, device))
+    assert DeviceMolecules.of(molecules, device) is first() and is_resident(molecules, device)
     del molecules
     gc.collect()
     assert first() is None
 
 
 def test_the_kinds_differ_in_what_the_kernel_is_specialised_by():
-    found = [ResidentSet(random_set(**kind), "cpu").macros for kind in KINDS.values()]
+    found = [DeviceMolecules(random_set(**kind), "cpu").macros for kind in KINDS.values()]
     assert [tuple(sorted(m.items())) for m in found] == [
         (("CODE_BYTES", 1), ("END_BYTES", 1), ("FEATURES", 4), ("NEIGHBOR_BYTES", 1), ("STAGED", 0)),
         (("CODE_BYTES", 1), ("END_BYTES", 1), ("FEATURES", 4), ("NEIGHBOR_BYTES", 1), ("STAGED", 0)),
@@ -115,7 +115,7 @@ def assert_same(slot, expected):
 
 
 def test_the_kernel_fills_slots_from_the_set_as_the_cpu_does(molecules, emulated):
-    resident, slots, buffer = ResidentSet(molecules, "cpu"), Slot.pair(molecules, Capacity.of(molecules, 7)), None
+    resident, slots, buffer = DeviceMolecules(molecules, "cpu"), Slot.pair(molecules, Capacity.of(molecules, 7)), None
     run, cursor = emulated(resident.macros), torch.tensor([-5, -5], dtype=torch.int32)
     for plan, number, expected in batches_of_two_epochs(molecules, 7):
         buffer = (buffer or PlanBuffer(plan)).copy_(plan)
@@ -160,7 +160,7 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
 @pytest.mark.parametrize("staged", [0, 1])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_the_kernel_compiles(molecules, arch, staged):
-    assert nvrtc.compile_source(SOURCE, ResidentSet(molecules, "cpu").macros | {"STAGED": staged}, arch).startswith(b"\x7fELF")
+    assert nvrtc.compile_source(SOURCE, DeviceMolecules(molecules, "cpu").macros | {"STAGED": staged}, arch).startswith(b"\x7fELF")
 
 
 def test_a_staged_plan_is_the_plan(molecules):
