@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 SMALL: dict[str, dict[str, Any]] = {
     "dataset": {"name": "builtin", "targets": ["logp"], "subset": 300, "batch_size": 32, "features": "zinc"},
-    "model": {"last_activation": False, "head_layers": 0, "hidden_channels": 8, "num_layers": 2},
+    "model": {"hidden_channels": 8, "num_layers": 2, "last_activation": False, "head_layers": 0},
     "backend": {"name": "pyg"},
     "trainer": {"max_epochs": 2, "accelerator": "cpu", "log_every_n_steps": 3, "num_sanity_val_steps": 0, "enable_model_summary": False},
     "logger": {"name": "csv"},
@@ -103,7 +103,7 @@ def trained_config() -> dict[str, object]:
     """A configuration that trains in a second: 200 built-in molecules, two targets, three narrow layers."""
     return {
         "dataset": {"name": "builtin", "targets": ["logp", "tpsa"], "features": "qm9", "subset": 200, "batch_size": 32},
-        "model": {"last_activation": False, "head_layers": 0, "hidden_channels": 8, "num_layers": 3, "last_activation": False, "head_layers": 0},
+        "model": {"hidden_channels": 8, "num_layers": 3, "last_activation": False, "head_layers": 0},
         "optimizer": {"lr": 0.01},
         "logger": {"name": "csv"},
         "trainer": {"max_epochs": 2, "accelerator": "cpu", "num_sanity_val_steps": 0, "enable_model_summary": False},
