@@ -61,5 +61,5 @@ def test_all_processes_stop_where_a_loss_is_not_finite(run_cli, tmp_path):
     diverging = ["optimizer=sgd", "optimizer.lr=1e30", "model.norm=null", "scheduler=constant"]
     done = run_cli(*OPTIONS, "trainer.devices=2", "trainer.strategy=ddp", *diverging, f"hydra.run.dir='{tmp_path}'")
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "The training loss is not finite in optimiser step 2 (epoch 0, batch 2 of" in done.stderr
+    assert "The training loss is not finite in optimiser step 2 (epoch 1, batch 2 of" in done.stderr
     assert not (tmp_path / "result.json").exists() and not list(tmp_path.glob("checkpoints/*.ckpt"))
