@@ -1,0 +1,1 @@
+"""The message-passing layers, one file a layer."""

@@ -1,0 +1,53 @@
+"""What a layer of the family is: the options it is built from, and its entry in the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import nn
+
+
+@dataclass(frozen=True)
+class LayerOptions:
+    """The options from which one message-passing layer is built.
+
+    Attributes:
+        in_channels: width of the atoms' states that come in.
+        out_channels: width of the atoms' states that go out.
+        edge_channels: width of the bonds' states, or None where the network sees no bonds.
+        settings: the layer's own options by name, such as `heads` or `train_eps`; those of :attr:`LayerKind.settings`.
+    """
+
+    in_channels: int
+    out_channels: int
+    edge_channels: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """A layer of the registry, under the name that `model.name` takes.
+
+    Both builders give a module whose `forward(x, edge_index, edge_attr=None)` returns the atoms' new states [N, out_channels], before
+    norm, activation, dropout and residual. A layer with `edge_states` returns these and the bonds' new states [E, out_channels]. Both
+    modules have the same parameters under the same names, those of PyG's layer where there is one, and so exchange state dicts.
+
+    Attributes:
+        name: the name.
+        reference: builds the layer in plain PyTorch: the oracle, what runs where no kernel does, and what is exported.
+        pyg: builds PyTorch Geometric's layer, or a `MessagePassing` of this project where PyG has none.
+        bonds: whether the layer sees bonds: never, if asked to, or always.
+        edge_states: whether the layer gives bonds new states.
+        settings: the layer's own options with their defaults.
+        without: options of the network that the layer cannot have, with the reason, for errors and for the docs.
+    """
+
+    name: str
+    reference: Callable[[LayerOptions], nn.Module]
+    pyg: Callable[[LayerOptions], nn.Module]
+    bonds: Literal["never", "optional", "always"] = "never"
+    edge_states: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    without: Mapping[str, str] = field(default_factory=dict)
