@@ -181,55 +181,75 @@ def gpu(device: torch.device) -> Gpu:
 MIN_CAPABILITY = 8  # of a GPU: its tensor cores know TF32 and bf16
 _Macros = tuple[tuple[str, int], ...]
 Soon = Callable[[], Iterable[tuple[str, Mapping[str, int]]]]
-_compilers = ThreadPoolExecutor(thread_name_prefix="molgcn-nvrtc")
-_codes: dict[tuple[str, _Macros, str], Future[bytes]] = {}
-_kernels: dict[tuple[str, str, _Macros, int], Kernel] = {}
 
 
-def _code(source: str, defines: _Macros, arch: str) -> Future[bytes]:
-    """Of one compilation a process, but for one that failed: its reason, as a full memory, may have passed."""
-    key = (source, defines, arch)
-    code = _codes.get(key)
-    if code is None or (code.done() and code.exception() is not None):
-        code = _codes[key] = _compilers.submit(cubin, source, dict(defines), arch)
-    return code
+class Launcher:
+    """Gives the kernels of a process: each is compiled once an architecture, in the background, and loaded once a device.
+
+    Args:
+        compile_code: gives the machine code of a file of `cuda/`, with macros, for an architecture.
+        load: makes a kernel of the code that it is in, its name and the device's index.
+        properties: gives `major`, `minor` and `name` of the device with an index.
+    """
+
+    def __init__(
+        self,
+        compile_code: Callable[[str, Mapping[str, int], str], bytes] = cubin,
+        load: Callable[[Future[bytes], str, int], Kernel] = Kernel,
+        properties: Callable[[int], Any] = torch.cuda.get_device_properties,
+    ) -> None:
+        self._compile, self._load, self._properties = compile_code, load, properties
+        self._compilers = ThreadPoolExecutor(thread_name_prefix="molgcn-nvrtc")
+        self._codes: dict[tuple[str, _Macros, str], Future[bytes]] = {}
+        self._kernels: dict[tuple[str, str, _Macros, int], Kernel] = {}
+
+    def kernel(
+        self,
+        source: str,
+        name: str,
+        defines: Mapping[str, int],
+        device: torch.device,
+        soon: Soon | None = None,
+    ) -> Kernel:
+        """Return the kernel `name` of `cuda/<source>`, compiled for the device on first use.
+
+        Args:
+            source: name of the file in `cuda/`.
+            name: of the kernel.
+            defines: macros, which specialise it.
+            device: where it is to run.
+            soon: gives sources and macros of what will be wanted next; asked on first use, they are compiled at the same time.
+
+        Raises:
+            UserError: when the CUDA tool chain is not installed, or the GPU is too old for the kernels or too new for NVRTC.
+        """
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        key = (source, name, _sorted(defines), index)
+        if key not in self._kernels:
+            properties = self._properties(index)
+            if properties.major < MIN_CAPABILITY:
+                raise UserError(
+                    f"backend=fused needs a GPU of compute capability {MIN_CAPABILITY}.0 (Ampere) or later; cuda:{index} "
+                    f"({properties.name}) has {properties.major}.{properties.minor}. Use backend=pyg, or trainer.accelerator=cpu."
+                )
+            arch = f"sm_{properties.major}{properties.minor}"
+            code = self._code(source, key[2], arch)
+            for other, macros in soon() if soon is not None else ():
+                self._code(other, _sorted(macros), arch)
+            self._kernels[key] = self._load(code, name, index)
+        return self._kernels[key]
+
+    def _code(self, source: str, defines: _Macros, arch: str) -> Future[bytes]:
+        """Return the code of one compilation; one that failed is tried again, since its reason, as a full memory, may have passed."""
+        key = (source, defines, arch)
+        code = self._codes.get(key)
+        if code is None or (code.done() and code.exception() is not None):
+            code = self._codes[key] = self._compilers.submit(self._compile, source, dict(defines), arch)
+        return code
 
 
 def _sorted(defines: Mapping[str, int]) -> _Macros:
     return tuple(sorted(defines.items()))
 
 
-def kernel(
-    source: str,
-    name: str,
-    defines: Mapping[str, int],
-    device: torch.device,
-    soon: Soon | None = None,
-) -> Kernel:
-    """The kernel `name` of `cuda/<source>`, compiled for the device on first use.
-
-    Args:
-        source: name of the file in `cuda/`.
-        name: of the kernel.
-        defines: macros, which specialise it.
-        device: where it is to run.
-        soon: gives sources and macros of what will be wanted next; asked on first use, they are compiled at the same time.
-
-    Raises:
-        UserError: when the CUDA tool chain is not installed, or the GPU is too old for the kernels or too new for NVRTC.
-    """
-    index = device.index if device.index is not None else torch.cuda.current_device()
-    key = (source, name, _sorted(defines), index)
-    if key not in _kernels:
-        properties = torch.cuda.get_device_properties(index)
-        if properties.major < MIN_CAPABILITY:
-            raise UserError(
-                f"backend=fused needs a GPU of compute capability {MIN_CAPABILITY}.0 (Ampere) or later; cuda:{index} ({properties.name}) "
-                f"has {properties.major}.{properties.minor}. Use backend=pyg, or trainer.accelerator=cpu."
-            )
-        arch = f"sm_{properties.major}{properties.minor}"
-        code = _code(source, key[2], arch)
-        for other, macros in soon() if soon is not None else ():
-            _code(other, _sorted(macros), arch)
-        _kernels[key] = Kernel(code, name, index)
-    return _kernels[key]
+kernel = Launcher().kernel  # of this process

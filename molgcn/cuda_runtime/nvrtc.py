@@ -25,38 +25,40 @@ _importing = threading.Lock()
 _OPTIONS = ("std=c++17", "no device headers")  # part of the cache key; changes with the options below
 
 
-def cubin(source: str, defines: Mapping[str, int], arch: str) -> bytes:
+def cubin(source: str, defines: Mapping[str, int], arch: str, folder: Path | None = None) -> bytes:
     """Machine code of one file of `cuda/`, specialised by macros; from the cache where it is there and whole.
 
     Args:
-        source: name of the file in `cuda/`.
+        source: name of the file.
         defines: macros, which specialise the kernels in place of template arguments.
         arch: "sm_90" and the like.
+        folder: where the file and those that it includes are; None is `cuda/`.
 
     Raises:
         UserError: when the CUDA tool chain is not installed, or older than the architecture.
         RuntimeError: with the compiler's log, when the source does not compile.
     """
-    path = _cache_file(source, defines, arch)
+    folder = folder or resource("cuda")
+    path = _cache_file(source, defines, arch, folder)
     code = _read(path) if path is not None else None
     if code is None:
-        code = compile_source(source, defines, arch)
+        code = compile_source(source, defines, arch, folder)
         if path is not None:
             _write(path, code)
     return code
 
 
-def compile_source(source: str, defines: Mapping[str, int], arch: str) -> bytes:
+def compile_source(source: str, defines: Mapping[str, int], arch: str, folder: Path | None = None) -> bytes:
     """As :func:`cubin`, past the cache."""
     _check_knows(arch)
     from cuda.bindings import nvrtc
 
-    folder = resource("cuda")
+    folder = folder or resource("cuda")
     options = [f"--gpu-architecture={arch}", "--std=c++17", f"--include-path={folder}"]
     options += [f"--define-macro={name}={value}" for name, value in sorted(defines.items())]
     if defines.get("LARGE_MOLECULES"):
         options.append("--split-compile=0")  # their code is a function of its own: on another core
-    headers = {name: text for name, text in _texts(source).items() if name in declared_headers()}
+    headers = {name: text for name, text in _texts(source, folder).items() if name in declared_headers()}
     names, texts = [name.encode() for name in headers], [text.encode() for text in headers.values()]
     _, program = nvrtc.nvrtcCreateProgram((folder / source).read_bytes(), source.encode(), len(headers), texts, names)
     try:
@@ -76,13 +78,13 @@ def _bytes(size: Callable[..., Any], get: Callable[..., Any], program: Any) -> b
     return content
 
 
-def _cache_file(source: str, defines: Mapping[str, int], arch: str) -> Path | None:
-    folder = _cache_folder()
-    if folder is None:
+def _cache_file(source: str, defines: Mapping[str, int], arch: str, folder: Path) -> Path | None:
+    cache = _cache_folder()
+    if cache is None:
         return None
-    parts = [_compiler(), arch, *_OPTIONS, *(f"{name}={value}" for name, value in sorted(defines.items())), *_texts(source).values()]
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    return folder / f"{Path(source).stem}-{arch}-{key[:32]}.cubin"
+    macros, texts = (f"{name}={value}" for name, value in sorted(defines.items())), _texts(source, folder).values()
+    key = hashlib.sha256("\0".join([_compiler(), arch, *_OPTIONS, *macros, *texts]).encode()).hexdigest()
+    return cache / f"{Path(source).stem}-{arch}-{key[:32]}.cubin"
 
 
 @lru_cache(maxsize=1)
@@ -136,9 +138,9 @@ def tool_chain() -> Iterator[None]:
         ) from error
 
 
-def _texts(source: str) -> dict[str, str]:
-    """Return the source, every file of `cuda/` and every declared header that it includes, directly or not, by name."""
-    folder, declared, waiting = resource("cuda"), declared_headers(), [source]
+def _texts(source: str, folder: Path) -> dict[str, str]:
+    """Return the source, every file of the folder and every declared header that it includes, directly or not, by name."""
+    declared, waiting = declared_headers(), [source]
     texts: dict[str, str] = {}
     while waiting:
         name = waiting.pop()

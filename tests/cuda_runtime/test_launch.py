@@ -1,4 +1,4 @@
-"""What is compiled when, on machines without a GPU: loading is a stand-in, compilation waits on a signal."""
+"""What is compiled when, on machines without a GPU: compiling and loading are stand-ins."""
 
 import threading
 from types import SimpleNamespace
@@ -6,67 +6,62 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from molgcn.cuda_runtime import launch
-from molgcn.cuda_runtime.nvrtc import cubin
+from molgcn.cuda_runtime.launch import Launcher
 from molgcn.errors import UserError
 
 DEVICE = torch.device("cuda", 0)
+HOPPER = SimpleNamespace(major=9, minor=0, name="H100")
 
 
-@pytest.fixture
-def compiled(monkeypatch):
-    """Which sources were compiled, in that order; nothing is loaded."""
-    found = []
-    monkeypatch.setattr(launch, "cubin", lambda source, defines, arch: found.append((source, defines, arch)) or source.encode())
-    monkeypatch.setattr(launch, "Kernel", lambda code, name, device: (code.result(), name, device))
-    monkeypatch.setattr(launch, "_kernels", {})
-    monkeypatch.setattr(launch, "_codes", {})
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=9, minor=0))
-    return found
+def launcher(compile_code=lambda source, defines, arch: source.encode(), properties=HOPPER):
+    """A launcher whose kernels are their code, name and device."""
+    return Launcher(compile_code, lambda code, name, device: (code.result(), name, device), lambda device: properties)
 
 
-def test_a_kernel_is_compiled_once_and_loaded_once_a_device(compiled):
-    first = launch.kernel("a.cu", "a", {"B": 1, "A": 2}, DEVICE)
-    assert first == (b"a.cu", "a", 0)
-    assert launch.kernel("a.cu", "a", {"A": 2, "B": 1}, DEVICE) is first
-    assert launch.kernel("a.cu", "a", {"A": 2, "B": 1}, torch.device("cuda", 1)) == (b"a.cu", "a", 1)
+def test_a_kernel_is_compiled_once_and_loaded_once_a_device():
+    compiled = []
+    kernel = launcher(lambda *asked: compiled.append(asked) or b"code").kernel
+    first = kernel("a.cu", "a", {"B": 1, "A": 2}, DEVICE)
+    assert first == (b"code", "a", 0)
+    assert kernel("a.cu", "a", {"A": 2, "B": 1}, DEVICE) is first
+    assert kernel("a.cu", "a", {"A": 2, "B": 1}, torch.device("cuda", 1)) == (b"code", "a", 1)
     assert compiled == [("a.cu", {"A": 2, "B": 1}, "sm_90")]
 
 
-def test_what_did_not_compile_is_tried_again(compiled, monkeypatch):
-    working = launch.cubin
+def test_what_did_not_compile_is_tried_again():
+    results = iter([MemoryError(), b"code"])
 
-    def full(source, defines, arch):
-        raise MemoryError
+    def compile_code(source, defines, arch):
+        if isinstance(result := next(results), Exception):
+            raise result
+        return result
 
-    monkeypatch.setattr(launch, "cubin", full)
+    kernel = launcher(compile_code).kernel
     with pytest.raises(MemoryError):
-        launch.kernel("a.cu", "a", {}, DEVICE)
-    monkeypatch.setattr(launch, "cubin", working)
-    assert launch.kernel("a.cu", "a", {}, DEVICE) == (b"a.cu", "a", 0)
+        kernel("a.cu", "a", {}, DEVICE)
+    assert kernel("a.cu", "a", {}, DEVICE) == (b"code", "a", 0)
 
 
-def test_a_gpu_before_ampere_is_refused_in_words(compiled, monkeypatch):
-    old = SimpleNamespace(major=7, minor=5, name="Tesla T4")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: old)
+def test_a_gpu_before_ampere_is_refused_in_words():
+    compiled = []
+    kernel = launcher(lambda *asked: compiled.append(asked), SimpleNamespace(major=7, minor=5, name="Tesla T4")).kernel
     with pytest.raises(UserError, match=r"capability 8\.0 .* cuda:0 \(Tesla T4\) has 7\.5\. Use backend=pyg"):
-        launch.kernel("a.cu", "a", {}, DEVICE)
+        kernel("a.cu", "a", {}, DEVICE)
     assert not compiled
 
 
-def test_what_is_wanted_soon_is_compiled_at_the_same_time(compiled, monkeypatch):
+def test_what_is_wanted_soon_is_compiled_at_the_same_time():
     """The first kernel's compilation ends only once the second's has begun."""
     begun = threading.Event()
 
-    def compile_together(source, defines, arch):
+    def compile_code(source, defines, arch):
         if source == "next.cu":
             begun.set()
         assert begun.wait(30)
-        return cubin.__name__.encode()
+        return source.encode()
 
-    monkeypatch.setattr(launch, "cubin", compile_together)
-    launch.kernel("first.cu", "first", {}, DEVICE, lambda: [("next.cu", {"A": 1})])
-    asked = []
-    launch.kernel("first.cu", "first", {}, DEVICE, lambda: asked.append(1) or [])
+    kernel, asked = launcher(compile_code).kernel, []
+    kernel("first.cu", "first", {}, DEVICE, lambda: [("next.cu", {"A": 1})])
+    kernel("first.cu", "first", {}, DEVICE, lambda: asked.append(1) or [])
     assert not asked
-    launch.kernel("next.cu", "next", {"A": 1}, DEVICE)
+    assert kernel("next.cu", "next", {"A": 1}, DEVICE) == (b"next.cu", "next", 0)

@@ -1,8 +1,9 @@
 """The tool chain, on machines without a GPU too: a small source stands in for the kernels."""
 
+import hashlib
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,24 @@ def sources(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "fill.cu").write_text(SOURCE)
     (folder / "part.cuh").write_text("__device__ inline float part() { return 1.0f; }\n")
-    monkeypatch.setattr(nvrtc, "resource", lambda name: folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return folder
+
+
+def run(program, *arguments):
+    """Runs a program in a process of its own, from the checkout, and returns what it prints."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, text=True).stdout.strip()
+
+
+def fill(folder, arch="sm_80", value=2):
+    return nvrtc.cubin("fill.cu", {"VALUE": value}, arch, folder)
+
+
+FILL = (
+    "from pathlib import Path; from molgcn.cuda_runtime import nvrtc; "
+    "code = nvrtc.cubin('fill.cu', {'VALUE': 2}, 'sm_80', Path(sys.argv[1]))"
+)
 
 
 def cached(tmp_path):
@@ -32,45 +48,31 @@ def cached(tmp_path):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_compiles_for_every_architecture_without_a_gpu(sources, arch):
-    assert nvrtc.cubin("fill.cu", {"VALUE": 2}, arch).startswith(ELF)
+    assert fill(sources, arch).startswith(ELF)
 
 
-def test_second_use_reads_the_cache(sources, tmp_path, monkeypatch):
-    first = nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
-    monkeypatch.setattr(nvrtc, "compile_source", lambda *args: pytest.fail("compiled again"))
-    assert nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80") == first
+def test_second_use_reads_the_cache_and_does_not_load_the_compiler(sources, tmp_path):
+    code = fill(sources)
+    printed = run(f"import hashlib, sys; sys.modules['cuda'] = None; {FILL}; print(hashlib.sha256(code).hexdigest())", sources)
+    assert printed == hashlib.sha256(code).hexdigest()
     assert len(cached(tmp_path)) == 1
 
 
-def test_reading_the_cache_does_not_load_the_compiler(sources):
-    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
-    program = (
-        "import sys; sys.modules['cuda'] = None; from pathlib import Path; from molgcn.cuda_runtime import nvrtc; "
-        "nvrtc.resource = lambda name: Path(sys.argv[1]); print(nvrtc.cubin('fill.cu', {'VALUE': 2}, 'sm_80')[:4])"
-    )
-    command = [sys.executable, "-c", program, str(sources)]
-    done = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, text=True)
-    assert done.stdout.strip() == str(ELF)
-
-
-def test_a_compiler_that_is_no_package_says_its_version_itself(monkeypatch):
-    def none(name):
-        raise PackageNotFoundError(name)
-
-    nvrtc._compiler.cache_clear()
-    monkeypatch.setattr(nvrtc, "version", none)
-    assert nvrtc._compiler() == nvrtc.nvrtc_version()
-    nvrtc._compiler.cache_clear()
+def test_a_compiler_that_is_no_package_says_its_version_itself(sources, tmp_path):
+    """No package is found on an empty path; what its version is counts, so that the file is another one."""
+    fill(sources)
+    run(f"import sys; from molgcn.cuda_runtime import nvrtc; nvrtc.nvrtc_version(); sys.path[:] = []; {FILL}", sources)
+    assert len(cached(tmp_path)) == 2
 
 
 def test_source_include_macro_and_architecture_are_in_the_key(sources, tmp_path):
-    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
-    nvrtc.cubin("fill.cu", {"VALUE": 3}, "sm_80")
-    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_90")
+    fill(sources)
+    fill(sources, value=3)
+    fill(sources, "sm_90")
     (sources / "part.cuh").write_text("__device__ inline float part() { return 2.0f; }\n")
-    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    fill(sources)
     (sources / "fill.cu").write_text(SOURCE + "// changed\n")
-    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    fill(sources)
     assert len(cached(tmp_path)) == 5
 
 
@@ -80,22 +82,22 @@ def test_a_declared_header_is_found_and_in_the_key(sources, tmp_path):
     (sources / "fill.cu").write_text('#include "part.cuh"\n' + kernel)
     for kind in ("int", "float"):
         Header("fill_structs.h", Parameters=[("float*", "out"), (kind, "value")])
-        assert nvrtc.cubin("fill.cu", {}, "sm_80").startswith(ELF)
+        assert nvrtc.cubin("fill.cu", {}, "sm_80", sources).startswith(ELF)
     assert len(cached(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[:40] + b"x" + content[41:], lambda content: b""])
 def test_damaged_file_is_rebuilt(sources, tmp_path, damage):
-    code = nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    code = fill(sources)
     (path,) = cached(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
-    assert nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80") == code
+    assert fill(sources) == code
     assert path.read_bytes() == whole
 
 
 def test_folder_is_the_users_alone(sources, tmp_path):
-    nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80")
+    fill(sources)
     folder = tmp_path / "cache" / "molgcn" / "kernels"
     assert folder.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in cached(tmp_path))
@@ -105,69 +107,63 @@ def test_folder_that_others_can_write_is_not_trusted(sources, tmp_path):
     folder = tmp_path / "cache" / "molgcn" / "kernels"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    assert nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80").startswith(ELF)
+    assert fill(sources).startswith(ELF)
     assert cached(tmp_path) == []
 
 
 def test_processes_that_compile_at_once_leave_one_whole_file(sources, tmp_path):
-    program = (
-        "import sys; from pathlib import Path; from molgcn.cuda_runtime import nvrtc; "
-        "nvrtc.resource = lambda name: Path(sys.argv[1]); nvrtc.cubin('fill.cu', {'VALUE': 2}, 'sm_80')"
-    )
-    root = Path(__file__).parents[2]
-    processes = [subprocess.Popen([sys.executable, "-c", program, str(sources)], cwd=root) for _ in range(4)]
-    assert [process.wait() for process in processes] == [0] * 4
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: run(f"import sys; {FILL}", sources), range(4)))
     (path,) = cached(tmp_path)
-    assert nvrtc._read(path).startswith(ELF)
+    written = path.stat().st_mtime_ns
+    assert fill(sources).startswith(ELF)
+    assert path.stat().st_mtime_ns == written  # else it would have been rebuilt
 
 
 def test_threads_may_load_the_tool_chain_at_once(sources):
     """A step compiles forward and backward side by side."""
-    program = (
+    run(
         "import sys, threading; from concurrent.futures import ThreadPoolExecutor; from pathlib import Path; "
-        "from molgcn.cuda_runtime import nvrtc; nvrtc.resource = lambda name: Path(sys.argv[1]); start = threading.Barrier(4); "
-        "compiled = lambda value: (start.wait(), nvrtc.compile_source('fill.cu', {'VALUE': value}, 'sm_80'))[1]; "
-        "assert len(set(ThreadPoolExecutor(4).map(compiled, range(4)))) == 4"
+        "from molgcn.cuda_runtime import nvrtc; start = threading.Barrier(4); "
+        "compiled = lambda value: (start.wait(), nvrtc.compile_source('fill.cu', {'VALUE': value}, 'sm_80', Path(sys.argv[1])))[1]; "
+        "assert len(set(ThreadPoolExecutor(4).map(compiled, range(4)))) == 4",
+        sources,
     )
-    subprocess.run([sys.executable, "-c", program, str(sources)], check=True, cwd=Path(__file__).parents[2])
 
 
 def test_error_in_the_source_shows_the_compilers_log(sources):
     (sources / "fill.cu").write_text('extern "C" __global__ void fill(float* out) { out = undefined_name; }\n')
     with pytest.raises(RuntimeError, match=r"fill.cu does not compile for sm_80(.|\n)*undefined_name"):
-        nvrtc.cubin("fill.cu", {}, "sm_80")
+        nvrtc.cubin("fill.cu", {}, "sm_80", sources)
 
 
 def test_a_gpu_newer_than_the_compiler_is_said_in_words(sources):
     with pytest.raises(UserError, match=r"does not compile for sm_999, as this GPU is\..*--upgrade nvidia-cuda-nvrtc"):
-        nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_999")
+        fill(sources, "sm_999")
 
 
 def test_without_a_home_kernels_are_compiled_in_every_process(sources, monkeypatch):
-    def homeless():
-        raise RuntimeError("Could not determine home directory.")
-
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", homeless)
-    assert nvrtc.cubin("fill.cu", {"VALUE": 2}, "sm_80").startswith(ELF)
+    monkeypatch.setenv("HOME", "~")  # as where the user's is not known
+    with pytest.raises(RuntimeError, match="home directory"):
+        Path.home()
+    assert fill(sources).startswith(ELF)
 
 
 def test_missing_tool_chain_names_the_extra(sources, monkeypatch):
     nvrtc.nvrtc_version.cache_clear()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(UserError, match=r"pip install molgcn\[cuda\]"):
-        nvrtc.compile_source("fill.cu", {"VALUE": 2}, "sm_80")
+        nvrtc.compile_source("fill.cu", {"VALUE": 2}, "sm_80", sources)
 
 
 def test_importing_the_operators_needs_no_tool_chain():
-    program = "import sys; sys.modules['cuda'] = None; import molgcn.ops, molgcn.cuda_runtime.launch, molgcn.nn"
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+    run("import sys; sys.modules['cuda'] = None; import molgcn.ops, molgcn.cuda_runtime.launch, molgcn.nn")
 
 
 def test_the_runtime_knows_nothing_of_the_operators():
-    program = "import sys, molgcn.cuda_runtime.launch; assert not any(name.startswith('molgcn.ops') for name in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+    run("import sys, molgcn.cuda_runtime.launch; assert not any(name.startswith('molgcn.ops') for name in sys.modules)")
 
 
 def test_nvidias_package_is_not_hidden_by_the_folder_of_sources():
-    subprocess.run([sys.executable, "-c", "import cuda.bindings.nvrtc"], check=True, cwd=Path(__file__).parents[2])
+    run("import cuda.bindings.nvrtc")
