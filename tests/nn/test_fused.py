@@ -1,6 +1,7 @@
 """backend=fused against backend=pyg, from the same weights."""
 
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,47 +9,27 @@ from pathlib import Path
 import pytest
 import torch
 from compiler import needs_extension
+from fused_cases import as_dtype, molecules_with_targets, pair, relative, train
 from torch import nn
-from torch.autograd import forward_ad
-from torch.nn.utils import prune
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
-from molgcn.nn import GCN, backend
-from molgcn.ops import gcn_stack
+from molgcn.nn import GCN
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
 MEMORY_BENCHMARK = Path(__file__).parents[2] / "benchmarks/memory.py"
-SMILES = ["CCO", "c1ccccc1O", "C", "N#Cc1ccncc1", "O=C(C)Oc1ccccc1C(=O)O", "[H][H]", "CC(C)CC(N)C(=O)O", "C1CC1"] * 4
 
 
 @pytest.fixture(scope="module")
 def molecules() -> PackedMolecules:
-    torch.manual_seed(0)
-    return PackedMolecules.from_smiles(SMILES, targets=torch.randn(len(SMILES), 2).numpy(), num_workers=1)
+    return molecules_with_targets()
 
 
 @pytest.fixture(scope="module")
 def batch(molecules) -> GraphBatch:
     return molecules.batch(slice(None))
-
-
-def pair(dtype=torch.float64, seed=0, **options) -> tuple[GCN, GCN]:
-    """The same model on both backends."""
-    models = []
-    for name in ("fused", "pyg"):
-        torch.manual_seed(seed)
-        models.append(GCN(11, 32, options.get("num_layers", 4), 2, backend=name, **{k: v for k, v in options.items() if k != "num_layers"}))
-    return models[0].to(dtype), models[1].to(dtype)
-
-
-def as_dtype(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
-    return GraphBatch(batch.x.to(dtype), batch.ptr, batch.rowptr, batch.col, batch.targets.to(dtype))
-
-
-def relative(a: torch.Tensor, b: torch.Tensor, floor: float = 1e-9) -> float:
-    return ((a - b).norm() / max(b.norm().item(), floor)).item()
 
 
 OPTIONS = [
@@ -79,30 +60,9 @@ def test_predictions_gradients_and_buffers(batch, options):
             assert torch.allclose(left, right, rtol=1e-12), name
 
 
-@pytest.mark.parametrize("options", [{}, {"norm": "batch", "embed": True}, {"norm": "layer", "head_layers": 2, "init": "kaiming"}], ids=str)
-def test_one_seed_one_set_of_weights(options):
-    fused, pyg = pair(**options)
-    assert list(fused.state_dict()) == list(pyg.state_dict())
-    assert all(torch.equal(left, right) for left, right in zip(fused.state_dict().values(), pyg.state_dict().values(), strict=True))
-    fused.load_state_dict(pyg.state_dict())
-
-
 def test_takes_pygs_batch(batch):
     fused, _ = pair(torch.float32)
     assert torch.equal(fused(batch), fused(batch.to_pyg()))
-
-
-def train(model: GCN, batches: list[GraphBatch], steps: int) -> list[float]:
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    losses = []
-    for step in range(steps):
-        batch = batches[step % len(batches)]
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(batch), batch.targets)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}], ids=str)
@@ -152,97 +112,41 @@ def test_autocast_keeps_working(batch):
         assert relative(model(batch).float(), expected) < 3e-2
 
 
-def asked_for(batch, monkeypatch):
+class Asked(TorchDispatchMode):
+    """Notes the precision that our operators are asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.precisions = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if "molgcn" in str(function):
+            self.precisions += [arg for arg in args if arg in ("float32", "tf32", "bf16")]
+        return function(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+def asked_for(batch):
     """The precision that a model asks the operator for."""
-    seen = []
-    monkeypatch.setattr("molgcn.nn.fused.gcn_stack", lambda inputs: seen.append(inputs.precision) or gcn_stack(inputs))
-    GCN(11, 8, 2, 1, backend="fused")(batch)
-    return seen[0]
+    with Asked() as asked:
+        GCN(11, 8, 2, 1, backend="fused")(batch)
+    (precision,) = asked.precisions
+    return precision
 
 
-def test_precision_is_what_torchs_switches_say(batch, monkeypatch):
-    assert asked_for(batch, monkeypatch) == "float32"
+def test_precision_is_what_torchs_switches_say(batch):
+    assert asked_for(batch) == "float32"
     with torch.autocast("cpu", torch.bfloat16):
-        assert asked_for(batch, monkeypatch) == "bf16"
+        assert asked_for(batch) == "bf16"
     try:
         for switch, precision in (("high", "tf32"), ("medium", "bf16"), ("highest", "float32")):
             torch.set_float32_matmul_precision(switch)
-            assert asked_for(batch, monkeypatch) == precision
+            assert asked_for(batch) == precision
         for switch, precision in (("tf32", "tf32"), ("ieee", "float32")):
             torch.backends.cuda.matmul.fp32_precision = switch
-            assert asked_for(batch, monkeypatch) == precision
+            assert asked_for(batch) == precision
     finally:
         torch.backends.cuda.matmul.fp32_precision = "none"
-
-
-def test_a_compiled_model_is_as_precise_as_the_switch_says_now(batch):
-    """PyTorch compiles anew between highest and the others, but not between high and medium."""
-    asked = []
-
-    def keep(graph, inputs):
-        precisions = [
-            arg for node in graph.graph.nodes if "gcn_stack" in str(node.target) for arg in node.args if arg in ("float32", "tf32", "bf16")
-        ]
-        return lambda *args: asked.append(*precisions) or graph(*args)
-
-    compiled = torch.compile(GCN(11, 8, 2, 1, backend="fused").eval(), backend=keep)
-    try:
-        for switch in ("highest", "medium", "high", "highest"):
-            torch.set_float32_matmul_precision(switch)
-            with torch.no_grad():
-                compiled(batch)
-    finally:
-        torch.backends.cuda.matmul.fp32_precision = "none"
-    assert asked == ["float32", "tf32", "tf32", "float32"]
-
-
-def test_torch_compile(batch):
-    model = GCN(11, 16, 3, 1, backend="fused", norm="batch", residual=True).eval()
-    compiled = torch.compile(model, backend="aot_eager")
-    assert torch.allclose(compiled(batch), model(batch), atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}], ids=str)
-def test_torch_compile_with_inductor(molecules, options):
-    """Four Adam steps and then forward in evaluation, as without compilation; one graph. (Inductor draws dropout's seed by itself.)"""
-    batches = [molecules.batch(range(start, start + 8)) for start in range(0, 32, 8)]
-    results = []
-    for compiled in (False, True):
-        torch.manual_seed(0)
-        model = GCN(11, 16, 4, 2, backend="fused", **options)
-        call = torch.compile(model, fullgraph=True) if compiled else model
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        torch.manual_seed(1)
-        losses = []
-        for batch in batches:
-            optimizer.zero_grad()
-            loss = nn.functional.mse_loss(call(batch), batch.targets)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
-        call.eval()
-        with torch.no_grad():
-            results.append((torch.stack(losses), call(batches[0]), [p.detach() for p in model.parameters()]))
-    (losses, outputs, weights), (right_losses, right_outputs, right_weights) = results[1], results[0]
-    torch.testing.assert_close(losses, right_losses, rtol=1e-5, atol=0)
-    torch.testing.assert_close(outputs, right_outputs, rtol=1e-4, atol=1e-5)
-    for mine, right in zip(weights, right_weights, strict=True):
-        torch.testing.assert_close(mine, right, rtol=1e-4, atol=1e-4)
-
-
-def test_batch_norm_of_one_atom_is_refused(molecules):
-    single = PackedMolecules.from_smiles(["[He]"], features="general", num_workers=1).batch([0])
-    model = GCN(single.x.shape[1], 8, 2, 1, backend="fused", norm="batch")
-    with pytest.raises(ValueError, match="more than 1 value"):
-        model(single)
-
-
-def test_batch_norm_in_another_mode_is_refused(batch):
-    model = GCN(11, 8, 3, 1, backend="fused", norm="batch")
-    model.norms[0].eval()
-    with pytest.raises(UserError, match="train\\(\\) or eval\\(\\)"):
-        model(batch)
 
 
 def test_wrong_use_is_refused_in_words(batch):
@@ -253,111 +157,26 @@ def test_wrong_use_is_refused_in_words(batch):
         model.convs[0](batch.x, batch.edge_index)
 
 
-@pytest.mark.parametrize("transform", ["jvp", "forward_ad", "vmap"])
-def test_transforms_are_refused(batch, transform):
-    """Dropping a tangent in silence would give a wrong derivative."""
-    fused, _ = pair()
-    batch = as_dtype(batch, torch.float64)
-    weights = {name: weight.detach() for name, weight in fused.named_parameters()}
-
-    def predictions(weights):
-        return torch.func.functional_call(fused, weights, (batch,))
-
-    def transformed():
-        if transform == "jvp":
-            torch.func.jvp(predictions, (weights,), (weights,))
-        elif transform == "vmap":
-            torch.func.vmap(predictions)({name: torch.stack([weight] * 2) for name, weight in weights.items()})
-        else:
-            with forward_ad.dual_level():
-                predictions({name: forward_ad.make_dual(weight, weight) for name, weight in weights.items()})
-
-    assert predictions(weights).isfinite().all()
-    with pytest.raises(NotImplementedError, match=r"torch\.func.*backend=pyg"):
-        transformed()
-
-
-@pytest.mark.parametrize(
-    "computed",
-    [
-        lambda module: prune.l1_unstructured(module, "weight", 0.5),
-        torch.nn.utils.weight_norm,
-        torch.nn.utils.spectral_norm,
-        torch.nn.utils.parametrizations.weight_norm,
-    ],
-    ids=["prune", "weight_norm", "spectral_norm", "parametrizations"],
-)
-def test_weights_that_are_computed(batch, computed):
-    """Also after their parameters have changed."""
-    batch = as_dtype(batch, torch.float64)
-    models = pair(norm="layer", residual=True)
-    for model in models:
-        torch.manual_seed(0)
-        computed(model.convs[1].lin)
-        for step in range(2):
-            model.zero_grad()
-            model(batch).square().sum().backward()
-            if step == 0:
-                with torch.no_grad():
-                    for parameter in model.parameters():
-                        parameter -= 1e-3 * parameter.grad
-    fused, reference = (dict(model.named_parameters()) for model in models)
-    assert reference.keys() == fused.keys()
-    for name, parameter in reference.items():
-        assert relative(fused[name].grad, parameter.grad) < 1e-9, name
-
-
-@pytest.mark.parametrize(
-    "register",
-    [
-        lambda model: model.convs[1].register_forward_hook(lambda *_: None),
-        lambda model: model.convs[0].lin.register_forward_pre_hook(lambda *_: None),
-        lambda model: model.norms[0].register_full_backward_hook(lambda *_: None),
-        lambda model: model.convs[0].register_full_backward_pre_hook(lambda *_: None),
-    ],
-)
-def test_hooks_on_layers_are_refused(batch, register):
-    model = GCN(11, 16, 3, 2, backend="fused", norm="layer")
-    handle = register(model)
-    with pytest.raises(UserError, match="would never be called: backend=fused"):
-        model(batch)
-    handle.remove()
-    model(batch)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda model: setattr(model.norms[1], "eps", 1.0),
-        lambda model: setattr(model.norms[1], "momentum", 0.9),
-        lambda model: model.norms.apply(lambda norm: setattr(norm, "momentum", None)),
-        lambda model: model.norms.__setitem__(0, nn.BatchNorm1d(32, affine=False)),
-        lambda model: model.norms.__setitem__(0, nn.BatchNorm1d(32, track_running_stats=False)),
-        lambda model: setattr(model.convs[1], "bias", None),
-    ],
-    ids=["eps", "momentum", "no momentum", "no weights", "no running statistics", "no bias"],
-)
-def test_norms_of_several_kinds_are_refused(batch, change):
-    model, _ = pair(torch.float32, norm="batch")
-    model(batch)
-    change(model)
-    with pytest.raises(UserError, match=r"all norms the same eps and momentum\. Use backend=pyg"):
-        model(batch)
-
-
-def test_strategies_belong_to_the_backend_that_auto_chose(monkeypatch):
-    monkeypatch.setattr(backend, "HAS_CPU_EXTENSION", False)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(UserError, match=r"backend\.strategy=stack belongs to backend=fused"):
-        GCN(3, 8, 2, 1, strategy="stack")
-
-
-def test_without_the_extension(monkeypatch):
-    monkeypatch.setattr(backend, "HAS_CPU_EXTENSION", False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match=r"pip install -e \."):
-        GCN(11, 8, 3, 1, backend="fused")
-    assert GCN(11, 8, 3, 1, backend="auto").backend.name == "pyg"
+def test_a_machine_without_extension_and_gpu():
+    """In a process that has neither: fused is refused, auto is PyG."""
+    program = """if True:
+        import sys
+        sys.modules["molgcn._cpu"] = None
+        from molgcn.errors import UserError
+        from molgcn.nn import GCN
+        from molgcn.nn.backend import resolve_backend
+        print(resolve_backend("auto").name)
+        for options in ({"backend": "fused"}, {"strategy": "stack"}):
+            try:
+                GCN(11, 8, 3, 1, **options)
+            except UserError as error:
+                print(error)
+    """
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    chosen, no_extension, strategy = subprocess.check_output([sys.executable, "-c", program], text=True, env=environment).splitlines()
+    assert chosen == "pyg"
+    assert "pip install -e ." in no_extension
+    assert "backend.strategy=stack belongs to backend=fused" in strategy
 
 
 def test_auto_is_fused():
