@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
+from lightning import Callback
 
-from molgcn.config import Config, parse_saved
+from molgcn.config import Config
 from molgcn.data.datamodule import load_once
-from molgcn.data.load import LoadedDataset
-from molgcn.data.locks import exclusive
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override, values_of
 from molgcn.search.pruning import Pruning
 from molgcn.search.search_report import print_table, write_reports
 from molgcn.search.search_space import as_overrides, first_values, read_space, suggest
+from molgcn.search.study import open_study
 from molgcn.signals import SignalsLater, Terminated, exit_interrupted
-from molgcn.training.train import train
+from molgcn.training.result import RunResult
+from molgcn.training.train import train as train_run
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -32,8 +31,8 @@ log = logging.getLogger(__name__)
 NO_OPTUNA = (
     "sweep=optuna needs the package optuna: pip install molgcn[sweep]. A plain grid needs none: --multirun optimizer.lr=0.001,0.0003."
 )
-_ABOUT = ("objective", "direction", "space", "data_hash")  # what a study notes of itself beside the configuration
 Compose = Callable[[list[str]], Config]
+Train = Callable[[Config, Path, Sequence[Callback]], RunResult]
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def prepare_search(arguments: list[str]) -> list[str]:
     return [argument for argument in arguments if argument not in ("-m", "--multirun")]
 
 
-def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collection[str] = ()) -> float:
+def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collection[str] = (), train: Train = train_run) -> float:
     """Runs the trials that the study in `folder` still lacks.
 
     Args:
@@ -90,6 +89,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
         compose: the configuration with further overrides.
         folder: of the study; it gets study.db, results.csv, sweep.png, experiment/best.yaml and a folder a trial.
         fixed: keys that the command line gives a value, which are not varied.
+        train: trains a trial in a folder, with callbacks that watch it.
 
     Returns:
         The best value.
@@ -108,7 +108,8 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     data = load_once(config.dataset)
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials that fail are reported here
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its heartbeat
-    study = _open(settings, space, compose([]), data, folder)
+    about = {"objective": settings.objective, "direction": settings.direction, "space": space}
+    study = open_study(folder, settings.study, about, compose([]), data)
     before = _finished(study)
     if before:
         log.info("Study %s continues: %d of %d trials are done", settings.study, before, settings.n_trials)
@@ -120,7 +121,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
         try:
             with SignalsLater() as signals:  # within a training or after one, so that Optuna comes to record the trial's end
                 study.optimize(
-                    lambda trial: _objective(trial, settings, space, compose, folder, signals),
+                    lambda trial: _objective(trial, settings, space, compose, folder, train, signals),
                     timeout=settings.timeout,
                     catch=(UserError, torch.OutOfMemoryError),
                     callbacks=[lambda study, trial: _after(study, trial, settings, compose, folder, signals)],
@@ -135,76 +136,9 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     return _end(study, settings, compose, folder)
 
 
-def _open(settings: SearchConfig, space: dict[str, Any], config: Config, data: LoadedDataset, folder: Path) -> Study:
-    """The study in `folder`, made or continued."""
-    import sqlite3
-
-    import optuna
-    from sqlalchemy.pool import NullPool
-
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "study.db"
-    engine = {"creator": lambda: sqlite3.connect(path, timeout=60, check_same_thread=False), "poolclass": NullPool}
-    with exclusive(path):  # Optuna's makes its tables without looking whether another process does
-        storage = optuna.storages.RDBStorage("sqlite://", engine, heartbeat_interval=30, grace_period=90)
-    study = optuna.create_study(storage=storage, study_name=settings.study, direction=settings.direction, load_if_exists=True)
-    optuna.storages.fail_stale_trials(study)  # of a process that was killed
-    about = dict(zip(_ABOUT, (settings.objective, settings.direction, space, data.data_hash), strict=True))
-    made_of = json.loads(json.dumps({**about, **_what_matters(config)}))
-    if "made_of" in study.user_attrs:
-        _check_same(_up_to_date(study.user_attrs["made_of"], made_of, data), made_of, folder)
-    study.set_user_attr("made_of", made_of)
-    return study
-
-
-def _what_matters(config: Config) -> dict[str, Any]:
-    values = config.to_dict()
-    return {key: value for key, value in values.items() if key not in ("logger", "resume")}
-
-
-def _up_to_date(known: dict[str, Any], made_of: dict[str, Any], data: LoadedDataset) -> dict[str, Any]:
-    """What a study noted of itself, with the keys that an earlier version did not know; the data of such a study is taken to be today's."""
-    about = {"data_hash": made_of["data_hash"], **{key: known[key] for key in _ABOUT if key in known}}
-    values = _what_matters(parse_saved({key: value for key, value in known.items() if key not in about}))
-    if "data_hash" not in known:
-        log.info("The study was made by an earlier version and does not say what its data was; from now on it does")
-        hashes = data.molecules.hashes
-        if hashes is not None and len(np.unique(hashes)) == len(hashes):  # without copies its split is today's
-            values["dataset"]["group_duplicates"] = made_of["dataset"]["group_duplicates"]
-    up_to_date: dict[str, Any] = json.loads(json.dumps({**about, **values}))
-    return up_to_date
-
-
-def _check_same(known: dict[str, Any], made_of: dict[str, Any], folder: Path) -> None:
-    """Raises UserError unless trials of a study that was made of `known` can be compared with those of one made of `made_of`."""
-    changed = _differences(known, made_of)
-    if changed == ["data_hash"]:
-        before, now = (one["data_hash"][:12] for one in (known, made_of))
-        raise UserError(
-            f"The data has changed since the study in {folder} was made (hash {before}, now {now}), so that its trials cannot be compared "
-            "with new ones. Restore the data, or begin a new study with sweep.study=<another name>."
-        )
-    if changed:
-        keys = ", ".join(key for key in changed if key != "data_hash")
-        raise UserError(
-            f"The study in {folder} was made with other settings (different: {keys}), so that its trials cannot be compared with new "
-            "ones. Give the command that began it, or choose another name with sweep.study=."
-        )
-
-
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The keys, as typed, whose values differ."""
-    keys = []
-    for key in sorted(one.keys() | other.keys()):
-        mine, theirs = one.get(key), other.get(key)
-        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-            keys += [f"{key}.{below}" for below in _differences(mine, theirs)]
-        elif mine != theirs:
-            keys.append(key)
-    return keys
-
-
-def _objective(trial: Trial, settings: SearchConfig, space: dict[str, Any], compose: Compose, folder: Path, signals: SignalsLater) -> float:
+def _objective(
+    trial: Trial, settings: SearchConfig, space: dict[str, Any], compose: Compose, folder: Path, train: Train, signals: SignalsLater
+) -> float:
     import optuna
 
     overrides = as_overrides(suggest(trial, space))

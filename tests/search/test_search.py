@@ -1,29 +1,20 @@
-"""sweep=optuna on a few hundred molecules: pruning, failures, continuing, and what lies in the folder."""
+"""sweep=optuna on a few hundred molecules: failures, interrupts, continuing, and what lies in the folder."""
 
-import csv
-import math
 import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import optuna
 import pytest
-from lightning import Trainer
+from studies import SPACE, study_in, table, trained
 
 from molgcn.config import Config, parse
-from molgcn.data import load
 from molgcn.errors import UserError
-from molgcn.overrides import parse_override
-from molgcn.search import search as search_module
-from molgcn.search.pruning import Pruning
 from molgcn.search.search import SearchConfig, prepare_search, search
 from molgcn.signals import terminate
 
 TRAIN = Path(__file__).parents[2] / "train.py"
-SPACE = {"optimizer": {"lr": [1e-3, 1e-2, 3e-2]}}
 FAST = [
     "dataset.subset=200",
     "dataset.features=zinc",
@@ -34,46 +25,7 @@ FAST = [
 ]
 
 
-@pytest.fixture
-def compose(small_config):
-    """Composes as the command line does: overrides onto the small configuration."""
-
-    def make(overrides):
-        values = small_config().to_dict()
-        for override in overrides:
-            parsed = parse_override(override)
-            *path, leaf = parsed.key_or_group.split(".")
-            node = values
-            for name in path:
-                node = node[name]
-            node[leaf] = parsed.value()
-        return parse(Config, values)
-
-    return make
-
-
-def study_in(folder, name="optuna"):
-    return optuna.load_study(study_name=name, storage=f"sqlite:///{folder / 'study.db'}")
-
-
-def test_several_may_open_a_fresh_study(tmp_path, small_config):
-    data = load.load_dataset(small_config().dataset)
-    settings = parse(SearchConfig, {"params": SPACE}, "sweep")
-    for folder in (tmp_path / name for name in "abc"):
-        with ThreadPoolExecutor(8) as threads:
-            opened = [threads.submit(search_module._open, settings, {}, small_config(), data, folder) for _ in range(8)]
-        assert {one.result().study_name for one in opened} == {"optuna"}
-
-
-def table(folder):
-    with open(folder / "results.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_a_search_and_its_continuation(tmp_path, compose, monkeypatch, capsys):
-    loads = []
-    real = load.load_or_pack
-    monkeypatch.setattr(load, "load_or_pack", lambda *args: loads.append(args[0]) or real(*args))
+def test_a_search_and_its_continuation(tmp_path, compose, capsys):
     best = search(SearchConfig(n_trials=2, params=SPACE, pruning=False), compose, tmp_path)
     assert [trial.state.name for trial in study_in(tmp_path).trials] == ["COMPLETE"] * 2
     assert best == study_in(tmp_path).best_value
@@ -91,63 +43,6 @@ def test_a_search_and_its_continuation(tmp_path, compose, monkeypatch, capsys):
     assert "The best again: python train.py --config-dir=" in capsys.readouterr().out
 
 
-def test_a_study_of_other_settings_is_refused(tmp_path, compose, small_config):
-    search(SearchConfig(n_trials=1, params=SPACE), compose, tmp_path)
-    with pytest.raises(UserError, match=r"different: space.*sweep\.study="):
-        search(SearchConfig(n_trials=2, params={"seed": [1, 2]}), compose, tmp_path)
-    other = small_config(model={"hidden_channels": 4})
-    with pytest.raises(UserError, match=r"different: model\.hidden_channels\)"):
-        search(SearchConfig(n_trials=2, params=SPACE), lambda overrides: other, tmp_path)
-
-
-@pytest.fixture
-def on_a_file(tmp_path, compose):
-    """Composes for a CSV that may be changed in place."""
-    path = tmp_path / "x.csv"
-
-    def write(sign=1, copies=False):
-        smiles = [f"{'C' * n}{end}" for n in range(1, 13) for end in ("F", "O")] + ["FC", "OC"] * copies
-        path.write_text("smiles,y\n" + "".join(f"{text},{sign * len(text)}\n" for text in smiles))
-
-    write()
-    options = ["dataset.name=csv", f"dataset.path={path}", "dataset.targets=[y]", "dataset.features=general", "dataset.subset=null"]
-    return lambda overrides: compose([*options, *overrides]), write
-
-
-def test_a_study_of_other_data_is_refused(tmp_path, on_a_file):
-    """Labels negated in place: the old trials say nothing of them."""
-    composed, write = on_a_file
-    search(SearchConfig(n_trials=1, params=SPACE), composed, tmp_path / "a")
-    write(sign=-1)
-    with pytest.raises(UserError, match=r"The data has changed since the study in .* \(hash \w{12}, now \w{12}\).*sweep\.study=") as error:
-        search(SearchConfig(n_trials=2, params=SPACE), composed, tmp_path / "a")
-    assert "\n" not in str(error.value)
-    write()
-    search(SearchConfig(n_trials=2, params=SPACE), composed, tmp_path / "a")
-    assert len(study_in(tmp_path / "a").trials) == 2
-
-
-@pytest.mark.parametrize("copies", [False, True])
-def test_a_study_of_an_earlier_version_continues_with_its_split(tmp_path, on_a_file, copies):
-    """It noted neither its data nor the keys that came later, and drew splits without regard to copies."""
-    composed, write = on_a_file
-    write(copies=copies)
-    divided = lambda overrides: composed(["dataset.group_duplicates=false", *overrides])  # noqa: E731
-    settings = SearchConfig(n_trials=1, params=SPACE)
-    search(settings, divided, tmp_path / "a")
-    study = study_in(tmp_path / "a")
-    made_of = study.user_attrs["made_of"]
-    del made_of["data_hash"], made_of["dataset"]["group_duplicates"], made_of["dataset"]["duplicates"]
-    study.set_user_attr("made_of", made_of)
-    if copies:
-        with pytest.raises(UserError, match=r"different: dataset\.group_duplicates\)"):
-            search(settings, composed, tmp_path / "a")
-    search(settings, divided if copies else composed, tmp_path / "a")
-    write(sign=-1, copies=copies)
-    with pytest.raises(UserError, match="The data has changed"):
-        search(settings, divided if copies else composed, tmp_path / "a")
-
-
 def test_failures_are_recorded_and_the_search_goes_on(tmp_path, compose):
     settings = SearchConfig(n_trials=6, params={"scheduler": {"factor": [0.5, 2.0]}}, pruning=False)
 
@@ -157,7 +52,7 @@ def test_failures_are_recorded_and_the_search_goes_on(tmp_path, compose):
         return compose(overrides)
 
     asked: list[bool] = []
-    search(settings, only_later, tmp_path)
+    search(settings, only_later, tmp_path, train=trained)
     states = [trial.state.name for trial in study_in(tmp_path).trials]
     assert len(states) == 6
     assert set(states) == {"COMPLETE", "FAIL"}
@@ -195,41 +90,6 @@ def test_other_objectives(tmp_path, compose):
     assert float(table(tmp_path)[0]["val/r2/logp"]) == pytest.approx(best, rel=1e-4)
 
 
-def test_worse_than_the_median_is_pruned(tmp_path, compose):
-    """Two good trials are enqueued by hand, then one whose rate is far too small."""
-    space = {"optimizer": {"lr": {"low": 1e-7, "high": 0.1, "log": True}}}
-    settings = SearchConfig(n_trials=3, params=space, pruning_startup_trials=2, pruning_warmup=1)
-    longer = lambda overrides: compose(["trainer.max_epochs=6", *overrides])  # noqa: E731
-    search(SearchConfig(n_trials=1, params=space), longer, tmp_path)
-    study = study_in(tmp_path)
-    first = study.trials[0].intermediate_values
-    assert list(first) == list(range(6))
-    for rate in (0.01, 1e-7):
-        study.enqueue_trial({"optimizer.lr": rate})
-    search(settings, longer, tmp_path)
-    last = study_in(tmp_path).trials[-1]
-    assert last.params == {"optimizer.lr": 1e-7}
-    assert last.state.name == "PRUNED"
-    assert len(last.intermediate_values) < 6
-    assert (tmp_path / "2" / "result.json").exists()
-    assert "pruned" in {row["state"] for row in table(tmp_path)}
-
-
-def test_the_callback_reports_and_stops():
-    trial = optuna.create_study().ask()
-    callback = Pruning(trial, "val/loss", maximize=False)
-    trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
-    trainer.callback_metrics["val/loss"] = 0.7
-    callback.on_validation_end(trainer, None)
-    trainer.callback_metrics["val/loss"] = 0.9
-    callback.on_validation_end(trainer, None)
-    assert callback.best == 0.7
-    assert trial.storage.get_trial(trial._trial_id).intermediate_values == {0: 0.7, 1: 0.9}
-    trainer.callback_metrics["val/loss"] = math.nan
-    with pytest.raises(UserError, match="diverged"):
-        callback.on_validation_end(trainer, None)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -258,13 +118,16 @@ def test_wrong_settings(change):
         parse(SearchConfig, change, "sweep")
 
 
-def test_trials_are_a_group_on_the_dashboard(tmp_path, compose, monkeypatch):
+def test_trials_are_a_group_on_the_dashboard(tmp_path, compose):
     seen = []
-    real = search_module.train
-    monkeypatch.setattr(search_module, "train", lambda config, *rest: seen.append(config.logger) or real(config, *rest))
-    search(SearchConfig(study="mine", n_trials=1, params=SPACE), compose, tmp_path / "a")
-    search(SearchConfig(n_trials=1, params=SPACE), lambda given: compose(["logger.group=ours", *given]), tmp_path / "b")
-    assert [(logger.group, logger.run_name) for logger in seen] == [("mine", "mine-0"), ("ours", "optuna-0")]
+
+    def train(config, folder, watchers):
+        seen.append((config.logger.group, config.logger.run_name))
+        return trained(config, folder, watchers)
+
+    search(SearchConfig(study="mine", n_trials=1, params=SPACE), compose, tmp_path / "a", train=train)
+    search(SearchConfig(n_trials=1, params=SPACE), lambda given: compose(["logger.group=ours", *given]), tmp_path / "b", train=train)
+    assert seen == [("mine", "mine-0"), ("ours", "optuna-0")]
 
 
 def test_without_optuna(tmp_path, compose, monkeypatch):
@@ -285,19 +148,30 @@ def handlers():
         signal.signal(number, handler)
 
 
+COMPOSED = {"before the training": 3, "after it": 4}  # first for a look at all trials, then for the study, then in each
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize(("moment", "states"), [("suggest", ["FAIL"]), ("train", ["FAIL"]), ("_after", ["COMPLETE"])])
-def test_an_end_at_any_moment_is_recorded(number, code, moment, states, tmp_path, compose, monkeypatch, handlers):
+@pytest.mark.parametrize(
+    ("moment", "states"), [("before the training", ["FAIL"]), ("in the training", ["FAIL"]), ("after it", ["COMPLETE"])]
+)
+def test_an_end_at_any_moment_is_recorded(number, code, moment, states, tmp_path, compose, handlers):
     """In the midst of Optuna's own work a trial would be left as if it still ran."""
-    real = getattr(search_module, moment)
+    composed = []
 
-    def ended(*args):
-        signal.raise_signal(number)
-        return real(*args)
+    def composing(overrides):
+        composed.append(overrides)
+        if len(composed) == COMPOSED.get(moment):
+            signal.raise_signal(number)
+        return compose(overrides)
 
-    monkeypatch.setattr(search_module, moment, ended)
+    def train(config, folder, watchers):
+        if moment == "in the training":
+            signal.raise_signal(number)
+        return trained(config, folder, watchers)
+
     with pytest.raises(SystemExit) as end:
-        search(SearchConfig(n_trials=3, params=SPACE), compose, tmp_path)
+        search(SearchConfig(n_trials=3, params=SPACE), composing, tmp_path, train=train)
     assert end.value.code == code
     assert [trial.state.name for trial in study_in(tmp_path).trials] == states
 

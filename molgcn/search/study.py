@@ -1,0 +1,101 @@
+"""Optuna's study of a search: a file in the search's folder, continued only by a search that its trials can be compared with."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from molgcn.config import Config, parse_saved
+from molgcn.data.load import LoadedDataset
+from molgcn.data.locks import exclusive
+from molgcn.errors import UserError
+
+if TYPE_CHECKING:
+    from optuna import Study
+
+log = logging.getLogger(__name__)
+
+
+def open_study(folder: Path, name: str, about: Mapping[str, Any], config: Config, data: LoadedDataset) -> Study:
+    """Return the study in `folder`, made or continued.
+
+    Args:
+        folder: it gets study.db.
+        name: of the study.
+        about: the search's objective, direction and space.
+        config: what every trial has in common.
+        data: what trials are trained on.
+
+    Raises:
+        UserError: when the study was made with other settings or data, so that its trials cannot be compared with new ones.
+    """
+    import sqlite3
+
+    import optuna
+    from sqlalchemy.pool import NullPool
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "study.db"
+    engine = {"creator": lambda: sqlite3.connect(path, timeout=60, check_same_thread=False), "poolclass": NullPool}
+    with exclusive(path):  # Optuna's makes its tables without looking whether another process does
+        storage = optuna.storages.RDBStorage("sqlite://", engine, heartbeat_interval=30, grace_period=90)
+    study = optuna.create_study(storage=storage, study_name=name, direction=about["direction"], load_if_exists=True)
+    optuna.storages.fail_stale_trials(study)  # of a process that was killed
+    made_of = json.loads(json.dumps({**about, "data_hash": data.data_hash, **_what_matters(config)}))
+    if "made_of" in study.user_attrs:
+        known = _up_to_date(study.user_attrs["made_of"], made_of, about, data)
+        _check_same(known, made_of, folder)
+    study.set_user_attr("made_of", made_of)
+    return study
+
+
+def _what_matters(config: Config) -> dict[str, Any]:
+    values = config.to_dict()
+    return {key: value for key, value in values.items() if key not in ("logger", "resume")}
+
+
+def _up_to_date(known: dict[str, Any], made_of: dict[str, Any], about: Iterable[str], data: LoadedDataset) -> dict[str, Any]:
+    """What a study noted of itself, with the keys that an earlier version did not know; the data of such a study is taken to be today's."""
+    beside = {"data_hash": made_of["data_hash"], **{key: known[key] for key in (*about, "data_hash") if key in known}}
+    values = _what_matters(parse_saved({key: value for key, value in known.items() if key not in beside}))
+    if "data_hash" not in known:
+        log.info("The study was made by an earlier version and does not say what its data was; from now on it does")
+        hashes = data.molecules.hashes
+        if hashes is not None and len(np.unique(hashes)) == len(hashes):  # without copies its split is today's
+            values["dataset"]["group_duplicates"] = made_of["dataset"]["group_duplicates"]
+    up_to_date: dict[str, Any] = json.loads(json.dumps({**beside, **values}))
+    return up_to_date
+
+
+def _check_same(known: dict[str, Any], made_of: dict[str, Any], folder: Path) -> None:
+    """Raises UserError unless trials of a study that was made of `known` can be compared with those of one made of `made_of`."""
+    changed = _differences(known, made_of)
+    if changed == ["data_hash"]:
+        before, now = (one["data_hash"][:12] for one in (known, made_of))
+        raise UserError(
+            f"The data has changed since the study in {folder} was made (hash {before}, now {now}), so that its trials cannot be compared "
+            "with new ones. Restore the data, or begin a new study with sweep.study=<another name>."
+        )
+    if changed:
+        keys = ", ".join(key for key in changed if key != "data_hash")
+        raise UserError(
+            f"The study in {folder} was made with other settings (different: {keys}), so that its trials cannot be compared with new "
+            "ones. Give the command that began it, or choose another name with sweep.study=."
+        )
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The keys, as typed, whose values differ."""
+    keys = []
+    for key in sorted(one.keys() | other.keys()):
+        mine, theirs = one.get(key), other.get(key)
+        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+            keys += [f"{key}.{below}" for below in _differences(mine, theirs)]
+        elif mine != theirs:
+            keys.append(key)
+    return keys

@@ -1,0 +1,22 @@
+import pytest
+
+from molgcn.config import Config, parse
+from molgcn.overrides import parse_override
+
+
+@pytest.fixture
+def compose(small_config):
+    """Composes as the command line does: overrides onto the small configuration."""
+
+    def make(overrides):
+        values = small_config().to_dict()
+        for override in overrides:
+            parsed = parse_override(override)
+            *path, leaf = parsed.key_or_group.split(".")
+            node = values
+            for name in path:
+                node = node[name]
+            node[leaf] = parsed.value()
+        return parse(Config, values)
+
+    return make

@@ -1,0 +1,29 @@
+"""What the tests of searches share: a space, a training that takes no time, and what a search left in its folder."""
+
+import csv
+from types import SimpleNamespace
+
+import optuna
+
+from molgcn.training.result import RunResult
+
+SPACE = {"optimizer": {"lr": [1e-3, 1e-2, 3e-2]}}
+
+
+def trained(config, folder, watchers):
+    """In place of a training: one validation, whose loss is the rate."""
+    loss = config.optimizer.lr
+    trainer = SimpleNamespace(callback_metrics={"val/loss": loss}, current_epoch=0, sanity_checking=False, should_stop=False)
+    for watcher in watchers:
+        watcher.on_validation_end(trainer, None)
+    folder.mkdir()
+    return RunResult(folder, loss, 1, 1, {"test/mae/logp": loss}, ("logp",), ("",), 100.0)
+
+
+def study_in(folder, name="optuna"):
+    return optuna.load_study(study_name=name, storage=f"sqlite:///{folder / 'study.db'}")
+
+
+def table(folder):
+    with open(folder / "results.csv", newline="") as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,47 @@
+"""Trials report after every validation, and end early where the others were better."""
+
+import math
+
+import optuna
+import pytest
+from lightning import Trainer
+from studies import study_in, table
+
+from molgcn.errors import UserError
+from molgcn.search.pruning import Pruning
+from molgcn.search.search import SearchConfig, search
+
+
+def test_worse_than_the_median_is_pruned(tmp_path, compose):
+    """Two good trials are enqueued by hand, then one whose rate is far too small."""
+    space = {"optimizer": {"lr": {"low": 1e-7, "high": 0.1, "log": True}}}
+    settings = SearchConfig(n_trials=3, params=space, pruning_startup_trials=2, pruning_warmup=1)
+    longer = lambda overrides: compose(["trainer.max_epochs=6", *overrides])  # noqa: E731
+    search(SearchConfig(n_trials=1, params=space), longer, tmp_path)
+    study = study_in(tmp_path)
+    first = study.trials[0].intermediate_values
+    assert list(first) == list(range(6))
+    for rate in (0.01, 1e-7):
+        study.enqueue_trial({"optimizer.lr": rate})
+    search(settings, longer, tmp_path)
+    last = study_in(tmp_path).trials[-1]
+    assert last.params == {"optimizer.lr": 1e-7}
+    assert last.state.name == "PRUNED"
+    assert len(last.intermediate_values) < 6
+    assert (tmp_path / "2" / "result.json").exists()
+    assert "pruned" in {row["state"] for row in table(tmp_path)}
+
+
+def test_the_callback_reports_and_stops():
+    trial = optuna.create_study().ask()
+    callback = Pruning(trial, "val/loss", maximize=False)
+    trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    trainer.callback_metrics["val/loss"] = 0.7
+    callback.on_validation_end(trainer, None)
+    trainer.callback_metrics["val/loss"] = 0.9
+    callback.on_validation_end(trainer, None)
+    assert callback.best == 0.7
+    assert trial.storage.get_trial(trial._trial_id).intermediate_values == {0: 0.7, 1: 0.9}
+    trainer.callback_metrics["val/loss"] = math.nan
+    with pytest.raises(UserError, match="diverged"):
+        callback.on_validation_end(trainer, None)

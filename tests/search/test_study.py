@@ -1,0 +1,81 @@
+"""A study is one of settings and data: what cannot be compared with its trials is refused."""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+from studies import SPACE, study_in, trained
+
+from molgcn.data.load import load_dataset
+from molgcn.errors import UserError
+from molgcn.search.search import SearchConfig
+from molgcn.search.search import search as search_and_train
+from molgcn.search.study import open_study
+
+search = partial(search_and_train, train=trained)
+
+
+def test_several_may_open_a_fresh_study(tmp_path, small_config):
+    data = load_dataset(small_config().dataset)
+    about = {"objective": "val/loss", "direction": "minimize", "space": {}}
+    for folder in (tmp_path / name for name in "abc"):
+        with ThreadPoolExecutor(8) as threads:
+            opened = [threads.submit(open_study, folder, "optuna", about, small_config(), data) for _ in range(8)]
+        assert {one.result().study_name for one in opened} == {"optuna"}
+
+
+def test_a_study_of_other_settings_is_refused(tmp_path, compose, small_config):
+    search(SearchConfig(n_trials=1, params=SPACE), compose, tmp_path)
+    with pytest.raises(UserError, match=r"different: space.*sweep\.study="):
+        search(SearchConfig(n_trials=2, params={"seed": [1, 2]}), compose, tmp_path)
+    other = small_config(model={"hidden_channels": 4})
+    with pytest.raises(UserError, match=r"different: model\.hidden_channels\)"):
+        search(SearchConfig(n_trials=2, params=SPACE), lambda overrides: other, tmp_path)
+
+
+@pytest.fixture
+def on_a_file(tmp_path, compose):
+    """Composes for a CSV that may be changed in place."""
+    path = tmp_path / "x.csv"
+
+    def write(sign=1, copies=False):
+        smiles = [f"{'C' * n}{end}" for n in range(1, 13) for end in ("F", "O")] + ["FC", "OC"] * copies
+        path.write_text("smiles,y\n" + "".join(f"{text},{sign * len(text)}\n" for text in smiles))
+
+    write()
+    options = ["dataset.name=csv", f"dataset.path={path}", "dataset.targets=[y]", "dataset.features=general", "dataset.subset=null"]
+    return lambda overrides: compose([*options, *overrides]), write
+
+
+def test_a_study_of_other_data_is_refused(tmp_path, on_a_file):
+    """Labels negated in place: the old trials say nothing of them."""
+    composed, write = on_a_file
+    search(SearchConfig(n_trials=1, params=SPACE), composed, tmp_path / "a")
+    write(sign=-1)
+    with pytest.raises(UserError, match=r"The data has changed since the study in .* \(hash \w{12}, now \w{12}\).*sweep\.study=") as error:
+        search(SearchConfig(n_trials=2, params=SPACE), composed, tmp_path / "a")
+    assert "\n" not in str(error.value)
+    write()
+    search(SearchConfig(n_trials=2, params=SPACE), composed, tmp_path / "a")
+    assert len(study_in(tmp_path / "a").trials) == 2
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_study_of_an_earlier_version_continues_with_its_split(tmp_path, on_a_file, copies):
+    """It noted neither its data nor the keys that came later, and drew splits without regard to copies."""
+    composed, write = on_a_file
+    write(copies=copies)
+    divided = lambda overrides: composed(["dataset.group_duplicates=false", *overrides])  # noqa: E731
+    settings = SearchConfig(n_trials=1, params=SPACE)
+    search(settings, divided, tmp_path / "a")
+    study = study_in(tmp_path / "a")
+    made_of = study.user_attrs["made_of"]
+    del made_of["data_hash"], made_of["dataset"]["group_duplicates"], made_of["dataset"]["duplicates"]
+    study.set_user_attr("made_of", made_of)
+    if copies:
+        with pytest.raises(UserError, match=r"different: dataset\.group_duplicates\)"):
+            search(settings, composed, tmp_path / "a")
+    search(settings, divided if copies else composed, tmp_path / "a")
+    write(sign=-1, copies=copies)
+    with pytest.raises(UserError, match="The data has changed"):
+        search(settings, divided if copies else composed, tmp_path / "a")
