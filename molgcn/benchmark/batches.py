@@ -34,16 +34,23 @@ def random_batch(
 
 
 def training_batch(
-    molecules: PackedMolecules, batch_size: int, device: str | torch.device, model: ModelConfig
+    molecules: PackedMolecules, batch_size: int, device: str | torch.device, model: ModelConfig, layout: BatchLayout | None = None
 ) -> tuple[GraphBatch, GraphBatch]:
     """As :func:`random_batch`, but with equal leaves as one row where the training loader merges them for backend=fused.
+
+    Args:
+        molecules: each is drawn once before one is drawn again.
+        batch_size: B.
+        device: where the batch lies.
+        model: what it is for.
+        layout: of the batch; None is the training loader's.
 
     Returns:
         - the batch
         - the same molecules, in the same order, with all their atoms: for PyG
     """
     indices, device = _drawn(molecules, batch_size), torch.device(device)
-    layout = batch_layout(model, "fused", "auto", molecules, indices, device)
+    layout = layout or batch_layout(model, "fused", "auto", molecules, indices, device)
     batch = _in_tiles(merge_leaves(molecules) if layout.merge_leaves else molecules, indices, device, layout)
     return batch, GraphBatch.from_packed(molecules, batch.indices.cpu().numpy()).to(device) if batch.leaves_merged else batch
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from molgcn.benchmark.config import BenchmarkConfig
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.plots import write_plots
 from molgcn.benchmark.report import print_sheets, sheets, write_report
-from molgcn.benchmark.results import Results, Row
+from molgcn.benchmark.results import Results, Row, Table
 from molgcn.data import PackedMolecules
+from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import load_once
 from molgcn.errors import UserError
 
 log = logging.getLogger(__name__)
+PARTS = {"steps": steps, "published": published, "loaders": loaders, "epochs": epochs, "learning": learning}
 
 
 def compare(config: BenchmarkConfig, console: Console | None = None) -> Results:
@@ -37,8 +40,7 @@ def compare(config: BenchmarkConfig, console: Console | None = None) -> Results:
     console = console or Console()
     facts = machine(config.torch_device)
     results = Results(_folder(config.output), facts)
-    for name, measured in _TABLES.items():  # what earlier calls measured is shown too
-        results.table(name, measured.KEY)
+    tables = {name: results.table(name, part.KEY) for name, part in PARTS.items()}  # what earlier calls measured is shown too
     results.save()
     dataset = load_once(config.dataset)
     if config.dataset.name == "builtin":
@@ -47,9 +49,9 @@ def compare(config: BenchmarkConfig, console: Console | None = None) -> Results:
             "(downloaded, or read from dataset.path); rows of several data sets stand side by side in one output folder.",
             f"{len(dataset.molecules):,}",
         )
-    label = _label(config)
+    calls = measurements(config, dataset.molecules, tables, peak=float(facts.get("fma_peak_gflops", 0)))
     for part in config.parts:
-        for row in _PARTS[part](config, dataset.molecules, label, results, float(facts.get("fma_peak_gflops", 0))):
+        for row in calls[part]():
             results.save()
             console.print(_line(part, row), highlight=False, markup=False, soft_wrap=True)
     results.save()
@@ -68,9 +70,8 @@ def _folder(output: str) -> Path:
     return folder
 
 
-def _label(config: BenchmarkConfig) -> str:
-    """A name for the molecules that tells data sets apart in one folder."""
-    dataset = config.dataset
+def data_label(dataset: DatasetConfig) -> str:
+    """Return a name for the molecules that tells data sets apart in one folder."""
     stem = "" if dataset.path is None else Path(dataset.path).name.split(".")[0]
     name = dataset.name if stem.startswith(dataset.name) or not stem else stem if dataset.name == "csv" else f"{dataset.name}:{stem}"
     return name if dataset.subset is None else f"{name}[{dataset.subset}]"
@@ -90,37 +91,31 @@ def _grid(config: BenchmarkConfig) -> steps.Grid:
     )
 
 
-def _steps(config: BenchmarkConfig, molecules: PackedMolecules, label: str, results: Results, peak: float) -> Iterator[Row]:
-    return steps.measure(molecules, label, _grid(config), results.table("steps", steps.KEY), peak)
+def measurements(
+    config: BenchmarkConfig, molecules: PackedMolecules, tables: Mapping[str, Table], peak: float
+) -> dict[str, partial[Iterator[Row]]]:
+    """Return for each part the call that measures it, with all its arguments; nothing is measured before the call is made.
 
-
-def _published(config: BenchmarkConfig, molecules: PackedMolecules, label: str, results: Results, peak: float) -> Iterator[Row]:
-    table = results.table("published", published.KEY)
-    return published.measure(molecules, label, _grid(config), table, **asdict(config.published))
-
-
-def _loaders(config: BenchmarkConfig, molecules: PackedMolecules, label: str, results: Results, peak: float) -> Iterator[Row]:
-    table = results.table("loaders", loaders.KEY)
-    return loaders.measure(molecules, label, config.torch_device, table, **asdict(config.loaders))
-
-
-def _epochs(config: BenchmarkConfig, molecules: PackedMolecules, label: str, results: Results, peak: float) -> Iterator[Row]:
-    options = asdict(config.epochs)
+    Args:
+        config: of the comparison.
+        molecules: what is measured on.
+        tables: by part; they get the rows.
+        peak: GFLOP/s of the machine; 0 where that is not known.
+    """
+    label, grid = data_label(config.dataset), _grid(config)
+    options, learns = asdict(config.epochs), config.learning
     sizes = product(options.pop("num_layers"), options.pop("batch_sizes"))
-    variants = [training_values(config, *size) for size in sizes]
-    pairs = [("fused", "packed"), ("pyg", "pyg")]
-    return epochs.measure(variants, pairs, label, results.table("epochs", epochs.KEY), **options)
-
-
-def _learning(config: BenchmarkConfig, molecules: PackedMolecules, label: str, results: Results, peak: float) -> Iterator[Row]:
-    chosen = config.learning
-    values = training_values(config, chosen.num_layers, chosen.batch_size) | {"optimizer": {"lr": chosen.lr}}
-    table = results.table("learning", learning.KEY)
-    return learning.measure(values, label, table, chosen.epochs, chosen.seeds, config.epochs.workers)
-
-
-_TABLES = {"steps": steps, "published": published, "loaders": loaders, "epochs": epochs, "learning": learning}
-_PARTS = {"steps": _steps, "published": _published, "loaders": _loaders, "epochs": _epochs, "learning": _learning}
+    variants, pairs = [training_values(config, *size) for size in sizes], [("fused", "packed"), ("pyg", "pyg")]
+    learner = training_values(config, learns.num_layers, learns.batch_size) | {"optimizer": {"lr": learns.lr}}
+    return {
+        "steps": partial(steps.measure, molecules, label, grid, tables["steps"], peak),
+        "published": partial(published.measure, molecules, label, grid, tables["published"], **asdict(config.published)),
+        "loaders": partial(loaders.measure, molecules, label, config.torch_device, tables["loaders"], **asdict(config.loaders)),
+        "epochs": partial(epochs.measure, variants, pairs, label, tables["epochs"], **options),
+        "learning": partial(
+            learning.measure, learner, label, tables["learning"], learns.epochs, learns.seeds, workers=config.epochs.workers
+        ),
+    }
 
 
 def training_values(config: BenchmarkConfig, num_layers: int, batch_size: int) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from molgcn.training.trainer import build_trainer
 KEY = ("dataset", "device", "backend", "loader", "workers", "num_layers", "batch_size", "hidden_channels", "norm")
 PAIRS = (("fused", "packed"), ("pyg", "packed"), ("pyg", "pyg"))
 LOG_STEPS = 50
+Train = Callable[[dict[str, Any], int, int], Row]
 _QUIET = {"num_sanity_val_steps": 0, "enable_progress_bar": False, "enable_model_summary": False}
 
 
@@ -84,6 +85,7 @@ def measure(
     warm_up: int = 1,
     rounds: int = 1,
     workers: int = 0,
+    train: Train | None = None,
 ) -> Iterator[Row]:
     """Measures what `table` lacks, adds each row to it and yields it.
 
@@ -100,15 +102,17 @@ def measure(
         warm_up: epochs before them.
         rounds: of all pairs in turn; the median round counts.
         workers: processes of PyG's DataLoader.
+        train: trains a configuration for a number of epochs, after a number that are not timed; None is :func:`timed_training`.
     """
     quieten()
+    train = train or timed_training
     for values in variants:
         missing = [pair for pair in pairs if table.find(**_key(values, *pair, dataset, workers)) is None]
         found: dict[tuple[str, str], list[Row]] = {pair: [] for pair in missing}
         for _ in range(rounds):
             for backend, loader in missing:
                 chosen = {"backend": {"name": backend}, "loader": {"name": loader, "num_workers": workers if loader == "pyg" else 0}}
-                found[backend, loader].append(_run({**values, **chosen}, epochs, warm_up))
+                found[backend, loader].append(train({**values, **chosen}, epochs, warm_up))
         for pair, rows in found.items():
             row = sorted(rows, key=lambda row: row["epoch_ms"])[len(rows) // 2]
             yield table.add({**_key(values, *pair, dataset, workers), **row, "epochs": epochs})
@@ -135,7 +139,8 @@ def prepare(values: dict[str, Any], options: dict[str, Any]) -> tuple[Config, Mo
     return config, data, lambda: build_module(config, data)
 
 
-def _run(values: dict[str, Any], epochs: int, warm_up: int) -> Row:
+def timed_training(values: dict[str, Any], epochs: int, warm_up: int) -> Row:
+    """Train a configuration and return the columns of its row that :func:`measure` names."""
     options = {"max_epochs": warm_up + epochs + 1, "log_every_n_steps": LOG_STEPS, "limit_val_batches": 0}
     config, data, build = prepare(values, options)
     clock, launches, recorder = EpochClock(warm_up + epochs), KernelLaunches(), Recorder()

@@ -1,7 +1,6 @@
 import numpy as np
 import torch
 
-from molgcn.benchmark import batches
 from molgcn.benchmark.batches import random_batch, training_batch
 from molgcn.config import ModelConfig
 from molgcn.data import PackedMolecules
@@ -28,12 +27,11 @@ def test_full_tiles():
     assert np.array_equal(batch.x.numpy(), alkanes.batch(batch.indices.numpy()).x.numpy())
 
 
-def test_a_batch_with_merged_leaves_has_the_molecules_of_pygs_in_the_same_order(monkeypatch):
+def test_a_batch_with_merged_leaves_has_the_molecules_of_pygs_in_the_same_order():
     alkanes = PackedMolecules.from_smiles(["C" * length for length in range(1, 21)], num_workers=0)
     given, whole = training_batch(alkanes, 12, "cpu", ModelConfig(norm=None))
     assert given is whole and not given.leaves_merged
-    monkeypatch.setattr(batches, "batch_layout", lambda *_, **options: BatchLayout(64, options.get("can_merge", True)))
-    given, whole = training_batch(alkanes, 12, "cpu", ModelConfig(norm=None))
+    given, whole = training_batch(alkanes, 12, "cpu", ModelConfig(norm=None), BatchLayout(64, merge_leaves=True))
     assert given.leaves_merged and not whole.leaves_merged
     assert torch.equal(given.indices, whole.indices) and given.num_nodes < whole.num_nodes
     assert sorted(whole.indices.tolist()) == sorted(random_batch(alkanes, 12).indices.tolist())

@@ -1,14 +1,19 @@
 import io
 import json
+import re
+from inspect import signature
 
 import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
-from molgcn.benchmark import compare as module
-from molgcn.benchmark.compare import compare, training_values
+from molgcn.benchmark.compare import PARTS, compare, data_label, measurements, training_values
 from molgcn.benchmark.config import BenchmarkConfig
+from molgcn.benchmark.results import Table
+from molgcn.benchmark.steps import Grid
 from molgcn.config import parse
+from molgcn.data import PackedMolecules
+from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
 
 TINY = {
@@ -23,7 +28,7 @@ TINY = {
     "epochs": {"num_layers": [2], "batch_sizes": [32], "epochs": 1, "warm_up": 0},
     "learning": {"num_layers": 2, "batch_size": 32, "epochs": 2, "seeds": [0]},
 }
-PARTS = ["steps", "published", "loaders", "epochs", "learning"]
+MEASURED = re.compile(rf"^({'|'.join(PARTS)}): ", re.MULTILINE)  # of a line that says what was just measured
 PLOTS = {"speedup_depth", "speedup_batch", "time_split", "loss_curves"}
 
 
@@ -36,7 +41,8 @@ def run(folder, **changes):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("benchmark") / "out"
-    run(folder, parts=PARTS)
+    _, text = run(folder, parts=list(PARTS))
+    assert set(MEASURED.findall(text)) == set(PARTS)
     return folder
 
 
@@ -53,12 +59,10 @@ def test_tables_report_and_plots_are_written(folder):
         assert min(pixels.shape[:2]) > 200 and pixels[..., :3].std() > 0.02  # something is drawn
 
 
-def test_a_second_call_measures_nothing_and_shows_everything(folder, monkeypatch):
+def test_a_second_call_measures_nothing_and_shows_everything(folder):
     before = (folder / "steps.csv").read_text()
-    lines = []
-    monkeypatch.setattr(module, "_line", lambda part, row: lines.append((part, row)) or "")
     results, text = run(folder, parts=["steps", "loaders"])
-    assert lines == [] and (folder / "steps.csv").read_text() == before
+    assert not MEASURED.search(text) and (folder / "steps.csv").read_text() == before
     assert set(results.tables) >= {"steps", "loaders"} and "Kernels" in text
 
 
@@ -69,7 +73,7 @@ def test_rows_of_earlier_calls_stay_in_report_and_plots(folder):
 
 
 def test_tables_fit_a_terminal_of_80_columns(folder):
-    _, text = run(folder, parts=PARTS)
+    _, text = run(folder, parts=list(PARTS))
     assert max(map(len, text.splitlines())) <= 80 or "Tables and plots are in" in max(text.splitlines(), key=len)
     assert "…" not in text
 
@@ -108,39 +112,41 @@ def test_mistakes_are_named(tmp_path, changes, message):
         run(tmp_path / "out", **changes)
 
 
-def test_every_option_reaches_what_it_is_for(monkeypatch, tmp_path):
-    """Keys of conf/benchmark.yaml arrive in the functions that measure."""
-    seen = {}
-    for name in ("steps", "published", "loaders", "epochs", "learning"):
-        part = getattr(module, name)
-        monkeypatch.setattr(part, "measure", lambda *args, name=name, **options: seen.update({name: (args, options)}) or iter(()))
-    run(
-        tmp_path,
-        parts=PARTS,
-        norm="layer",
-        steps={"candidates": ["fused", "pyg"], "works": ["step"], "repeats": 4, "warm_up": 5},
-        published={"warm_up": 1, "iterations": 2, "repeats": 3},
-        loaders={"batch_sizes": [8], "workers": [0, 2], "epochs": 7},
-        epochs={"num_layers": [4, 5], "batch_sizes": [6, 7], "epochs": 8, "warm_up": 9, "rounds": 10, "workers": 11},
-        learning={"num_layers": 12, "batch_size": 13, "epochs": 14, "seeds": [15, 16], "lr": 0.25},
+def test_every_option_reaches_what_it_is_for():
+    """Keys of conf/benchmark.yaml are arguments of the functions that measure."""
+    options = {
+        "norm": "layer",
+        "steps": {"candidates": ["fused", "pyg"], "works": ["step"], "repeats": 4, "warm_up": 5},
+        "published": {"warm_up": 1, "iterations": 2, "repeats": 3},
+        "loaders": {"batch_sizes": [8], "workers": [0, 2], "epochs": 7},
+        "epochs": {"num_layers": [4, 5], "batch_sizes": [6, 7], "epochs": 8, "warm_up": 9, "rounds": 10, "workers": 11},
+        "learning": {"num_layers": 12, "batch_size": 13, "epochs": 14, "seeds": [15, 16], "lr": 0.25},
+    }
+    molecules, tables = PackedMolecules.from_smiles(["C"], num_workers=0), {name: Table(None, part.KEY) for name, part in PARTS.items()}
+    calls = measurements(parse(BenchmarkConfig, {**TINY, **options}), molecules, tables, peak=100.0)
+    seen = {name: signature(call.func).bind(*call.args, **call.keywords).arguments for name, call in calls.items()}
+    assert {name: arguments["table"] for name, arguments in seen.items()} == tables
+    assert {arguments["dataset"] for arguments in seen.values()} == {"builtin[200]"}
+    assert (
+        seen["steps"]["grid"]
+        == seen["published"]["grid"]
+        == Grid("cpu", (2, 3), (16, 32), 8, "layer", ("fused", "pyg"), ("step",), repeats=4, warm_up=5)
     )
-    grid = seen["steps"][0][2]
-    assert (grid.device, grid.num_layers, grid.batch_sizes, grid.hidden_channels, grid.norm) == ("cpu", (2, 3), (16, 32), 8, "layer")
-    assert (grid.candidates, grid.works, grid.repeats, grid.warm_up) == (("fused", "pyg"), ("step",), 4, 5)
-    assert seen["published"][1] == {"warm_up": 1, "iterations": 2, "repeats": 3}
-    assert seen["loaders"][1] == {"batch_sizes": (8,), "workers": (0, 2), "epochs": 7}
-    variants = seen["epochs"][0][0]
-    assert [(one["model"]["num_layers"], one["dataset"]["batch_size"]) for one in variants] == [(4, 6), (4, 7), (5, 6), (5, 7)]
-    assert seen["epochs"][1] == {"epochs": 8, "warm_up": 9, "rounds": 10, "workers": 11}
-    values, _, _, epochs, seeds, workers = seen["learning"][0]
+    assert seen["steps"]["peak"] == 100.0
+    assert seen["published"].items() >= {"warm_up": 1, "iterations": 2, "repeats": 3}.items()
+    assert seen["loaders"].items() >= {"batch_sizes": (8,), "workers": (0, 2), "epochs": 7}.items()
+    variants = [(one["model"]["num_layers"], one["dataset"]["batch_size"]) for one in seen["epochs"]["variants"]]
+    assert variants == [(4, 6), (4, 7), (5, 6), (5, 7)]
+    assert seen["epochs"].items() >= {"epochs": 8, "warm_up": 9, "rounds": 10, "workers": 11}.items()
+    values = seen["learning"]["values"]
     assert (values["model"]["num_layers"], values["dataset"]["batch_size"], values["optimizer"]["lr"]) == (12, 13, 0.25)
-    assert (epochs, seeds, workers) == (14, (15, 16), 11)
+    assert seen["learning"].items() >= {"epochs": 14, "seeds": (15, 16), "workers": 11}.items()
     assert values["model"]["norm"] == "layer" and values["trainer"]["accelerator"] == "cpu"
 
 
 def test_data_sets_have_names_of_their_own():
     def label(**dataset):
-        return module._label(parse(BenchmarkConfig, {"dataset": dataset, "device": "cpu"}))
+        return data_label(parse(DatasetConfig, dataset))
 
     assert label(name="builtin") == "builtin" and label(name="builtin", subset=20) == "builtin[20]"
     assert label(name="csv", path="a/qm9_logp.csv.gz") == "qm9_logp"

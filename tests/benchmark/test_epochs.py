@@ -1,8 +1,10 @@
 import pytest
+from lightning.pytorch.callbacks import LambdaCallback
 
-from molgcn.benchmark import epochs
-from molgcn.benchmark.epochs import KEY, PAIRS, EpochClock, measure
+from molgcn.benchmark.epochs import KEY, PAIRS, EpochClock, measure, prepare
 from molgcn.benchmark.results import Table
+from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.trainer import build_trainer
 
 TINY = {
     "dataset": {"name": "builtin", "targets": ["logp"], "subset": 200, "features": "zinc", "batch_size": 64},
@@ -25,27 +27,31 @@ def test_one_row_a_backend_and_loader_with_everything_measured(tmp_path):
     assert [(row["backend"], row["loader"]) for row in again] == [("pyg", "packed")]
 
 
-def test_the_median_round_counts(monkeypatch):
+def test_the_median_round_counts():
     times = iter([5.0, 1.0, 3.0])
-    monkeypatch.setattr(epochs, "_run", lambda *arguments: {"epoch_ms": next(times)})
-    (row,) = measure([TINY], [PAIRS[0]], "builtin", Table(None, KEY), rounds=3)
+    (row,) = measure([TINY], [PAIRS[0]], "builtin", Table(None, KEY), rounds=3, train=lambda *_: {"epoch_ms": next(times)})
     assert row["epoch_ms"] == 3.0
 
 
-def test_workers_are_those_of_pyg_s_loader(monkeypatch):
+def test_workers_are_those_of_pyg_s_loader():
     seen = []
-    monkeypatch.setattr(epochs, "_run", lambda values, *rest: seen.append(values["loader"]) or {"epoch_ms": 1.0})
-    rows = list(measure([TINY], PAIRS, "builtin", Table(None, KEY), workers=3))
-    assert [loader["num_workers"] for loader in seen] == [row["workers"] for row in rows] == [0, 0, 3]
+
+    def train(values, epochs, warm_up):
+        seen.append(values["loader"]["num_workers"])
+        return {"epoch_ms": 1.0}
+
+    rows = list(measure([TINY], PAIRS, "builtin", Table(None, KEY), workers=3, train=train))
+    assert seen == [row["workers"] for row in rows] == [0, 0, 3]
 
 
-def test_training_stops_at_the_start_of_the_epoch_after_the_last_timed_one(monkeypatch):
+def test_training_stops_at_the_start_of_the_epoch_after_the_last_timed_one(tmp_path):
     batches = []
-    monkeypatch.setattr(
-        EpochClock, "on_train_batch_start", lambda self, trainer, *rest: batches.append(trainer.current_epoch), raising=False
-    )
-    (row,) = measure([TINY], [PAIRS[0]], "builtin", Table(None, KEY), epochs=2, warm_up=1)
-    assert batches == [0] * 3 + [1] * 3 + [2] * 3 and row["epoch_ms"] > 0
+    count = LambdaCallback(on_train_batch_start=lambda trainer, *_: batches.append(trainer.current_epoch))
+    config, data, build = prepare(TINY, {"max_epochs": 9, "limit_val_batches": 0})
+    module = build()
+    logger = MetricsCSV(tmp_path / "metrics.csv", module.task.keys("val"))
+    build_trainer(config.trainer, [EpochClock(epochs=3), count], [logger], tmp_path).fit(module, datamodule=data)
+    assert batches == [0] * 3 + [1] * 3 + [2] * 3
 
 
 def test_epochs_last_from_one_start_to_the_next():
