@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins import TorchCheckpointIO
 
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.checkpoint_writer import BEST, LAST, CheckpointWriter
+from molgcn.training.checkpoint_writer import BEST, LAST, CheckpointWriter, Write
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.ranks import of_all_ranks, of_this_rank
 from molgcn.training.rng import rng_state, set_rng_state
@@ -25,11 +26,15 @@ _SECOND = 1.0  # between two epochs' checkpoints: epochs of milliseconds would m
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes in the background, each file as a whole or not at all; reads plain tensors and values only."""
+    """Writes in the background, each file as a whole or not at all; reads plain tensors and values only.
 
-    def __init__(self) -> None:
+    Args:
+        write_file: see :class:`CheckpointWriter`.
+    """
+
+    def __init__(self, write_file: Write | None = None) -> None:
         super().__init__()
-        self._writer = CheckpointWriter()
+        self._writer = CheckpointWriter(write_file)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Replaces `path` by the checkpoint as it is now, or leaves the old one as it is; see :meth:`wait`.
@@ -66,18 +71,20 @@ class RunCheckpoint(Checkpoint):
     Args:
         folder: where the files go.
         seconds: time between two writes within an epoch; 0 is every batch and every epoch.
+        clock: gives the time in seconds.
 
     Attributes:
         newest: the file that was written last.
     """
 
-    def __init__(self, folder: Path, seconds: float) -> None:
+    def __init__(self, folder: Path, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder = folder
         self.seconds = seconds
+        self.clock = clock
         self.best_loss = float("inf")
         self.best_epoch: int | None = None
         self.newest: Path | None = None
-        self._written = time.monotonic()
+        self._written = self.clock()
         self._between_epochs = False
         self._has_last = False
         self._rng_to_restore: dict[str, Any] | None = None
@@ -144,7 +151,7 @@ class RunCheckpoint(Checkpoint):
         trainer.strategy.barrier("checkpoints")
 
     def _due(self, trainer: Trainer, seconds: float) -> bool:
-        due = time.monotonic() - self._written >= seconds
+        due = self.clock() - self._written >= seconds
         return bool(trainer.strategy.broadcast(due)) if trainer.world_size > 1 else due
 
     def _save(self, trainer: Trainer, path: Path) -> None:
@@ -152,7 +159,7 @@ class RunCheckpoint(Checkpoint):
         trainer.save_checkpoint(path)
         self.newest = path
         if path == self.last_path:
-            self._written, self._has_last = time.monotonic(), True
+            self._written, self._has_last = self.clock(), True
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Adds what Lightning leaves out: the loader's place, all random number generators and how far metrics.csv was written."""

@@ -23,12 +23,18 @@ BEST, LAST = "best.ckpt", "last.ckpt"
 
 _UNDER_WAY = 2  # copies in memory: an epoch may end with best.ckpt and last.ckpt
 _TURN = 1e-4
+Write = Callable[[dict[str, Any], Path], None]
 
 
 class CheckpointWriter:
-    """One thread that writes checkpoints one after the other, in the order in which they were given."""
+    """One thread that writes checkpoints one after the other, in the order in which they were given.
 
-    def __init__(self) -> None:
+    Args:
+        write_file: writes one to its path; None is :func:`write`.
+    """
+
+    def __init__(self, write_file: Write | None = None) -> None:
+        self._write_file = write_file or write
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: deque[Future[None]] = deque()
 
@@ -40,7 +46,7 @@ class CheckpointWriter:
         """
         self.wait(_UNDER_WAY - 1)
         self._thread = self._thread or ThreadPoolExecutor(1, "molgcn-checkpoint")
-        self._under_way.append(self._thread.submit(_write_in_turns, host_copy(checkpoint), path))
+        self._under_way.append(self._thread.submit(_write_in_turns, self._write_file, host_copy(checkpoint), path))
 
     def wait(self, leave: int = 0) -> None:
         """Waits until all but `leave` checkpoints are on disk.
@@ -102,7 +108,7 @@ def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return type(value)(_mapped(item, change) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-def _write_in_turns(checkpoint: dict[str, Any], path: Path) -> None:
+def _write_in_turns(write_file: Write, checkpoint: dict[str, Any], path: Path) -> None:
     """Writes a :func:`host_copy` while training goes on.
 
     Pickling holds Python's lock, which a thread hands over after 5 ms otherwise: time for many a step.
@@ -110,7 +116,7 @@ def _write_in_turns(checkpoint: dict[str, Any], path: Path) -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, _TURN))
     try:
-        write(_mapped(checkpoint, Tensor.clone), path)  # in the file each tensor has a storage of its own
+        write_file(_mapped(checkpoint, Tensor.clone), path)  # in the file each tensor has a storage of its own
     finally:
         sys.setswitchinterval(before)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import Any
 import torch
 
 _PACKAGES = ("molgcn", "torch", "torch-geometric", "rdkit", "lightning", "hydra-core", "numpy", "wandb")
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any]:
     """Plain values for `provenance.json` in the run's folder."""
     return {
         "versions": versions(),
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(),
         "data_hash": data_hash,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.processor() or platform.machine()} CPU",
         "threads": torch.get_num_threads(),
@@ -29,9 +31,9 @@ def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any
     }
 
 
-def versions() -> dict[str, str | None]:
+def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str | None]:
     """Python's and the packages' versions; None for one that is not installed."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+    return {"python": platform.python_version(), **{name: _version(name) for name in packages}}
 
 
 @cache  # reading a package's metadata takes milliseconds, and every checkpoint holds the versions
@@ -42,9 +44,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git_commit() -> str | None:
-    """The checkout's commit, with "+changes" when files differ from it; None outside a checkout."""
-    root = Path(__file__).resolve().parents[2]
+def git_commit(root: Path = _ROOT) -> str | None:
+    """The commit of the checkout at `root`, with "+changes" when files differ from it; None where there is none, as of a wheel."""
     if not (root / ".git").exists():
         return None
     try:

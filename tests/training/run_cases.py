@@ -7,11 +7,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
+from lightning import Callback, Trainer
 
 from molgcn.config import Config
-from molgcn.training.checkpoint import RunCheckpoint, load_checkpoint
+from molgcn.training.checkpoint import AtomicCheckpointIO
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import LAST
 from molgcn.training.result import RunResult
 from molgcn.training.train import train
 
@@ -33,18 +35,37 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert log_of(one) == log_of(other)
 
 
+class CheckpointsBy(Callback):
+    """Has a run's checkpoints written by a plugin of the test's own."""
+
+    def __init__(self, io: AtomicCheckpointIO) -> None:
+        self.io = io
+
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        trainer.strategy.checkpoint_io = self.io
+
+
+class KeepCopies(AtomicCheckpointIO):
+    """Keeps a copy of the run's folder after every `last.ckpt`: what a kill at that moment leaves.
+
+    Attributes:
+        copies: of the folder, in order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: list[Path] = []
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        super().save_checkpoint(checkpoint, path)
+        self.wait()
+        checkpoints, folder = list(Path(path).parents)[:2]
+        if Path(path) == checkpoints / LAST:
+            self.copies.append(folder.with_name(f"killed-{len(self.copies)}"))
+            shutil.copytree(folder, self.copies[-1])
+
+
 def train_and_copy(config: Config, folder: Path) -> tuple[RunResult, list[Path]]:
     """The run in `folder`, and copies of it as it was after every checkpoint, which is how a run that is killed there leaves it."""
-    copies: list[Path] = []
-    save = RunCheckpoint._save
-
-    def keep_a_copy(self: RunCheckpoint, trainer: Any, path: Path) -> None:
-        save(self, trainer, path)
-        trainer.strategy.checkpoint_io.wait()
-        if path == self.last_path:
-            copies.append(folder.with_name(f"killed-{len(copies)}"))
-            shutil.copytree(self.folder.parent, copies[-1])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunCheckpoint, "_save", keep_a_copy)
-        return train(config, folder), copies
+    io = KeepCopies()
+    return train(config, folder, [CheckpointsBy(io)]), io.copies

@@ -2,16 +2,19 @@ import itertools
 import os
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
-from run_cases import train_and_copy
+from run_cases import CheckpointsBy, KeepCopies
 
+from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.errors import UserError
-from molgcn.training import checkpoint
-from molgcn.training.checkpoint import AtomicCheckpointIO, load_checkpoint
+from molgcn.training.checkpoint import AtomicCheckpointIO, RunCheckpoint
+from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
+from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.train import build_module
+from molgcn.training.trainer import build_trainer
 
 
 class Evil:
@@ -63,10 +66,14 @@ def test_a_file_is_read_as_it_was_last_written(tmp_path):
 @pytest.mark.parametrize(
     ("tick", "options", "steps"), [(0.0, {"max_epochs": 3}, [24]), (0.0, {"max_steps": 10}, [10]), (2.0, {"max_epochs": 3}, [8, 16, 24])]
 )
-def test_epochs_shorter_than_a_second_do_not_wait_for_the_disk(tmp_path, small_config, monkeypatch, tick, options, steps):
+def test_epochs_shorter_than_a_second_do_not_wait_for_the_disk(tmp_path, small_config, tick, options, steps):
     """The last one is written in any case."""
-    clock = itertools.count(step=tick)
-    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    config = small_config(trainer=options, training={"checkpoint_seconds": 1000})
-    _, copies = train_and_copy(config, tmp_path / "run")
-    assert [load_checkpoint(copy / "checkpoints" / "last.ckpt")["global_step"] for copy in copies] == steps
+    config, clock = small_config(trainer=options), itertools.count(step=tick)
+    data = MoleculeDataModule(config.dataset, config.loader, config.backend.name, config.seed)
+    module, io = build_module(config, data), KeepCopies()
+    folder = tmp_path / "run"
+    folder.mkdir()
+    checkpoint = RunCheckpoint(folder / "checkpoints", seconds=1000, clock=lambda: next(clock))
+    logger = MetricsCSV(folder / "metrics.csv", module.task.keys("val"))
+    build_trainer(config.trainer, [CheckpointsBy(io), checkpoint], [logger], folder).fit(module, datamodule=data)
+    assert [load_checkpoint(copy / "checkpoints" / "last.ckpt")["global_step"] for copy in io.copies] == steps

@@ -1,18 +1,17 @@
-import errno
 import os
-import resource
 import sys
 import threading
 from collections import OrderedDict
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 import torch
-from lightning import Callback
+from lightning.pytorch.callbacks import LambdaCallback
+from run_cases import CheckpointsBy
 from torch import nn
 
 from molgcn.errors import UserError
-from molgcn.training import checkpoint_writer
+from molgcn.training.checkpoint import AtomicCheckpointIO
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import CheckpointWriter, host_copy, write
 from molgcn.training.train import train
@@ -22,25 +21,16 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("molgcn-checkpoint")]
 
 
-def full_disk(checkpoint, file):
-    file.write(b"half of it")
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+class SlowDisk:
+    """Writes when it is told to go, and lists what it wrote."""
 
+    def __init__(self):
+        self.go, self.written = threading.Event(), []
 
-@pytest.fixture
-def slow_disk(monkeypatch):
-    """Writes wait for the event that this is, and are listed."""
-    go, real, written = threading.Event(), checkpoint_writer.write, []
-
-    def write(checkpoint, path):
-        assert go.wait(30)
-        real(checkpoint, path)
-        written.append(path.name)
-
-    monkeypatch.setattr(checkpoint_writer, "write", write)
-    go.written = written
-    yield go
-    go.set()
+    def write(self, checkpoint, path):
+        assert self.go.wait(30)
+        write(checkpoint, path)
+        self.written.append(path.name)
 
 
 def everything(device):
@@ -57,17 +47,24 @@ def everything(device):
     }
 
 
+def tensors(checkpoint):
+    """The tensors of :func:`everything`."""
+    double, step = checkpoint["nested"][0]
+    others = [checkpoint["nested"][1], checkpoint["strided"], *checkpoint["twice"], checkpoint["bytes"]]
+    return [*checkpoint["state_dict"].values(), double, step["step"], *others]
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_a_copy_is_what_was_there_when_it_was_made(device):
     checkpoint, expected = everything(device), everything("cpu")
     copied = host_copy(checkpoint)
-    for tensor in checkpoint_writer._tensors(checkpoint):
+    for tensor in tensors(checkpoint):
         tensor.detach().zero_()
     assert isinstance(copied["state_dict"], OrderedDict)
     assert copied["state_dict"]._metadata == expected["state_dict"]._metadata
     assert copied["plain"] == expected["plain"]
     assert copied["plain"][4] is not checkpoint["plain"][4]
-    mine, theirs = (list(checkpoint_writer._tensors(value)) for value in (copied, expected))
+    mine, theirs = (tensors(value) for value in (copied, expected))
     for tensor, original in zip(mine, theirs, strict=True):
         assert (tensor.device.type, tensor.dtype, tensor.requires_grad) == ("cpu", original.dtype, False)
         if not torch.equal(original, torch.get_rng_state()):
@@ -92,18 +89,19 @@ def test_a_copy_waits_for_the_steps_before_it_and_not_for_those_behind():
         assert copied["weights"].eq(100.0 * (6 * step - 1)).all()
 
 
-def test_training_goes_on_while_files_are_written_in_order(tmp_path, slow_disk):
-    writer, value = CheckpointWriter(), torch.zeros(3)
+def test_training_goes_on_while_files_are_written_in_order(tmp_path):
+    disk, value = SlowDisk(), torch.zeros(3)
+    writer = CheckpointWriter(disk.write)
     for name in ("best", "last"):
         value += 1
         writer.write({"molgcn": {}, "value": value}, tmp_path / "run" / name)  # returns though nothing can be written yet
     value += 1
-    assert slow_disk.written == []
-    threading.Timer(0.05, slow_disk.set).start()
+    assert disk.written == []
+    threading.Timer(0.05, disk.go.set).start()
     writer.write({"molgcn": {}, "value": value}, tmp_path / "run" / "best")  # waits until one of the two is on disk
-    assert slow_disk.written[0] == "best"
+    assert disk.written[0] == "best"
     writer.wait()
-    assert slow_disk.written == ["best", "last", "best"]
+    assert disk.written == ["best", "last", "best"]
     assert [load_checkpoint(tmp_path / "run" / name)["value"].tolist() for name in ("best", "last")] == [[3.0] * 3, [2.0] * 3]
     assert len(threads()) == 1
     writer.close()
@@ -118,78 +116,74 @@ def test_each_tensor_has_a_storage_of_its_own_in_the_file(tmp_path):
     writer = CheckpointWriter()
     writer.write({"molgcn": {}, **everything("cpu")}, tmp_path / "a")
     writer.close()
-    for tensor in checkpoint_writer._tensors(load_checkpoint(tmp_path / "a")):
+    for tensor in tensors(load_checkpoint(tmp_path / "a")):
         assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
 
-@pytest.mark.parametrize("end", [CheckpointWriter.wait, CheckpointWriter.close, lambda writer: writer.write({}, Path("another"))])
-def test_a_failed_write_is_told_at_the_next_occasion_and_leaves_the_old_file(tmp_path, monkeypatch, end):
+def write_more(writer, path):
+    """Until the first has to be on disk."""
+    for _ in range(2):
+        writer.write({}, path)
+
+
+@pytest.mark.parametrize("end", [lambda writer, _: writer.wait(), lambda writer, _: writer.close(), write_more])
+def test_a_failed_write_is_told_at_the_next_occasion_and_leaves_the_old_file(tmp_path, full_disk, end):
     path, writer = tmp_path / "last.ckpt", CheckpointWriter()
     writer.write({"molgcn": {}, "value": 1}, path)
     writer.wait()
-    monkeypatch.setattr(torch, "save", full_disk)
-    writer.write({"molgcn": {}, "value": 2}, path)
-    writer._under_way[0].exception()
-    with pytest.raises(UserError, match="No space left on device"):
-        end(writer)
+    with full_disk(50_000):
+        writer.write({"molgcn": {}, "value": torch.zeros(100_000)}, path)
+        with pytest.raises(UserError, match=r"last\.ckpt could not be written: File too large"):
+            end(writer, tmp_path / "another")
     writer.close()  # it is told once
     assert load_checkpoint(path)["value"] == 1
-    assert os.listdir(tmp_path) == ["last.ckpt"]
+    assert {*os.listdir(tmp_path)} - {"another"} == {"last.ckpt"}
 
 
 @pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
-def test_a_disk_that_fills_up_within_a_large_file(name, tmp_path):
+def test_a_disk_that_fills_up_within_a_large_file(name, tmp_path, full_disk):
     """A limit on files, which PyTorch's own writer meets with a RuntimeError."""
     large, path = {"molgcn": {}, "value": torch.zeros(100_000)}, tmp_path / "a run" / "checkpoints" / name
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for continues in (False, True):
         if continues:
             write({"molgcn": {}}, path.with_name("last.ckpt"))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
-        try:
-            with pytest.raises(UserError, match=f"{name} could not be written: File too large") as error:
-                write(large, path)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with full_disk(50_000), pytest.raises(UserError, match=f"{name} could not be written: File too large") as error:
+            write(large, path)
         assert (f"'resume={tmp_path}/a run' continues from the earlier last.ckpt" in str(error.value)) is continues
         assert ("it was the run's first" in str(error.value)) is not continues
         assert os.listdir(path.parent) == (["last.ckpt"] if continues else [])
 
 
-def test_threads_take_short_turns_only_while_a_file_is_written(tmp_path, monkeypatch):
+def test_threads_take_short_turns_only_while_a_file_is_written(tmp_path):
     before, during = sys.getswitchinterval(), []
-    monkeypatch.setattr(checkpoint_writer, "write", lambda *_: during.append(sys.getswitchinterval()))
-    writer = CheckpointWriter()
+    writer = CheckpointWriter(lambda *_: during.append(sys.getswitchinterval()))
     writer.write({}, tmp_path / "a")
     writer.close()
     assert during[0] < before / 10
     assert sys.getswitchinterval() == before
 
 
-class Break(Callback):
-    """Ends a run at its first epoch's end, the disk being slow, with `error`."""
-
-    def __init__(self, error, disk):
-        self.error, self.disk = error, disk
-
-    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-        if trainer.current_epoch == 1:
-            threading.Timer(0.1, self.disk.set).start()
-            raise self.error
-
-
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), KeyboardInterrupt()])
-def test_a_run_that_breaks_off_has_its_checkpoints_on_disk(tmp_path, small_config, slow_disk, error):
+def test_a_run_that_breaks_off_has_its_checkpoints_on_disk(tmp_path, small_config, error):
+    """Its first epoch is over, the disk being slow."""
+    disk = SlowDisk()
+
+    def break_off(trainer, *_):
+        if trainer.current_epoch == 1:
+            threading.Timer(0.1, disk.go.set).start()
+            raise error
+
+    watchers = [CheckpointsBy(AtomicCheckpointIO(disk.write)), LambdaCallback(on_train_batch_start=break_off)]
     config = small_config(trainer={"limit_train_batches": 1}, training={"checkpoint_seconds": 0})
     with pytest.raises(type(error)):
-        train(config, tmp_path, [Break(error, slow_disk)])
+        train(config, tmp_path, watchers)
     assert threads() == []
     assert [load_checkpoint(tmp_path / "checkpoints" / name)["global_step"] for name in ("best.ckpt", "last.ckpt")] == [1, 1]
 
 
-def test_a_run_whose_disk_is_full_says_so(tmp_path, small_config, monkeypatch):
-    monkeypatch.setattr(torch, "save", full_disk)
-    with pytest.raises(UserError, match="No space left on device"):
-        train(small_config(trainer={"limit_train_batches": 2, "max_epochs": 1}), tmp_path)
+def test_a_run_whose_disk_is_full_says_so(tmp_path, small_config, full_disk):
+    config = small_config(trainer={"limit_train_batches": 2, "max_epochs": 1}, model={"hidden_channels": 64})
+    with pytest.raises(UserError, match="File too large"), ExitStack() as disk:
+        train(config, tmp_path, [LambdaCallback(on_train_start=lambda *_: disk.enter_context(full_disk(20_000)))])
     assert threads() == []
     assert os.listdir(tmp_path / "checkpoints") == []

@@ -5,8 +5,7 @@ import subprocess
 
 import torch
 
-from molgcn.training import provenance as module
-from molgcn.training.provenance import provenance
+from molgcn.training.provenance import git_commit, provenance, versions
 
 
 def test_what_is_recorded():
@@ -21,24 +20,22 @@ def test_what_is_recorded():
 
 
 def test_a_package_that_is_not_there_has_no_version():
-    assert module._version("no-such-package-at-all") is None
+    assert versions(["no-such-package-at-all"]) == {"python": platform.python_version(), "no-such-package-at-all": None}
 
 
 def test_the_commit_and_whether_files_differ(tmp_path, monkeypatch):
-    source = tmp_path / "molgcn" / "training" / "provenance.py"
-    source.parent.mkdir(parents=True)
+    source = tmp_path / "source.py"
     source.write_text("one")
-    monkeypatch.setattr(module, "__file__", str(source))
-    assert module._git_commit() is None  # no checkout, as in an installed wheel
+    assert git_commit(tmp_path) is None  # no checkout
     git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
     for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
         subprocess.run([*git, *arguments], check=True)
-    commit = module._git_commit()
+    commit = git_commit(tmp_path)
     assert re.fullmatch(r"[0-9a-f]{40}", commit)
     source.write_text("two")
-    assert module._git_commit() == f"{commit}+changes"
+    assert git_commit(tmp_path) == f"{commit}+changes"
     monkeypatch.setenv("PATH", "")
-    assert module._git_commit() is None  # no git
+    assert git_commit(tmp_path) is None  # no git
 
 
 def test_a_run_has_it(trained_run):
