@@ -87,6 +87,18 @@ def run_cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture
+def no_wandb_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No key of W&B, no configured mode and no network, whatever the machine has."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "wandb-config"))
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "wandb-cache"))
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens there
+
+
+@pytest.fixture
 def full_disk() -> Callable[[int], AbstractContextManager[None]]:
     """`with full_disk(size):` no file can grow beyond so many bytes; writing fails as on a full disk, with another reason."""
 
