@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from molgcn.errors import UserError
@@ -105,14 +106,14 @@ def _require_key() -> None:
         raise UserError("W&B has no API key here. Run `wandb login` once, or set WANDB_API_KEY; the dashboard is saved on its server.")
 
 
-def main() -> None:
-    """Entry point of `python -m molgcn.dashboard`."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `python -m molgcn.dashboard`; None takes the command line's arguments."""
     parser = argparse.ArgumentParser(prog="python -m molgcn.dashboard", description="A W&B workspace with loss and throughput by backend.")
     parser.add_argument("project", metavar="entity/project", help="where the runs are")
     parser.add_argument("--name", default=NAME, help=f"of the saved view (default: {NAME})")
-    arguments = parser.parse_args()
+    given = parser.parse_args(arguments)
     try:
-        print(create(arguments.project, arguments.name))
+        print(create(given.project, given.name))
     except UserError as error:
         print(f"\nError: {error}", file=sys.stderr, flush=True)
         sys.exit(2)

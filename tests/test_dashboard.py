@@ -1,6 +1,7 @@
 import sys
 
 import pytest
+import wandb
 import wandb_workspaces.workspaces as ws
 
 from molgcn import dashboard
@@ -30,14 +31,18 @@ def test_runs_are_grouped_by_backend_as_wandb_stores_it():
     assert key in Config.__dataclass_fields__[section].default_factory.__dataclass_fields__
 
 
-def test_saving_returns_the_address(monkeypatch):
+@pytest.fixture
+def logged_in(monkeypatch):
+    monkeypatch.setattr(wandb, "login", lambda **_: True)
+
+
+def test_saving_prints_the_address(logged_in, monkeypatch, capsys):
     saved = []
-    monkeypatch.setattr(dashboard, "_require_key", lambda: None)
     monkeypatch.setattr(ws.Workspace, "save", lambda self: saved.append((self.entity, self.project, self.name)))
     monkeypatch.setattr(ws.Workspace, "url", "https://address")
-    monkeypatch.setattr(sys, "argv", ["dashboard", "team/molgcn", "--name", "mine"])
-    dashboard.main()
+    dashboard.main(["team/molgcn", "--name", "mine"])
     assert saved == [("team", "molgcn", "mine")]
+    assert capsys.readouterr().out == "https://address\n"
 
 
 @pytest.mark.parametrize("target", ["molgcn", "a/b/c", "/molgcn", "team/"])
@@ -46,22 +51,17 @@ def test_a_project_of_another_form_is_named(target):
         dashboard.create(target)
 
 
-def test_no_key_ends_in_one_paragraph(monkeypatch, capsys):
-    import wandb
-
-    monkeypatch.setattr(wandb, "login", lambda **options: False)
-    monkeypatch.setattr(sys, "argv", ["dashboard", "team/molgcn"])
+def test_no_key_ends_in_one_paragraph(no_wandb_key, capsys):
     with pytest.raises(SystemExit) as stop:
-        dashboard.main()
+        dashboard.main(["team/molgcn"])
     assert stop.value.code == 2
     assert "W&B has no API key here. Run `wandb login`" in capsys.readouterr().err
 
 
-def test_a_refusal_of_the_service_is_passed_on(monkeypatch):
+def test_a_refusal_of_the_service_is_passed_on(logged_in, monkeypatch):
     def refuse(self):
         raise ValueError("no such\n  entity")
 
-    monkeypatch.setattr(dashboard, "_require_key", lambda: None)
     monkeypatch.setattr(ws.Workspace, "save", refuse)
     with pytest.raises(UserError, match=r"did not take the dashboard for team/molgcn: no such entity\. Check"):
         dashboard.create("team/molgcn")

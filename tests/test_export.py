@@ -114,11 +114,15 @@ def test_a_difference_would_be_seen(trained_run):
     assert largest_difference(lambda *_: torch.zeros(3, 9), module) == float("inf")
 
 
-def test_what_differs_is_not_written(trained_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("molgcn.export.largest_difference", lambda run, module: 0.5)
-    with pytest.raises(UserError, match=r"differs from the checkpoint by 5.0e-01 .*is not written"):
-        export(ExportConfig(str(trained_run.folder), str(tmp_path / "m.pt2")))
-    assert list(tmp_path.iterdir()) == []
+def test_what_differs_is_not_written(trained_run, tmp_path):
+    """Weights without a number predict none, which cannot be compared."""
+    content = torch.load(trained_run.folder / "checkpoints" / "best.ckpt", weights_only=True)
+    content["state_dict"]["model.convs.0.bias"].fill_(torch.nan)
+    (tmp_path / "in").mkdir()
+    torch.save(content, tmp_path / "in" / "nan.ckpt")
+    with pytest.raises(UserError, match=r"differs from the checkpoint by inf .*is not written"):
+        export(ExportConfig(str(tmp_path / "in" / "nan.ckpt"), str(tmp_path / "out" / "m.pt2")))
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize(

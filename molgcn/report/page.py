@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,15 +57,24 @@ class Subject:
     trained_on: Mapping[str, int] = field(default_factory=dict)
 
 
-def write_report(path: Path, subject: Subject) -> None:
-    """Writes the page: metrics with units, parity, errors by size and scaffold, and the worst molecules drawn."""
+Draw = Callable[[str], str | None]
+
+
+def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
+    """Writes the page: metrics with units, parity, errors by size and scaffold, and the worst molecules drawn.
+
+    Args:
+        path: of the page.
+        subject: what it is about.
+        draw: gives the picture of a SMILES as an address, None where it cannot.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("molgcn.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"number": number, "count": lambda value: f"{value:,}"}
-    page = environment.get_template("page.html.jinja").render(_content(subject))
+    page = environment.get_template("page.html.jinja").render(_content(subject, draw))
     with whole(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
@@ -75,11 +84,11 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}g}".replace("-", "\u2212") if math.isfinite(value) else "\u2013"
 
 
-def _content(subject: Subject) -> dict[str, Any]:
+def _content(subject: Subject, draw: Draw) -> dict[str, Any]:
     smiles = None if subject.molecules.smiles is None else list(subject.molecules.smiles)
     scaffolds = None if smiles is None else murcko_scaffolds(smiles)
     targets = [
-        _target(Errors.of(name, unit, subject.molecules.targets[:, place], subject.predictions[:, place]), subject, smiles, scaffolds)
+        _target(Errors.of(name, unit, subject.molecules.targets[:, place], subject.predictions[:, place]), subject, smiles, scaffolds, draw)
         for place, (name, unit) in enumerate(zip(subject.names, subject.units, strict=True))
     ]
     return {
@@ -94,7 +103,7 @@ def _content(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _target(errors: Errors, subject: Subject, smiles: list[str] | None, scaffolds: list[str] | None) -> dict[str, Any]:
+def _target(errors: Errors, subject: Subject, smiles: list[str] | None, scaffolds: list[str] | None, draw: Draw) -> dict[str, Any]:
     sizes = errors.by_size(subject.molecules.num_nodes_per_graph)
     groups, rare = ([], None) if scaffolds is None else errors.by_scaffold(scaffolds)
     return {
@@ -103,10 +112,10 @@ def _target(errors: Errors, subject: Subject, smiles: list[str] | None, scaffold
         "parity": charts.parity(errors) if len(errors.index) else None,
         "histogram": charts.histogram(errors) if len(errors.index) else None,
         "by_size": charts.by_size(sizes, errors, _size_label(subject.molecules.features)) if sizes else None,
-        "scaffolds": [_scaffold(group, errors) for group in groups[:SCAFFOLDS]],
+        "scaffolds": [_scaffold(group, errors, draw) for group in groups[:SCAFFOLDS]],
         "num_scaffolds": len(groups) + (rare.count if rare else 0),
         "rare": rare,
-        "worst": [_molecule(errors, place, subject.molecules, smiles) for place in errors.worst(WORST).tolist()],
+        "worst": [_molecule(errors, place, subject.molecules, smiles, draw) for place in errors.worst(WORST).tolist()],
     }
 
 
@@ -116,13 +125,13 @@ def _size_label(features: str | None) -> str:
     return "atoms in the molecule, with hydrogens" if get_featurizer(features).hydrogens == "explicit" else "heavy atoms in the molecule"
 
 
-def _scaffold(group: Group, errors: Errors) -> dict[str, Any]:
+def _scaffold(group: Group, errors: Errors, draw: Draw) -> dict[str, Any]:
     ring = group.name != NO_RING
     share = min(group.mae / (2 * errors.mae or 1.0), 1.0)
     return {"group": group, "picture": draw(group.name) if ring else None, "ring": ring, "share": share}
 
 
-def _molecule(errors: Errors, place: int, molecules: PackedMolecules, smiles: list[str] | None) -> dict[str, Any]:
+def _molecule(errors: Errors, place: int, molecules: PackedMolecules, smiles: list[str] | None, draw: Draw) -> dict[str, Any]:
     index = int(errors.index[place])
     text = None if smiles is None else smiles[index]
     return {

@@ -166,8 +166,7 @@ def test_numbers():
     assert number(float("nan")) == number(float("inf")) == "\u2013"
 
 
-def test_without_drawings_molecules_and_scaffolds_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("molgcn.report.page.draw", lambda smiles: None)
-    write_report(tmp_path / "report.html", subject())
+def test_without_drawings_molecules_and_scaffolds_are_named(tmp_path):
+    write_report(tmp_path / "report.html", subject(), draw=lambda smiles: None)
     text = "\n".join(Page((tmp_path / "report.html").read_text()).text).split("\n")
     assert {*SMILES, "c1ccccc1", "no drawing"} <= set(text)
