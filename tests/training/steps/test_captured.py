@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 from run_cases import assert_same_run, log_of, train_and_copy
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.nn import batch_layout
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.steps import captured, chosen
+from molgcn.training.steps import captured
 from molgcn.training.steps.captured import CapturedForward, CapturedStep
 from molgcn.training.steps.watch import Watch
 from molgcn.training.train import train
@@ -176,25 +177,30 @@ class SameWithoutGraph:
     def __init__(self, module: Any, optimizer: Any) -> None:
         self.watch = Watch(module.model)
         self.module, self.optimizer, self.num_kernels = module, optimizer, None
-
-    @staticmethod
-    def why_not(module: Any, optimizer: Any, batch: Any) -> str | None:
-        return None
+        self.taken = 0
 
     def __call__(self, batch: Any, first: bool, last: bool) -> bool:
         self.module.add_gradients(batch)
         if last:
             self.module.update_weights(self.optimizer)
+        self.taken += 1
         return True
 
 
 @pytest.mark.parametrize("variant", ["rich", "max_steps", "validation_within_epoch", "early_stopping"])
-def test_lightning_counts_steps_that_it_does_not_see(variant, tmp_path, small_config, monkeypatch):
+def test_lightning_counts_steps_that_it_does_not_see(variant, tmp_path, small_config):
     config = small_config(**{**VARIANTS[variant], "backend": {"name": "fused"}})
     train(config, tmp_path / "plain")
-    monkeypatch.setattr(chosen, "CapturedStep", SameWithoutGraph)
-    monkeypatch.setattr(chosen, "CapturedForward", lambda model: model.forward)
-    train(config, tmp_path / "captured")
+    made: list[SameWithoutGraph] = []
+
+    def replace_steps(trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.current_epoch == batch_idx == 0:  # when a way is chosen
+            made.append(SameWithoutGraph(module, trainer.optimizers[0]))
+        else:
+            module.steps.prepared = made[0]
+
+    train(config, tmp_path / "captured", [LambdaCallback(on_train_batch_start=replace_steps)])
+    assert made[0].taken > 10
     assert_same_progress(tmp_path / "captured", tmp_path / "plain")
 
 

@@ -182,12 +182,14 @@ class Subclass(MoleculeRegressor):
         self.heard = getattr(self, "heard", 0) + 1
 
 
-def test_a_module_of_ones_own(tmp_path, way, monkeypatch):
-    modules: list[Any] = []
-    monkeypatch.setattr("molgcn.training.train.MoleculeRegressor", Subclass)
-    keep = LambdaCallback(on_fit_start=lambda trainer, module: modules.append(module))
-    train(way.config(trainer={"max_epochs": 1}), tmp_path, [keep])
-    assert way.taken == [] and modules[0].heard > 5
+def test_a_module_of_ones_own(tmp_path, way):
+    heard: list[int] = []
+    own = LambdaCallback(
+        on_fit_start=lambda trainer, module: setattr(module, "__class__", Subclass),
+        on_fit_end=lambda trainer, module: heard.append(module.heard),
+    )
+    train(way.config(trainer={"max_epochs": 1}), tmp_path, [own])
+    assert way.taken == [] and heard[0] > 5
 
 
 def test_hooks_of_weights_are_heard(tmp_path, way):
