@@ -10,9 +10,10 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -28,15 +29,25 @@ from molgcn.overrides import as_typed, check_overrides, compose_config, misfit, 
 from molgcn.resources import resource
 from molgcn.signals import Terminated, end_on_interrupt, exit_interrupted, raise_on_interrupt, terminate
 
+if TYPE_CHECKING:
+    from molgcn.config import Config
+    from molgcn.training.result import RunResult
+
+    Train = Callable[[Config, Path], RunResult]
+
 MISTAKE = 2
 _MEMORY_FULL = re.compile("out of memory|can't allocate memory")
 _LOST = ("TerminatedWorkerError", "UncompletedJobError")  # joblib's and submitit's, of a job that was killed
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
-def main() -> None:
-    """Entry point of `train.py` and of the command `molgcn`."""
-    run_app("train", _train_job, prepare=_prepare, imports=["molgcn.training.train"])
+def main(train: Train | None = None) -> None:
+    """Entry point of `train.py` and of the command `molgcn`.
+
+    Args:
+        train: trains one run in a folder; None is :func:`molgcn.training.train.train`, which takes seconds to import.
+    """
+    run_app("train", partial(_train_job, train), prepare=_prepare, imports=["molgcn.training.train"])
 
 
 def run_app(
@@ -177,7 +188,7 @@ def _prepare(arguments: list[str]) -> list[str]:
     return prepare_resume(arguments)
 
 
-def _train_job(config: DictConfig) -> float | None:
+def _train_job(train: Train | None, config: DictConfig) -> float | None:
     from lightning.pytorch.utilities import rank_zero_only
 
     from molgcn.data.workers import end_with_parent
@@ -193,7 +204,7 @@ def _train_job(config: DictConfig) -> float | None:
         end_with_parent()
         take_gpus(context.job.num, config.trainer.devices)
     try:
-        return _train(config, overrides, folder)
+        return _train(config, overrides, folder, train)
     except (KeyboardInterrupt, Terminated) as end:
         if (folder / "checkpoints" / "last.ckpt").is_file():
             end.add_note(f"Continue with {as_typed('resume', folder)}.")
@@ -204,19 +215,19 @@ def _train_job(config: DictConfig) -> float | None:
         raise
 
 
-def _train(config: DictConfig, overrides: list[str], folder: Path) -> float | None:
+def _train(config: DictConfig, overrides: list[str], folder: Path, train: Train | None) -> float | None:
     from lightning.pytorch.utilities import rank_zero_only
 
     from molgcn.config import Config, parse, parse_saved
     from molgcn.training.resume import noted_overrides, saved_config
-    from molgcn.training.train import train
+    from molgcn.training.train import train as train_run
 
     if config.resume is None:
         run = parse(Config, run_values(config))
     else:
         run = parse_saved(saved_config(Path(config.resume), overrides))
         overrides = [*noted_overrides(folder), *(override for override in overrides if not override.startswith("resume="))]
-    result = train(run, folder)
+    result = (train or train_run)(run, folder)
     rank_zero_only(result.save)(overrides)
     rank_zero_only(result.print)()
     return result.best_loss

@@ -1,5 +1,6 @@
 """Paths of every kind survive the shell and Hydra; what would be left out in silence is refused."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molgcn.errors import UserError
-from molgcn.overrides import as_typed, check_overrides, compose_config, quote, quote_paths, values_of
+from molgcn.overrides import as_typed, check_overrides, compose_config, own_presets, parse_override, quote, quote_paths, values_of
 from molgcn.resources import resource
 
 PATHS = ["a/b[1]", "a/${x}", "a/\\${x}", "it's ${b", "a b/$x", "{b}", "a\\b", "b\\", "a=b,(c)", "\u00e4", "\\\\${x}", "x${y}\\'"]
@@ -37,3 +38,58 @@ def test_two_checkpoints_are_not_one_of_them(app):
     with pytest.raises(UserError, match=r"ckpt=a and ckpt=b name ckpt 2 times.* Give it once"):
         check_overrides(["ckpt=a", "ckpt=b"], resource("conf"), app)
     check_overrides(["ckpt=a"], resource("conf"), app)
+
+
+def test_quoting(monkeypatch):
+    assert quote_paths(["dataset.path=a (1).csv", "model.norm=batch,layer"]) == ["dataset.path='a (1).csv'", "model.norm=batch,layer"]
+    monkeypatch.setenv("HOME", "/home/me")
+    assert quote_paths(["hydra.run.dir=~/a", "x=~/a", "ckpt=~nobody1/a"]) == ["hydra.run.dir=/home/me/a", "x=~/a", "ckpt='~nobody1/a'"]
+    assert quote_paths(["dataset.path='a b'", "dataset.path=plain.csv"]) == ["dataset.path='a b'", "dataset.path=plain.csv"]
+    assert quote_paths(["-m", "dataset.path=a.csv,b.csv"]) == ["-m", "dataset.path=a.csv,b.csv"]
+
+
+def test_presets_of_ones_own(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nmodel:\n  num_layers: 7\n")
+    arguments, folders = own_presets(["--config-dir", str(tmp_path), "experiment=mine", "--cfg", "job", "--info", "all"])
+    assert arguments == ["experiment=mine", f"--config-dir={tmp_path}", "--cfg=job", "--info=all"]
+    check_overrides(arguments, resource("conf"), "train", folders)
+    assert compose_config(["experiment=mine"], resource("conf"), "train", folders).model.num_layers == 7
+    with pytest.raises(UserError, match="Did you mean mine"):
+        check_overrides(["experiment=mind"], resource("conf"), "train", folders)
+    with pytest.raises(UserError, match="is not a folder"):
+        own_presets(["--config-dir=nowhere"])
+
+
+def test_loggers_to_be_verbose():
+    for value in ("true", "false", "molgcn", "'molgcn.data'", "[molgcn,hydra]"):
+        check_overrides([f"hydra.verbose={value}"], resource("conf"), "train")
+    for value in ("3", "null", "{a: 1}", "[3]", "[molgcn,null]"):
+        with pytest.raises(UserError, match="expected true, false, or the name of a logger"):
+            check_overrides([f"hydra.verbose={value}"], resource("conf"), "train")
+
+
+def test_a_launcher_that_is_not_installed(tmp_path):
+    (tmp_path / "launcher").mkdir()
+    (tmp_path / "launcher" / "other.yaml").write_text("# @package _global_\ndefaults:\n  - override /hydra/launcher: nowhere\n")
+    with pytest.raises(UserError, match=r"pip install molgcn\[launchers\]"):
+        check_overrides(["launcher=other"], resource("conf"), "train", [tmp_path])
+
+
+def test_lightning_arguments_can_be_added():
+    check_overrides(
+        ["+trainer.detect_anomaly=true", "~trainer.max_steps", "hydra.job.chdir=true", "hydra/launcher=submitit_local"],
+        resource("conf"),
+        "train",
+    )
+    with pytest.raises(UserError, match="Quote it"):
+        check_overrides(["model.norm=a(b"], resource("conf"), "train")
+
+
+def test_a_list_is_quoted_text_by_text():
+    """As one text it would be no list."""
+    with pytest.raises(UserError) as error:
+        check_overrides(["dataset.targets=[ΔG, mu]"], resource("conf"), "train")
+    advice = re.search("as in '([^']*)'", str(error.value))
+    assert advice
+    assert parse_override(advice[1]).value() == ["ΔG", "mu"]
