@@ -29,7 +29,7 @@ def test_a_compiled_model_is_as_precise_as_the_switch_says_now(batch):
 
     def keep(graph, inputs):
         precisions = [
-            arg for node in graph.graph.nodes if "gcn_stack" in str(node.target) for arg in node.args if arg in ("float32", "tf32", "bf16")
+            arg for node in graph.graph.nodes if "molgcn" in str(node.target) for arg in node.args if arg in ("float32", "tf32", "bf16")
         ]
         return lambda *args: asked.extend(precisions) or graph(*args)
 
