@@ -34,6 +34,11 @@ class GraphBatch:
         large_molecules: whether a molecule or a tile may have more than T atoms; default True where `tile_nodes` or `tile_ptr` is given,
             else found out. Without them kernels take half as long to compile.
         leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`.
+        edge_attr: float [E, D], features of the bonds in the order of `col`, or None; may be replaced. Needless where `edge_code` is given.
+        edge_code: int32 [E], the bonds' rows of `edge_table`, or None where their features are not coded.
+        edge_table: float [K, D], distinct features of bonds, or None.
+        rwse: float [N, k], an encoding of the atoms by random walks, or None.
+        bond_rw: float [E, k], an encoding of the bonds by random walks, or None.
 
     Attributes:
         padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
@@ -43,6 +48,10 @@ class GraphBatch:
     padded: GraphBatch | None = None
     counts: Tensor | None = None
     leaves_merged: bool = False
+    edge_code: Tensor | None = None
+    edge_table: Tensor | None = None
+    rwse: Tensor | None = None
+    bond_rw: Tensor | None = None
 
     def __init__(
         self,
@@ -57,6 +66,11 @@ class GraphBatch:
         tile_ptr: Tensor | None = None,
         large_molecules: bool | None = None,
         leaves_merged: bool = False,
+        edge_attr: Tensor | None = None,
+        edge_code: Tensor | None = None,
+        edge_table: Tensor | None = None,
+        rwse: Tensor | None = None,
+        bond_rw: Tensor | None = None,
     ) -> None:
         self.x = x
         self.ptr = ptr
@@ -65,6 +79,12 @@ class GraphBatch:
         self.targets = targets
         self.indices = torch.arange(self.num_graphs, device=ptr.device) if indices is None else indices
         self.leaves_merged = leaves_merged
+        self.edge_code = edge_code
+        self.edge_table = edge_table
+        self.rwse = rwse
+        self.bond_rw = bond_rw
+        if edge_attr is not None:
+            self.edge_attr = edge_attr
         if tile_nodes is not None:
             self.tile_nodes = tile_nodes
         if any(hint is not None for hint in (tile_nodes, tile_ptr, large_molecules)):
@@ -83,7 +103,10 @@ class GraphBatch:
         num_edges = (molecules.edge_ptr[1:] - molecules.edge_ptr[:-1])[indices]
         nodes = segment_index(molecules.node_ptr[indices], num_nodes)
         ptr = pointers(num_nodes, np.int32)
-        col = molecules.neighbors[segment_index(molecules.edge_ptr[indices], num_edges)] + np.repeat(ptr[:-1], num_edges)
+        bonds = segment_index(molecules.edge_ptr[indices], num_edges)
+        col = molecules.neighbors[bonds] + np.repeat(ptr[:-1], num_edges)
+        coded = molecules.edge_table is not None
+        edge_attr = None if molecules.edge_attr is None else torch.from_numpy(molecules.edge_attr[bonds])
         return cls(
             torch.tensor(molecules.node_features(nodes)),
             torch.from_numpy(ptr),
@@ -95,11 +118,14 @@ class GraphBatch:
             tile_ptr=None if tile_ptr is None else torch.from_numpy(tile_ptr),
             large_molecules=molecules.largest > tile_nodes,
             leaves_merged=molecules.leaves_merged,
+            edge_attr=None if coded else edge_attr,
+            edge_code=edge_attr.int() if coded and edge_attr is not None else None,
+            edge_table=None if molecules.edge_table is None else torch.tensor(molecules.edge_table),
         )
 
     @classmethod
     def from_pyg(cls, batch: Any) -> GraphBatch:
-        """Takes over a `torch_geometric.data.Batch` (or `Data`); `x` keeps its dtype, device and autograd history.
+        """Takes over a `torch_geometric.data.Batch` (or `Data`); `x` and `edge_attr` keep dtype, device and autograd history.
 
         Raises:
             UserError: when bonds are not undirected or leave their molecule.
@@ -113,10 +139,13 @@ class GraphBatch:
             raise UserError("`batch` is not sorted. Expected the atoms of one molecule next to each other, as PyG's Batch has them.")
         if torch.any(index[source] != index[target]):
             raise UserError("A bond connects two molecules of the batch. Expected edge_index to stay inside each molecule.")
-        incoming = torch.sort(target * num_nodes + source).values
+        incoming, order = torch.sort(target * num_nodes + source, stable=True)
         if not torch.equal(incoming, torch.sort(source * num_nodes + target).values):
             raise UserError("A bond is present in one direction only. Give both, as torch_geometric.utils.to_undirected does.")
-        targets = getattr(batch, "y", None)
+        targets, edge_attr = getattr(batch, "y", None), getattr(batch, "edge_attr", None)
+        if edge_attr is not None:
+            edge_attr = (edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr)[order]
+            edge_attr = edge_attr if edge_attr.is_floating_point() else edge_attr.float()
         return cls(
             batch.x,
             _pointers(torch.bincount(index, minlength=num_graphs)),
@@ -124,6 +153,7 @@ class GraphBatch:
             (incoming % max(num_nodes, 1)).int(),
             torch.zeros(num_graphs, 0, device=device) if targets is None else targets.reshape(num_graphs, -1),
             torch.arange(num_graphs, device=device),
+            edge_attr=edge_attr,
         )
 
     @property
@@ -177,6 +207,11 @@ class GraphBatch:
         return torch.stack([self.col.long(), target])
 
     @cached_property
+    def edge_attr(self) -> Tensor | None:
+        """float [E, D], features of the bonds in the order of `edge_index`; None without."""
+        return None if self.edge_code is None or self.edge_table is None else self.edge_table[self.edge_code]
+
+    @cached_property
     def batch(self) -> Tensor:
         """int64 [N]: the molecule of every atom."""
         graphs = torch.arange(self.num_graphs, device=self.ptr.device)
@@ -199,6 +234,9 @@ class GraphBatch:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
+        bonds = ("edge_attr",) if self.edge_code is None else ("edge_code", "edge_table")
+        optional = {name: getattr(self, name) for name in (*bonds, "rwse", "bond_rw")}
+        moved: dict[str, Any] = {name: function(tensor) for name, tensor in optional.items() if tensor is not None}
         tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)
         large_molecules = vars(self).get("large_molecules") if tile_ptr is None else self.large_molecules
         mapped = GraphBatch(
@@ -207,6 +245,7 @@ class GraphBatch:
             tile_ptr=tile_ptr,
             large_molecules=large_molecules,
             leaves_merged=self.leaves_merged,
+            **moved,
         )
         mapped.counts = None if self.counts is None else function(self.counts)
         return mapped
@@ -215,10 +254,12 @@ class GraphBatch:
         return vars(self).get("tile_ptr")
 
     def to_pyg(self) -> Any:
-        """As a `torch_geometric.data.Batch` with x, edge_index, y, batch, ptr and indices."""
+        """As a `torch_geometric.data.Batch` with x, edge_index, y, batch, ptr, indices and, where it has them, edge_attr, rwse, bond_rw."""
         from torch_geometric.data import Batch
 
-        batch = Batch(x=self.x, edge_index=self.edge_index, y=self.targets, batch=self.batch, ptr=self.ptr.long(), indices=self.indices)
+        optional = {name: getattr(self, name) for name in ("edge_attr", "rwse", "bond_rw") if getattr(self, name) is not None}
+        ptr = self.ptr.long()
+        batch = Batch(x=self.x, edge_index=self.edge_index, y=self.targets, batch=self.batch, ptr=ptr, indices=self.indices, **optional)
         batch._num_graphs = self.num_graphs
         return batch
 

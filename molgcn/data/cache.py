@@ -12,6 +12,7 @@ from typing import Any
 
 from molgcn.data.locks import exclusive
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.storage import FORMAT, load_packed
 from molgcn.errors import UserError
 from molgcn.whole_file import remove_leftovers
 
@@ -69,7 +70,7 @@ def load_or_pack(
         remove_leftovers(folder.parent, folder.name)
         try:
             if folder.exists():
-                return PackedMolecules.load(folder)
+                return load_packed(folder, (FORMAT,))
         except UserError as error:
             log.warning("The cached molecules are rebuilt: %s", error)
         except PermissionError as error:  # saving fails too, and says so

@@ -23,16 +23,22 @@ def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
         raise UserError("PackedMolecules.concat needs at least one set.")
     first = parts[0]
     for number, part in enumerate(parts[1:], start=1):
-        for name in ("num_features", "features", "target_names", "target_units", "leaves_merged"):
+        for name in ("num_features", "num_edge_features", "features", "target_names", "target_units", "leaves_merged"):
             if getattr(part, name) != getattr(first, name):
                 raise UserError(
                     f"Set {number} cannot be joined to set 0: its {name} is {getattr(part, name)!r}, not {getattr(first, name)!r}. "
                     "Featurise both sets alike and name their targets alike."
                 )
-    x, table = _concat_features(parts)
-    joined = {array.name: array.join([getattr(part, array.name) for part in parts]) for array in ARRAYS if array.name not in ("x", "table")}
+    joined = {
+        array.name: array.join([getattr(part, array.name) for part in parts])
+        for array in ARRAYS
+        if array.axis != "table row" and not array.table
+    }
+    for array in ARRAYS:
+        if array.table is not None:
+            joined[array.name], joined[array.table] = _concat_features(parts, array.name, array.table)
     joined["hashes"] = None  # which may depend on the other molecules of a set
-    return replace(first, **joined, x=x, table=table, skipped=[row for part in parts for row in part.skipped])
+    return replace(first, **joined, skipped=[row for part in parts for row in part.skipped])
 
 
 class Gathered:
@@ -40,7 +46,7 @@ class Gathered:
 
     def __init__(self) -> None:
         self._first: PackedMolecules | None = None
-        self._arrays: dict[str, list[Any]] = {array.name: [] for array in ARRAYS if array.axis != "feature row"}
+        self._arrays: dict[str, list[Any]] = {array.name: [] for array in ARRAYS if array.axis != "table row"}
 
     def add(self, piece: PackedMolecules) -> None:
         """Adds molecules behind those that are there; all but the arrays is the first piece's."""
@@ -55,14 +61,20 @@ class Gathered:
         return replace(self._first, **joined)
 
 
-def _concat_features(parts: Sequence[PackedMolecules]) -> tuple[np.ndarray, np.ndarray | None]:
-    tables = [part.table for part in parts if part.table is not None]
-    if len(tables) < len(parts):
-        coded = encode_rows(np.concatenate([part.node_features() for part in parts]))
-        return coded or (np.concatenate([part.node_features() for part in parts]), None)
+def _concat_features(parts: Sequence[PackedMolecules], name: str, table_name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the codes of all parts into one table, or their rows and None; None twice where the parts have no such features."""
+    values, tables = [getattr(part, name) for part in parts], [getattr(part, table_name) for part in parts]
+    if values[0] is None:
+        return None, None
+
+    def rows() -> np.ndarray:
+        return np.concatenate([value if table is None else table[value] for value, table in zip(values, tables, strict=True)])
+
+    if any(table is None for table in tables):
+        return encode_rows(rows()) or (rows(), None)
     table, codes = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
     if len(table) > MAX_CODES:
-        return np.concatenate([part.node_features() for part in parts]), None
+        return rows(), None
     starts = pointers(np.array([len(part_table) for part_table in tables]))
-    joined = np.concatenate([codes.ravel()[starts[i] :][part.x] for i, part in enumerate(parts)])
+    joined = np.concatenate([codes.ravel()[start:][value] for start, value in zip(starts, values, strict=False)])
     return joined.astype(smallest_uint(len(table) - 1)), table

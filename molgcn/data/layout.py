@@ -19,11 +19,17 @@ class BatchLayout:
         tile_nodes: node places of a tile, T; None is 64, or 128 where a molecule needs it.
         merge_leaves: whether equal leaves are one row (:func:`molgcn.data.merge_leaves.merge_leaves`).
         join_single: whether a single molecule left over at the end of a training epoch joins the batch before.
+        bonds: whether batches hold the features of bonds.
+        rwse: return probabilities of random walks a batch holds of each atom, k; 0 for none.
+        bond_rw: probabilities of random walks a batch holds of each bond, k; 0 for none.
     """
 
     tile_nodes: int | None = None
     merge_leaves: bool = False
     join_single: bool = False
+    bonds: bool = False
+    rwse: int = 0
+    bond_rw: int = 0
 
 
 class LayoutChoice(Protocol):

@@ -52,7 +52,15 @@ def _merge_all(molecules: PackedMolecules) -> PackedMolecules:
     parts = [_merge(molecules, start, min(start + MOLECULES_AT_ONCE, len(molecules))) for start in starts]
     num_nodes, num_edges, degree, neighbors, x = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return replace(
-        molecules, node_ptr=pointers(num_nodes), edge_ptr=pointers(num_edges), degree=degree, neighbors=neighbors, x=x, leaves_merged=True
+        molecules,
+        node_ptr=pointers(num_nodes),
+        edge_ptr=pointers(num_edges),
+        degree=degree,
+        neighbors=neighbors,
+        x=x,
+        edge_attr=None,  # models that see bonds take sets that have all atoms
+        edge_table=None,
+        leaves_merged=True,
     )
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from molgcn.data import packing
-from molgcn.data.concat import Gathered, concat_packed
+from molgcn.data.concat import concat_packed
 from molgcn.data.digits import stored
-from molgcn.data.packed_arrays import ARRAYS, MOLECULES_AT_ONCE
-from molgcn.data.segments import pointers, segment_index
+from molgcn.data.packed_arrays import ARRAYS
+from molgcn.data.select import select_packed
 from molgcn.data.strings import PackedStrings
 from molgcn.data.tiles import tile_size
 from molgcn.errors import UserError
@@ -46,6 +46,9 @@ class PackedMolecules:
         neighbors: uint8 or uint16 [E], molecule-local source of each bond, sorted by molecule, target, source.
         x: the atoms' features: codes uint8 or uint16 [N] into `table`, or float32 [N, F] when `table` is None.
         table: float32 [K, F], the distinct feature rows, or None.
+        edge_attr: the bonds' features, in the order of `neighbors`: codes uint8 or uint16 [E] into `edge_table`, or float32 [E, D] when
+            `edge_table` is None; None for a set without them.
+        edge_table: float32 [K, D], the distinct rows of the bonds' features, or None.
         targets: float [M, T], NaN where missing: float32, or float64 where that has too few digits (:mod:`molgcn.data.digits`).
         rows: int64 [M], 0-based data row of each molecule in its source.
         smiles: the molecules' SMILES, or None.
@@ -73,6 +76,8 @@ class PackedMolecules:
     skipped: list[SkippedRow] = field(default_factory=list)
     hashes: np.ndarray | None = None
     leaves_merged: bool = False
+    edge_attr: np.ndarray | None = None
+    edge_table: np.ndarray | None = None
 
     @classmethod
     def from_arrays(
@@ -84,6 +89,9 @@ class PackedMolecules:
         x: np.ndarray | None = None,
         codes: np.ndarray | None = None,
         table: np.ndarray | None = None,
+        edge_attr: np.ndarray | None = None,
+        edge_codes: np.ndarray | None = None,
+        edge_table: np.ndarray | None = None,
         targets: np.ndarray | None = None,
         rows: np.ndarray | None = None,
         smiles: Iterable[str] | None = None,
@@ -101,6 +109,9 @@ class PackedMolecules:
             x: float [N, F]; or, instead of it,
             codes: int [N] into
             table: float [K, F].
+            edge_attr: float [E, D], a row for each directed bond, in the order of `edge_index`; or, instead of it,
+            edge_codes: int [E] into
+            edge_table: float [K, D]; none of the three for a set without features of bonds.
             targets: float [M, T] or [M], NaN where missing.
             rows: int [M], row of each molecule in its source (default 0, 1, ...).
             smiles: M strings.
@@ -113,7 +124,9 @@ class PackedMolecules:
             UserError: see :func:`molgcn.data.packing.pack_graphs`; and for features or targets that are not finite, or shapes that
                 disagree.
         """
-        graphs: dict[str, Any] = packing.pack_graphs(num_nodes, num_edges, edge_index)
+        if edge_attr is not None or edge_codes is not None or edge_table is not None:
+            edge_attr, edge_table = packing.pack_features(edge_attr, edge_codes, edge_table, "bond")
+        graphs: dict[str, Any] = packing.pack_graphs(num_nodes, num_edges, edge_index, edge_attr)
         features_of_atoms, table = packing.pack_features(x, codes, table)
         count, total = len(graphs["node_ptr"]) - 1, int(graphs["node_ptr"][-1])
         if len(features_of_atoms) != total:
@@ -121,7 +134,8 @@ class PackedMolecules:
                 f"There are features for {len(features_of_atoms)} atoms, but the molecules have {total}; expected one row an atom."
             )
         no_targets = np.zeros((count, 0), np.float32)
-        bare = cls(**graphs, x=features_of_atoms, table=table, targets=no_targets, rows=np.arange(count), features=features)
+        graphs |= {"x": features_of_atoms, "table": table, "edge_table": edge_table}
+        bare = cls(**graphs, targets=no_targets, rows=np.arange(count), features=features)
         return bare.with_data(targets, rows, smiles, target_names, target_units, skipped)
 
     def with_data(
@@ -156,7 +170,7 @@ class PackedMolecules:
 
     @classmethod
     def from_pyg(cls, data: Sequence[Any], **metadata: Any) -> PackedMolecules:
-        """Packs a list of `torch_geometric.data.Data` with `x` [n, F], `edge_index` [2, m] and, if all have it, `y` [1, T]."""
+        """Packs `torch_geometric.data.Data` with `x` [n, F], `edge_index` [2, m] and, if all have it, `edge_attr` [m, D] and `y` [1, T]."""
         from molgcn.data.pyg import pack_pyg
 
         return pack_pyg(data, **metadata)
@@ -212,6 +226,12 @@ class PackedMolecules:
         """F."""
         return (self.x if self.table is None else self.table).shape[1]
 
+    @property
+    def num_edge_features(self) -> int:
+        """D, or 0 for a set without features of bonds."""
+        rows = self.edge_attr if self.edge_table is None else self.edge_table
+        return 0 if rows is None else rows.shape[1]
+
     @cached_property
     def num_nodes_per_graph(self) -> np.ndarray:
         """int64 [M], atoms a molecule."""
@@ -239,23 +259,7 @@ class PackedMolecules:
 
     def __getitem__(self, indices: Any) -> PackedMolecules:
         """The molecules at `indices` (int, slice, bool mask or int array), in that order."""
-        indices = np.atleast_1d(np.arange(len(self))[indices])
-        if len(indices) == 0:
-            raise UserError("The selection holds no molecules. Expected at least one.")
-        taken = Gathered()
-        for start in range(0, len(indices), MOLECULES_AT_ONCE):
-            taken.add(self._take(indices[start : start + MOLECULES_AT_ONCE]))
-        return taken.whole()
-
-    def _take(self, indices: np.ndarray) -> PackedMolecules:
-        num_nodes, num_edges = self.num_nodes_per_graph[indices], np.diff(self.edge_ptr)[indices]
-        places = {
-            "molecule": indices,
-            "atom": segment_index(self.node_ptr[:-1][indices], num_nodes),
-            "bond": segment_index(self.edge_ptr[:-1][indices], num_edges),
-        }
-        taken = {array.name: array.take(getattr(self, array.name), places[array.axis]) for array in ARRAYS if array.axis in places}
-        return replace(self, node_ptr=pointers(num_nodes), edge_ptr=pointers(num_edges), **taken)
+        return select_packed(self, np.atleast_1d(np.arange(len(self))[indices]))
 
     @classmethod
     def concat(cls, parts: Sequence[PackedMolecules]) -> PackedMolecules:
@@ -269,6 +273,11 @@ class PackedMolecules:
     def node_features(self, nodes: Any = slice(None)) -> np.ndarray:
         """float32 [n, F], the features of the given atoms (default all)."""
         return self.x[nodes] if self.table is None else self.table[self.x[nodes]]
+
+    def edge_features(self, bonds: Any = slice(None)) -> np.ndarray:
+        """float32 [n, D], the features of the given bonds (default all) of a set that has them."""
+        assert self.edge_attr is not None
+        return self.edge_attr[bonds] if self.edge_table is None else self.edge_table[self.edge_attr[bonds]]
 
     def save(self, folder: str | Path) -> None:
         """Writes the set as npy files and `meta.json`, atomically: `folder` appears complete or not at all."""

@@ -16,7 +16,7 @@ from molgcn.errors import UserError
 if TYPE_CHECKING:
     from molgcn.data.packed import PackedMolecules
 
-Axis = Literal["molecule", "molecule + 1", "atom", "bond", "feature row"]
+Axis = Literal["molecule", "molecule + 1", "atom", "bond", "table row"]
 
 MOLECULES_AT_ONCE = 1 << 14  # what goes through a set in pieces of so many takes little memory beside it
 
@@ -31,6 +31,7 @@ class PackedArray:
         dtypes: the types that it may have; `str` stands for :class:`molgcn.data.strings.PackedStrings`.
         optional: whether it may be None.
         seen: whether a model sees it, so that other content is another data set.
+        table: name of the array that its codes are rows of; None for an array that is never coded.
     """
 
     name: str
@@ -38,6 +39,7 @@ class PackedArray:
     dtypes: tuple[type, ...]
     optional: bool = False
     seen: bool = True
+    table: str | None = None
 
     def take(self, value: Any, places: np.ndarray) -> Any:
         """Return the entries of `value` at `places`, counted along the axis; None of None."""
@@ -61,9 +63,11 @@ ARRAYS = (
     PackedArray("edge_ptr", "molecule + 1", (np.int64,)),
     PackedArray("degree", "atom", (np.uint8, np.uint16)),
     PackedArray("neighbors", "bond", (np.uint8, np.uint16)),
-    PackedArray("x", "atom", (np.uint8, np.uint16, np.float32)),
-    PackedArray("table", "feature row", (np.float32,), optional=True),
+    PackedArray("x", "atom", (np.uint8, np.uint16, np.float32), table="table"),
+    PackedArray("table", "table row", (np.float32,), optional=True),
     PackedArray("targets", "molecule", (np.float32, np.float64)),
+    PackedArray("edge_attr", "bond", (np.uint8, np.uint16, np.float32), optional=True, table="edge_table"),
+    PackedArray("edge_table", "table row", (np.float32,), optional=True),
     PackedArray("rows", "molecule", (np.int64,), seen=False),
     PackedArray("smiles", "molecule", (str,), optional=True, seen=False),
     PackedArray("hashes", "molecule", (np.uint64,), optional=True, seen=False),
@@ -107,7 +111,6 @@ def check_arrays(molecules: PackedMolecules) -> None:
         "molecule + 1": len(molecules) + 1,
         "atom": molecules.num_nodes,
         "bond": molecules.num_edges,
-        "feature row": 0 if molecules.table is None else len(molecules.table),
     }
     for array in ARRAYS:
         value = getattr(molecules, array.name)
@@ -115,12 +118,10 @@ def check_arrays(molecules: PackedMolecules) -> None:
             _check_offsets(f"{array.name}_ptr", value.ptr, 0)
             if value.data.dtype != np.uint8 or len(value.data) != value.ptr[-1]:
                 raise ValueError(f"{array.name} is not text of {value.ptr[-1]} bytes")
-        if value is not None and len(value) != lengths[array.axis]:
+        if value is not None and len(value) != lengths.get(array.axis, len(value)):
             raise ValueError(f"{array.name} has {len(value)} entries where {lengths[array.axis]} belong")
-    if (molecules.x.dtype == np.float32) != (molecules.table is None):
-        raise ValueError(f"x is of type {molecules.x.dtype}, which {'needs a' if molecules.table is None else 'has no'} table")
-    if molecules.table is not None and int(molecules.x.max()) >= len(molecules.table):
-        raise ValueError("x holds a code beyond the table")
+        if array.table is not None:
+            _check_codes(array, value, getattr(molecules, array.table))
     for node_ptr, edge_ptr in _in_pieces(molecules):
         bonds = np.diff(edge_ptr)
         degree, neighbors = molecules.degree[node_ptr[0] : node_ptr[-1]], molecules.neighbors[edge_ptr[0] : edge_ptr[-1]]
@@ -137,6 +138,15 @@ def _check_type(array: PackedArray, value: np.ndarray) -> None:
     floats = value.dtype.kind == "f"
     if value.ndim != (2 if floats else 1) or not value.flags.c_contiguous:
         raise ValueError(f"{array.name} has shape {list(value.shape)}; expected a {'matrix, row after row' if floats else 'list'}")
+
+
+def _check_codes(array: PackedArray, value: np.ndarray | None, table: np.ndarray | None) -> None:
+    coded = value is not None and value.dtype != np.float32
+    if coded != (table is not None):
+        kind = "missing" if value is None else f"of type {value.dtype}"
+        raise ValueError(f"{array.name} is {kind}, which {'needs a' if table is None else 'has no'} table")
+    if value is not None and table is not None and len(value) and int(value.max()) >= len(table):
+        raise ValueError(f"{array.name} holds a code beyond the table")
 
 
 def _check_offsets(name: str, ptr: np.ndarray, least: int) -> None:

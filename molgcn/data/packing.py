@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from molgcn.data.packed_arrays import MOLECULES_AT_ONCE
@@ -17,17 +19,21 @@ def _first(mask: np.ndarray) -> int:
     return int(np.flatnonzero(mask)[0])
 
 
-def pack_graphs(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.ndarray) -> dict[str, np.ndarray]:
+def pack_graphs(
+    num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.ndarray, edge_attr: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """Sorts the bonds of all molecules into CSR order, after checking them.
 
     Args:
         num_nodes: int [M], atoms a molecule.
         num_edges: int [M], directed bonds a molecule.
         edge_index: int [2, E], molecule-local source (row 0) and target (row 1) of every bond, molecule after molecule.
+        edge_attr: [E] or [E, D], what the bonds carry, in the order of `edge_index`; or None.
 
     Returns:
         `node_ptr` and `edge_ptr` int64 [M + 1], `degree` [N] (bonds that point at the atom), `neighbors` [E] (molecule-local
-        sources, sorted by molecule, target, source); the last two uint8, or uint16 where uint8 does not reach.
+        sources, sorted by molecule, target, source); the last two uint8, or uint16 where uint8 does not reach. `edge_attr`, if given, in
+        the order of `neighbors`, that of duplicate bonds in the order of their appearance.
 
     Raises:
         UserError: for a molecule without atoms or with more than 65,535, an index out of range, a bond without its reverse, or an
@@ -47,17 +53,31 @@ def pack_graphs(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
             f"Bond counts do not fit: {len(num_nodes)} molecules, {len(num_edges)} counts that sum to {num_edges.sum()}, "
             f"edge_index of {edge_index.shape[1]} bonds. Expected one count a molecule and their sum as many columns."
         )
+    if edge_attr is not None and len(edge_attr) != edge_index.shape[1]:
+        raise UserError(
+            f"There are features for {len(edge_attr)} bonds, but edge_index has {edge_index.shape[1]}; expected one row a directed bond."
+        )
     edge_ptr, pieces = pointers(num_edges), []
     for first in range(0, len(num_nodes), MOLECULES_AT_ONCE):
         piece = slice(first, first + MOLECULES_AT_ONCE)
         bonds = edge_ptr[first : first + MOLECULES_AT_ONCE + 1]
-        pieces.append(_pack_piece(num_nodes[piece], num_edges[piece], edge_index[:, bonds[0] : bonds[-1]], first))
-    degree, neighbors = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
-    return {"node_ptr": pointers(num_nodes), "edge_ptr": edge_ptr, "degree": degree, "neighbors": neighbors}
+        edges = slice(bonds[0], bonds[-1])
+        carried = None if edge_attr is None else edge_attr[edges]
+        pieces.append(_pack_piece(num_nodes[piece], num_edges[piece], edge_index[:, edges], carried, first))
+    degree, neighbors, carried_by_all = zip(*pieces, strict=True)
+    packed = {
+        "node_ptr": pointers(num_nodes),
+        "edge_ptr": edge_ptr,
+        "degree": np.concatenate(degree),
+        "neighbors": np.concatenate(neighbors),
+    }
+    return packed if edge_attr is None else packed | {"edge_attr": np.concatenate(carried_by_all)}
 
 
-def _pack_piece(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return `degree` and `neighbors` of some molecules, before which there are `first` others in the set."""
+def _pack_piece(
+    num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.ndarray, edge_attr: np.ndarray | None, first: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return `degree`, `neighbors` and `edge_attr` of some molecules, before which there are `first` others in the set."""
     edge_index = edge_index.astype(np.int64)
     molecule = np.repeat(np.arange(len(num_nodes)), num_edges)
     outside = np.any((edge_index < 0) | (edge_index >= num_nodes[molecule]), axis=0)
@@ -70,7 +90,12 @@ def _pack_piece(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
     node_ptr = pointers(num_nodes)
     source, target = edge_index + node_ptr[molecule]
     total = int(node_ptr[-1])
-    incoming = np.sort(target * total + source)
+    incoming = target * total + source
+    if edge_attr is None:
+        incoming.sort()
+    else:
+        order = np.argsort(incoming, kind="stable")
+        incoming, edge_attr = incoming[order], edge_attr[order]
     outgoing = np.sort(source * total + target)
     if not np.array_equal(incoming, outgoing):
         bad = _first(incoming != outgoing)
@@ -91,41 +116,47 @@ def _pack_piece(num_nodes: np.ndarray, num_edges: np.ndarray, edge_index: np.nda
             "are supported. Remove duplicate bonds, as torch_geometric.utils.coalesce does."
         )
     neighbors = source - node_ptr[molecule]
-    return degree.astype(smallest_uint(int(degree.max(initial=0)))), neighbors.astype(smallest_uint(int(num_nodes.max()) - 1))
+    neighbors = neighbors.astype(smallest_uint(int(num_nodes.max()) - 1))
+    return degree.astype(smallest_uint(int(degree.max(initial=0)))), neighbors, edge_attr
 
 
-def pack_features(x: np.ndarray | None, codes: np.ndarray | None, table: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+def pack_features(
+    x: np.ndarray | None, codes: np.ndarray | None, table: np.ndarray | None, of: Literal["atom", "bond"] = "atom"
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the features of all atoms as codes and their table, or as they are and None where codes would not make them smaller.
 
     Args:
         x: float [N, F]; or, instead of it,
         codes: int [N] into
         table: float [K, F].
+        of: "bond" for those of all bonds, `edge_attr` [E, D], or `edge_codes` and `edge_table`.
 
     Raises:
         UserError: for features that are not finite, codes outside the table or a table of more rows than codes have values.
     """
+    names = ("x", "codes", "table") if of == "atom" else ("edge_attr", "edge_codes", "edge_table")
     if (x is None) == (codes is None) or (codes is None) != (table is None):
-        raise ValueError("give either x, or codes and table")
+        raise ValueError(f"give either {names[0]}, or {names[1]} and {names[2]}")
     if x is not None:
-        x = check_features(x)
+        x = check_features(x, names[0])
         return encode_rows(x) or (x, None)
     assert codes is not None and table is not None
-    table = check_table(table)
+    codes, table = np.asarray(codes), check_table(table, names[2])
     if np.any((codes < 0) | (codes >= len(table))):
-        raise UserError(f"An atom's code is outside the table of {len(table)} feature rows.")
+        raise UserError(f"The code of {'an atom' if of == 'atom' else 'a bond'} is outside the {names[2]} of {len(table)} feature rows.")
     return codes.astype(smallest_uint(len(table) - 1)), table
 
 
-def check_table(table: np.ndarray) -> np.ndarray:
+def check_table(table: np.ndarray, what: str = "table") -> np.ndarray:
     """Return a table of distinct feature rows as float32 [K, F].
 
     Raises:
         UserError: when it is not a matrix of finite numbers, or has more rows than codes have values.
     """
-    table = check_features(table, "table")
+    table = check_features(table, what)
     if len(table) > MAX_CODES:
-        raise UserError(f"The table has {len(table):,} feature rows; at most {MAX_CODES:,} are supported. Give x instead.")
+        rows = "x" if what == "table" else "edge_attr"
+        raise UserError(f"The {what} has {len(table):,} feature rows; at most {MAX_CODES:,} are supported. Give {rows} instead.")
     return table
 
 
@@ -155,7 +186,7 @@ def check_features(x: np.ndarray, what: str = "x") -> np.ndarray:
     with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and named below
         x = np.asarray(x, np.float32, order="C")
     if x.ndim != 2 or x.shape[1] < 1:
-        raise UserError(f"The features `{what}` have shape {list(x.shape)}; expected [atoms, features] with at least one feature.")
+        raise UserError(f"The features `{what}` have shape {list(x.shape)}; expected [rows, features] with at least one feature.")
     finite = np.isfinite(x).all(axis=1)
     if not finite.all():
         raise UserError(f"Row {_first(~finite)} of the features `{what}` holds a value that is not finite (float32). Remove or correct it.")

@@ -24,13 +24,8 @@ def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
             raise UserError(
                 f"Data {number} has x of shape {list(item.x.shape)}; expected [atoms, {data[0].x.shape[1]}], as the first molecule has."
             )
-    with_targets = [item.y is not None for item in data]
-    if any(with_targets) and not all(with_targets):
-        raise UserError(
-            f"Data {with_targets.index(False)} has no `y`, others have. Give every molecule a y of shape [1, T], with NaN where missing."
-        )
     targets = None
-    if all(with_targets):
+    if _all_have(data, "y", "a y of shape [1, T], with NaN where missing"):
         widths = [item.y.numel() for item in data]
         if len(set(widths)) > 1:
             raise UserError(
@@ -42,9 +37,36 @@ def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
         np.array([item.edge_index.shape[1] for item in data]),
         torch.cat([item.edge_index for item in data], dim=1).numpy(),
         x=torch.cat([item.x for item in data]).float().numpy(),
+        edge_attr=_edge_attr(data),
         targets=targets,
         **metadata,
     )
+
+
+def _all_have(data: Sequence[Any], name: str, what: str) -> bool:
+    """Whether the molecules have an attribute.
+
+    Raises:
+        UserError: where some have it and others have not, saying `what` to give.
+    """
+    having = [getattr(item, name, None) is not None for item in data]
+    if any(having) and not all(having):
+        raise UserError(f"Data {having.index(False)} has no `{name}`, others have. Give every molecule {what}.")
+    return all(having)
+
+
+def _edge_attr(data: Sequence[Any]) -> np.ndarray | None:
+    """Return the features of all bonds, float32 [E, D], or None where no molecule has any; a list [m] is one feature."""
+    if not _all_have(data, "edge_attr", "an edge_attr of shape [m, D], one row for each column of edge_index"):
+        return None
+    rows = [item.edge_attr[:, None] if item.edge_attr.dim() == 1 else item.edge_attr for item in data]
+    for number, (item, own) in enumerate(zip(data, rows, strict=True)):
+        if own.dim() != 2 or own.shape != (item.edge_index.shape[1], rows[0].shape[1]):
+            raise UserError(
+                f"Data {number} has edge_attr of shape {list(item.edge_attr.shape)}; expected [bonds, features] = "
+                f"{[item.edge_index.shape[1], rows[0].shape[-1]]}, one row for each column of edge_index, as wide as the first molecule's."
+            )
+    return torch.cat(rows).float().numpy()
 
 
 def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
@@ -59,6 +81,8 @@ def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
         degree = molecules.degree[nodes].astype(np.int64)
         edge_index = np.stack([molecules.neighbors[bonds].astype(np.int64), np.repeat(np.arange(len(degree)), degree)])
         item = Data(x=torch.tensor(molecules.node_features(nodes)), edge_index=torch.from_numpy(edge_index))
+        if molecules.edge_attr is not None:
+            item.edge_attr = torch.tensor(molecules.edge_features(bonds))
         if molecules.targets.shape[1]:
             item.y = torch.tensor(molecules.targets[i : i + 1])
         result.append(item)

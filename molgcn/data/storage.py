@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from molgcn.data.packed_arrays import ARRAYS, check_arrays
 from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 
-FORMAT = "molgcn-packed-2"
+FORMAT = "molgcn-packed-3"
+READABLE = ("molgcn-packed-2", FORMAT)  # the former knew no features of bonds
 
 
 def save_packed(molecules: PackedMolecules, folder: Path) -> None:
@@ -57,13 +59,21 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
         raise
 
 
-def load_packed(folder: Path) -> PackedMolecules:
-    """Opens what :func:`save_packed` wrote, after comparing every file with its checksum, which also brings it into the page cache."""
+def load_packed(folder: Path, formats: Sequence[str] = READABLE) -> PackedMolecules:
+    """Opens what :func:`save_packed` wrote, after comparing every file with its checksum, which also brings it into the page cache.
+
+    Args:
+        folder: where it lies.
+        formats: those that are wanted.
+
+    Raises:
+        UserError: for a folder that is missing, damaged or of another format.
+    """
     try:
         meta = json.loads((folder / "meta.json").read_text("ascii"))
         if not isinstance(meta, dict) or "format" not in meta:
             raise ValueError("meta.json names no format")
-        if meta["format"] != FORMAT:
+        if meta["format"] not in formats:
             raise ValueError(f"its format is {meta['format']!r}, this version reads {FORMAT!r}")
         if meta.pop("checksum", None) != _meta_checksum(meta):
             raise ValueError("meta.json is damaged: its checksum is not the one noted in it")

@@ -10,15 +10,27 @@ from torch_geometric.data import Batch, Data
 from molgcn.data import GraphBatch
 
 
-def random_data(rng: np.random.Generator, num_nodes: int, num_features: int = 3, num_targets: int = 2, levels: int = 3) -> Data:
-    """A molecule whose bonds, double ones and self-loops among them, come in any order; features of `levels` values (0: all different)."""
+def random_data(
+    rng: np.random.Generator, num_nodes: int, num_features: int = 3, num_targets: int = 2, levels: int = 3, num_edge_features: int = 0
+) -> Data:
+    """A molecule whose bonds, double ones and self-loops among them, come in any order; features of `levels` values (0: all different).
+
+    Its bonds have features where `num_edge_features` is not 0, each direction its own.
+    """
     pairs = rng.integers(0, num_nodes, (2, int(rng.integers(0, 2 * num_nodes + 1))))
     edges = np.concatenate([pairs, pairs[::-1][:, pairs[0] != pairs[1]]], axis=1)
     edges = edges[:, rng.permutation(edges.shape[1])]
-    x = rng.integers(0, levels, (num_nodes, num_features)) if levels else rng.standard_normal((num_nodes, num_features))
+
+    def features(shape: tuple[int, int]) -> torch.Tensor:
+        return torch.tensor(rng.integers(0, levels, shape) if levels else rng.standard_normal(shape), dtype=torch.float)
+
+    x = features((num_nodes, num_features))
     y = rng.standard_normal((1, num_targets))
     y[rng.random(y.shape) < 0.2] = np.nan
-    return Data(x=torch.tensor(x, dtype=torch.float), edge_index=torch.tensor(edges), y=torch.tensor(y, dtype=torch.float))
+    item = Data(x=x, edge_index=torch.tensor(edges), y=torch.tensor(y, dtype=torch.float))
+    if num_edge_features:
+        item.edge_attr = features((edges.shape[1], num_edge_features))
+    return item
 
 
 SIZES = st.one_of(st.integers(1, 12), st.integers(20, 70), st.sampled_from([63, 64, 65, 127, 128, 129, 256, 257, 300]))
@@ -32,6 +44,7 @@ def molecule_lists(draw: st.DrawFn, max_size: int = 25, sizes: st.SearchStrategy
         "num_features": draw(st.sampled_from([1, 2, 3, 4, 5, 11, 28, 43, 130])),
         "num_targets": draw(st.integers(0, 3)),
         "levels": draw(st.sampled_from([0, 1, 2, 3])),
+        "num_edge_features": draw(st.sampled_from([0, 1, 3, 4, 13])),
     }
     return [random_data(rng, size, **shape) for size in draw(st.lists(sizes, min_size=1, max_size=max_size))]
 
@@ -41,8 +54,15 @@ def sorted_edges(edge_index: torch.Tensor) -> torch.Tensor:
     return edge_index[:, np.lexsort(edge_index.numpy())]
 
 
-def assert_collated(batch: GraphBatch, data: list[Data]) -> None:
-    """`batch` is what PyG makes of its molecules, up to the order of bonds."""
+def assert_same_bonds(edge_attr: torch.Tensor | None, expected: Data) -> None:
+    """`edge_attr` is that of `expected`, sorted by target, source and order of appearance; None where it has none."""
+    assert (edge_attr is None) == (expected.edge_attr is None)
+    if edge_attr is not None:
+        assert edge_attr.dtype == torch.float and torch.equal(edge_attr, expected.edge_attr[np.lexsort(expected.edge_index.numpy())])
+
+
+def assert_collated(batch: GraphBatch, data: list[Data], bonds: bool = False) -> None:
+    """`batch` is what PyG makes of its molecules, up to the order of bonds; with the features of bonds where `bonds` says so."""
     indices = batch.indices.tolist()
     expected = Batch.from_data_list([data[i] for i in indices])
     assert batch.num_graphs == len(indices) and batch.num_nodes == expected.num_nodes and batch.num_edges == expected.num_edges
@@ -50,6 +70,8 @@ def assert_collated(batch: GraphBatch, data: list[Data]) -> None:
     assert torch.equal(batch.ptr.long(), expected.ptr)
     assert torch.equal(batch.edge_index, sorted_edges(expected.edge_index))
     assert torch.equal(batch.batch, expected.batch)
+    if bonds:
+        assert_same_bonds(batch.edge_attr, expected)
     assert torch.equal(batch.targets.nan_to_num(nan=-9), expected.y.nan_to_num(nan=-9))
     assert_tiles(batch)
 

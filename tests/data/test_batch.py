@@ -21,13 +21,15 @@ def assert_equal(one, other):
     for name in FIELDS:
         assert torch.equal(getattr(one, name).nan_to_num(), getattr(other, name).nan_to_num()), name
         assert getattr(one, name).dtype == getattr(other, name).dtype, name
+    assert (one.edge_attr is None) == (other.edge_attr is None)
+    assert one.edge_attr is None or torch.equal(one.edge_attr, other.edge_attr)
 
 
 @settings(deadline=None)
 @given(molecule_lists())
 def test_from_a_pyg_batch(data):
     batch = GraphBatch.from_pyg(Batch.from_data_list(data))
-    assert_collated(batch, data)
+    assert_collated(batch, data, bonds=True)
     assert_equal(batch, PackedMolecules.from_pyg(data).batch(slice(None)))
 
 
@@ -103,6 +105,30 @@ def test_clone_has_memory_of_its_own(packed):
     assert_equal(clone, batch)
     for name in ("x", "ptr", "rowptr", "col", "targets", "indices"):
         assert getattr(clone, name).data_ptr() != getattr(batch, name).data_ptr()
+
+
+@pytest.mark.parametrize(("levels", "coded"), [(2, True), (0, False)])
+def test_features_of_bonds_go_with_the_batch(levels, coded):
+    rng = np.random.default_rng(1)
+    batch = PackedMolecules.from_pyg([random_data(rng, 9, levels=levels, num_edge_features=3) for _ in range(30)]).batch(slice(4, 20))
+    assert batch.edge_attr.shape == (batch.num_edges, 3)
+    if coded:
+        assert batch.edge_code.dtype == torch.int32 and torch.equal(batch.edge_table[batch.edge_code.long()], batch.edge_attr)
+    else:
+        assert batch.edge_code is None and batch.edge_table is None
+    clone, double, meta = batch.clone(), batch.double(), batch.to("meta")
+    assert torch.equal(clone.edge_attr, batch.edge_attr) and clone.edge_attr.data_ptr() != batch.edge_attr.data_ptr()
+    assert double.edge_attr.dtype == torch.double and torch.equal(double.edge_attr, batch.edge_attr.double())
+    assert meta.edge_attr.device.type == "meta" and meta.edge_attr.shape == batch.edge_attr.shape
+    assert (double.edge_code is None) != coded
+
+
+def test_features_of_bonds_keep_their_dtype_and_give_their_gradient():
+    data = random_data(np.random.default_rng(1), 9, num_edge_features=2)
+    data.edge_attr = data.edge_attr.double().requires_grad_()
+    batch = GraphBatch.from_pyg(data)
+    (2 * batch.edge_attr).sum().backward()
+    assert batch.edge_attr.dtype == torch.double and torch.equal(data.edge_attr.grad, torch.full_like(data.edge_attr, 2))
 
 
 def test_batches_do_not_write_into_the_set(packed):

@@ -11,9 +11,10 @@ from molgcn.data.packed import SkippedRow
 from molgcn.errors import UserError
 
 
-def make(seed=0, levels=2, num_features=3, count=10, **metadata):
+def make(seed=0, levels=2, num_features=3, count=10, num_edge_features=2, **metadata):
     rng = np.random.default_rng(seed)
-    data = [random_data(rng, int(n), num_features, levels=levels) for n in rng.integers(5, 9, count)]
+    bonds = {"num_edge_features": num_edge_features}
+    data = [random_data(rng, int(n), num_features, levels=levels, **bonds) for n in rng.integers(5, 9, count)]
     return PackedMolecules.from_pyg(data, **metadata)
 
 
@@ -26,6 +27,7 @@ def test_parts_join_to_the_whole(data, first, second):
     for name in ("node_ptr", "edge_ptr", "degree", "neighbors"):
         assert np.array_equal(getattr(joined, name), getattr(whole, name)), name
     assert np.array_equal(joined.node_features(), whole.node_features())
+    assert joined.edge_attr is None if whole.edge_attr is None else np.array_equal(joined.edge_features(), whole.edge_features())
     assert np.array_equal(joined.targets, whole.targets, equal_nan=True)
 
 
@@ -35,6 +37,7 @@ def test_coded_and_plain_features_join(levels):
     joined = PackedMolecules.concat(parts)
     assert np.array_equal(joined.node_features(), np.concatenate([part.node_features() for part in parts]))
     assert joined.node_features().dtype == np.float32
+    assert np.array_equal(joined.edge_features(), np.concatenate([part.edge_features() for part in parts]))
     if joined.table is not None:
         assert len(np.unique(joined.table, axis=0)) == len(joined.table)
 
@@ -52,6 +55,7 @@ def test_rows_smiles_and_skipped_rows_are_kept():
     ("other", "match"),
     [
         ({"num_features": 4}, "its num_features is 4, not 3"),
+        ({"num_edge_features": 0}, "its num_edge_features is 0, not 2"),
         ({"features": "qm9"}, "its features is 'qm9', not None"),
         ({"target_names": ["a", "b"]}, "its target_names"),
         ({"target_units": ["eV", "eV"]}, "its target_units"),

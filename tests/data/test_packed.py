@@ -7,8 +7,7 @@ from graphs import assert_collated, molecule_lists, random_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from molgcn.data import PackedMolecules
-from molgcn.data import packed as packed_module
+from molgcn.data import PackedMolecules, select
 from molgcn.data.loader import PackedLoader, PyGLoader
 from molgcn.errors import UserError
 
@@ -16,7 +15,7 @@ from molgcn.errors import UserError
 @pytest.fixture
 def molecules():
     rng = np.random.default_rng(1)
-    data = [random_data(rng, int(n)) for n in rng.integers(1, 9, 12)]
+    data = [random_data(rng, int(n), num_edge_features=2) for n in rng.integers(1, 9, 12)]
     return PackedMolecules.from_pyg(data, smiles=[f"C{i}" for i in range(12)], target_names=["a", "b"], target_units=["eV", ""])
 
 
@@ -25,7 +24,7 @@ def molecules():
 def test_a_batch_of_any_molecules_is_pygs(data, draw):
     packed = PackedMolecules.from_pyg(data)
     indices = draw.draw(st.lists(st.integers(0, len(data) - 1), min_size=1, max_size=10))
-    assert_collated(packed.batch(np.array(indices)), data)
+    assert_collated(packed.batch(np.array(indices)), data, bonds=True)
 
 
 @settings(deadline=None)
@@ -34,12 +33,14 @@ def test_a_subset_is_the_set_of_these_molecules(data, draw):
     packed = PackedMolecules.from_pyg(data)
     indices = draw.draw(st.lists(st.integers(0, len(data) - 1), min_size=1, max_size=10))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed_module, "MOLECULES_AT_ONCE", draw.draw(st.integers(1, 11)))
+        patch.setattr(select, "MOLECULES_AT_ONCE", draw.draw(st.integers(1, 11)))
         subset = packed[indices]
     expected = PackedMolecules.from_pyg([data[i] for i in indices])
     for name in ("node_ptr", "edge_ptr", "degree", "neighbors"):
         assert np.array_equal(getattr(subset, name), getattr(expected, name)), name
     assert np.array_equal(subset.node_features(), expected.node_features())
+    assert subset.num_edge_features == expected.num_edge_features
+    assert subset.edge_attr is None or np.array_equal(subset.edge_features(), expected.edge_features())
     assert np.array_equal(subset.targets, expected.targets, equal_nan=True)
     assert subset.rows.tolist() == indices
     assert all(getattr(subset, name).dtype == getattr(packed, name).dtype for name in ("degree", "neighbors", "x"))
@@ -96,6 +97,9 @@ def test_indexing_as_numpy_does(molecules):
         {"targets": np.zeros((1, 2), np.float32)},
         {"node_ptr": np.array([0, 10**6])},
         {"table": np.ones((1, 3))},
+        {"edge_attr": np.zeros(1, np.uint8)},
+        {"edge_attr": None},
+        {"edge_table": None},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -117,7 +121,7 @@ def test_content_hash_sees_what_a_model_sees(molecules):
     assert same.content_hash() == molecules.content_hash()
     same.smiles = None
     assert same.content_hash() == molecules.content_hash()
-    for name in ("neighbors", "x", "targets", "table"):
+    for name in ("neighbors", "x", "targets", "table", "edge_attr", "edge_table"):
         other = molecules[:]
         array = getattr(other, name).copy()
         array.flat[0] += 1
@@ -126,6 +130,7 @@ def test_content_hash_sees_what_a_model_sees(molecules):
 
 
 ONE = {"num_nodes": [2], "num_edges": [2], "edge_index": [[0, 1], [1, 0]]}
+X = {"x": np.zeros((2, 1))}
 
 
 def test_codes_and_table_in_place_of_features():
@@ -141,6 +146,11 @@ def test_codes_and_table_in_place_of_features():
         ({"codes": np.array([0, -1]), "table": np.zeros((2, 1))}, "outside the table of 2"),
         ({"codes": np.array([0, 65_536]), "table": np.zeros((65_537, 1))}, "table has 65,537 feature rows; .* Give x instead"),
         ({"codes": np.array([0, 0]), "table": np.array([[np.nan]])}, "Row 0 of the features `table`"),
+        (X | {"edge_attr": np.zeros((3, 1))}, "features for 3 bonds, but edge_index has 2; expected one row a directed bond"),
+        (X | {"edge_attr": np.array([[0.0], [np.inf]])}, "Row 1 of the features `edge_attr` holds a value that is not finite"),
+        (X | {"edge_attr": np.zeros(2)}, r"`edge_attr` have shape \[2\]"),
+        (X | {"edge_codes": np.array([0, 1]), "edge_table": np.zeros((1, 1))}, "code of a bond is outside the edge_table of 1"),
+        (X | {"edge_codes": np.array([0, 0]), "edge_table": np.zeros((65_537, 1))}, "The edge_table has 65,537 .* Give edge_attr instead"),
         ({"x": np.zeros((2, 1)), "targets": np.zeros((1, 2)), "target_names": ["a"]}, "2 targets, 1 names"),
         ({"x": np.zeros((2, 1)), "smiles": ["C", "N"]}, "2 SMILES for 1 molecules"),
     ],
@@ -148,6 +158,15 @@ def test_codes_and_table_in_place_of_features():
 def test_arrays_that_do_not_fit(options, match):
     with pytest.raises(UserError, match=match):
         PackedMolecules.from_arrays(**ONE, **options)
+
+
+def test_bonds_in_two_ways():
+    for options in (
+        {"edge_codes": np.zeros(2)},
+        {"edge_attr": np.zeros((2, 1)), "edge_codes": np.zeros(2), "edge_table": np.zeros((1, 1))},
+    ):
+        with pytest.raises(ValueError, match="either edge_attr, or edge_codes and edge_table"):
+            PackedMolecules.from_arrays(**ONE, **X, **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"codes": np.zeros(2)}, {"x": np.zeros((2, 1)), "codes": np.zeros(2), "table": np.zeros((1, 1))}])

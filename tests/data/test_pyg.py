@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from graphs import molecule_lists, sorted_edges
+from graphs import assert_same_bonds, molecule_lists, sorted_edges
 from hypothesis import given, settings
 from torch_geometric.data import Data
 
@@ -17,16 +17,31 @@ def test_round_trip_is_exact_up_to_the_order_of_edges(data):
     for one, other in zip(back, data, strict=True):
         assert torch.equal(one.x, other.x) and one.x.dtype == torch.float
         assert torch.equal(one.edge_index, sorted_edges(other.edge_index))
+        assert_same_bonds(one.edge_attr, other)
         if other.y.numel():
             assert torch.equal(one.y.nan_to_num(nan=-9), other.y.nan_to_num(nan=-9)) and one.y.shape == other.y.shape
         else:
             assert one.y is None
     again = PackedMolecules.from_pyg(back).to_pyg()
-    assert all(torch.equal(one.edge_index, other.edge_index) for one, other in zip(again, back, strict=True))
+    for one, other in zip(again, back, strict=True):
+        assert torch.equal(one.edge_index, other.edge_index)
+        assert one.edge_attr is None if other.edge_attr is None else torch.equal(one.edge_attr, other.edge_attr)
 
 
-def item(atoms=2, features=1, y=None, edges=((0, 1), (1, 0))):
-    return Data(x=torch.zeros(atoms, features), edge_index=torch.tensor(edges), y=y)
+def item(atoms=2, features=1, y=None, edges=((0, 1), (1, 0)), edge_attr=None):
+    return Data(x=torch.zeros(atoms, features), edge_index=torch.tensor(edges), y=y, edge_attr=edge_attr)
+
+
+def test_one_feature_of_bonds_may_be_a_list_of_any_type():
+    """As PyG's ZINC has it."""
+    packed = PackedMolecules.from_pyg([item(edge_attr=torch.tensor([3, 1])), item(edge_attr=torch.tensor([1, 1]))])
+    assert packed.edge_features().tolist() == [[1], [3], [1], [1]] and packed.edge_attr.dtype == np.uint8
+
+
+def test_duplicate_bonds_pair_by_rank():
+    bonds = torch.tensor([[0, 1, 0, 1, 1, 1], [1, 0, 1, 0, 1, 1]])
+    packed = PackedMolecules.from_pyg([Data(x=torch.zeros(2, 1), edge_index=bonds, edge_attr=torch.arange(6.0)[:, None])])
+    assert packed.neighbors.tolist() == [1, 1, 0, 0, 1, 1] and packed.edge_features()[:, 0].tolist() == [1, 3, 0, 2, 4, 5]
 
 
 def test_targets_of_any_shape_are_one_row():
@@ -52,6 +67,11 @@ def test_what_data_holds_is_copied():
         ([item(y=torch.zeros(1, 1)), item()], "Data 1 has no `y`"),
         ([item(y=torch.zeros(1, 1)), item(y=torch.zeros(1, 2))], "between 1 and 2 targets"),
         ([item(y=torch.full((1, 1), torch.inf))], "Target 0 of molecule 0 is infinite"),
+        ([item(edge_attr=torch.zeros(2, 1)), item()], "Data 1 has no `edge_attr`, others have"),
+        ([item(edge_attr=torch.zeros(3, 1))], r"Data 0 has edge_attr of shape \[3, 1\]; expected \[bonds, features\] = \[2, 1\]"),
+        ([item(edge_attr=torch.zeros(2, 1)), item(edge_attr=torch.zeros(2, 2))], r"Data 1 has edge_attr of shape \[2, 2\]"),
+        ([item(edge_attr=torch.zeros(2, 1, 1))], r"Data 0 has edge_attr of shape \[2, 1, 1\]"),
+        ([item(edge_attr=torch.tensor([[0.0], [np.nan]]))], "Row 1 of the features `edge_attr`"),
         ([item(edges=((0, 2), (2, 0)))], "out of range"),
         ([item(edges=((0,), (1,)))], "one direction only"),
         ([Data(x=torch.full((1, 1), np.nan), edge_index=torch.zeros(2, 0, dtype=torch.long))], "not finite"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from graphs import molecule_lists, random_data
 from hypothesis import given, settings
+from xxhash import xxh3_128
 
 from molgcn.data import PackedMolecules
 from molgcn.data.packed import SkippedRow
@@ -17,7 +18,7 @@ from molgcn.errors import UserError
 @pytest.fixture
 def molecules():
     rng = np.random.default_rng(1)
-    data = [random_data(rng, int(n)) for n in rng.integers(1, 9, 12)]
+    data = [random_data(rng, int(n), num_edge_features=2) for n in rng.integers(1, 9, 12)]
     return PackedMolecules.from_pyg(
         data,
         smiles=[f"C{i}" for i in range(12)],
@@ -115,6 +116,17 @@ def strings_by_int32(folder):
     replace(saved, smiles=PackedStrings(saved.smiles.data, saved.smiles.ptr.astype(np.int32))).save(folder)
 
 
+def test_a_set_of_the_layout_before_bonds_is_read(molecules, tmp_path):
+    replace(molecules, edge_attr=None, edge_table=None).save(tmp_path / "set")
+    meta = json.loads((tmp_path / "set" / "meta.json").read_text()) | {"format": "molgcn-packed-2"}
+    del meta["checksum"]
+    checksum = xxh3_128(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+    (tmp_path / "set" / "meta.json").write_text(json.dumps(meta | {"checksum": checksum}))
+    loaded = PackedMolecules.load(tmp_path / "set")
+    assert loaded.edge_attr is None and loaded.num_edge_features == 0
+    assert_same(loaded, replace(molecules, edge_attr=None, edge_table=None))
+
+
 DAMAGES = {
     "meta.json is missing": (lambda folder: (folder / "meta.json").unlink(), "No such file"),
     "meta.json is no JSON": (lambda folder: (folder / "meta.json").write_text("{"), "Expecting property name"),
@@ -132,6 +144,11 @@ DAMAGES = {
         "table.npy is damaged",
     ),
     "a code beyond the table": (partial(resave, x=lambda x: first(x, 200)), "code beyond the table"),
+    "a bond's code beyond the table": (
+        partial(resave, edge_attr=lambda codes: first(codes, 200)),
+        "edge_attr holds a code beyond the table",
+    ),
+    "edge_attr without a table": (partial(resave, edge_table=lambda _: None), "edge_attr is of type uint8, which needs a table"),
     "codes of another type": (partial(resave, x=lambda x: x.astype(np.int64)), "x is of type int64, not uint8 or uint16 or float32"),
     "features that are codes": (partial(resave, x=lambda x: np.ones((len(x), 1), np.float32)), "x is of type float32, which has no table"),
     "too few targets": (partial(resave, targets=lambda t: t[:-1]), "targets has 11 entries where 12 belong"),
