@@ -1,6 +1,7 @@
 // Python's view of the data path: plan_tiles, SlotCollator and PieceCollator.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
 #include <algorithm>
@@ -110,7 +111,7 @@ template <class Target>
 class PyCollator {
   public:
     PyCollator(nb::handle molecules, nb::handle first, nb::handle second, int threads)
-        : collator_(packed(molecules), {target(first), target(second)}, threads) {}
+        : collator_(packed(molecules, first.attr("features")), {target(first), target(second)}, threads) {}
 
     void start(nb::handle plan, int64_t first, int64_t last) {
         Arrays arrays;
@@ -136,33 +137,43 @@ class PyCollator {
     }
 
   private:
-    Packed packed(nb::handle molecules) {
+    Packed packed(nb::handle molecules, nb::handle features) {
         Packed result{};
         result.node_ptr = arrays_.get<const int64_t>(molecules, "node_ptr");
         result.edge_ptr = arrays_.get<const int64_t>(molecules, "edge_ptr");
-        const Bytes degree = arrays_.bytes(molecules, "degree"), neighbors = arrays_.bytes(molecules, "neighbors"), x = arrays_.bytes(molecules, "x");
+        const Bytes degree = arrays_.bytes(molecules, "degree"), neighbors = arrays_.bytes(molecules, "neighbors");
         result.degree = degree.data();
         result.degree_bytes = uint_bytes(degree);
         result.neighbors = neighbors.data();
         result.neighbor_bytes = uint_bytes(neighbors);
-        result.x = x.data();
-        result.num_features = nb::cast<int64_t>(molecules.attr("num_features"));
-        if (!molecules.attr("table").is_none()) {
-            result.code_bytes = uint_bytes(x);
-            result.table = arrays_.get<const float>(molecules, "table");
-            result.num_codes = nb::cast<int64_t>(nb::object(molecules.attr("table").attr("shape"))[nb::int_(0)]);
-        } else {
-            arrays_.get<const float>(molecules, "x");  // checks the type
-        }
+        for (nb::handle array : features) (of_atoms(array) ? result.atoms : result.bonds).push_back(values(array));
         result.target_words = arrays_.get<const int32_t>(molecules, "target_words");
         result.num_target_words = nb::cast<int64_t>(nb::object(molecules.attr("target_words").attr("shape"))[nb::int_(1)]);
         return result;
     }
 
+    static bool of_atoms(nb::handle array) { return nb::cast<std::string>(array.attr("axis")) == "atom"; }
+
+    Features values(nb::handle array) {
+        Features result{};
+        const Bytes values = arrays_.bytes(array, "values");
+        result.values = values.data();
+        if (values.ndim() == 1) result.code_bytes = uint_bytes(values);
+        else arrays_.get<const float>(array, "values");  // checks the type
+        result.entry_bytes = nb::cast<int64_t>(array.attr("entry_bytes"));
+        result.columns = nb::cast<int64_t>(array.attr("columns"));
+        if (!array.attr("table").is_none()) {
+            result.table = arrays_.get<const float>(array, "table");
+            result.num_codes = nb::cast<int64_t>(nb::object(array.attr("table").attr("shape"))[nb::int_(0)]);
+        }
+        return result;
+    }
+
     Target target(nb::handle object) {
         Target result{};
+        for (nb::handle array : object.attr("features"))
+            (of_atoms(array) ? result.atoms : result.bonds).push_back(writable(object, nb::cast<std::string>(array.attr("name")).c_str()));
         if constexpr (std::is_same_v<Target, Slot>) {
-            result.x = arrays_.get<float>(object, "x");
             result.ptr = arrays_.get<int32_t>(object, "ptr");
             result.rowptr = arrays_.get<int32_t>(object, "rowptr");
             result.col = arrays_.get<int32_t>(object, "col");
@@ -174,7 +185,6 @@ class PyCollator {
             result.edge_ptr = arrays_.get<int64_t>(object, "edge_ptr");
             result.row_end = writable(object, "row_end");
             result.neighbors = writable(object, "neighbors");
-            result.x = writable(object, "x");
             result.end_bytes = nb::cast<int>(object.attr("row_end").attr("itemsize"));
         }
         result.target_words = arrays_.get<int32_t>(object, "target_words");

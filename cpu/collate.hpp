@@ -5,16 +5,26 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 namespace molgcn {
 
+struct Features {  // a molgcn.data.batch_arrays.BatchArray
+    const void* values;   // codes, or rows of float32
+    int code_bytes;       // 0: rows
+    int64_t entry_bytes;  // of a code or row
+    int64_t columns;      // of the batch's rows of float32; 0: the batch has the codes, as int32
+    const float* table;   // of which codes are rows; its rows are padded to a multiple of 4 columns
+    int64_t num_codes;
+};
+
 struct Packed {  // the arrays of molgcn.data.PackedMolecules
     const int64_t *node_ptr, *edge_ptr;
-    const void *degree, *neighbors, *x;
-    int degree_bytes, neighbor_bytes, code_bytes;  // code_bytes 0: x holds float32 rows, not codes
-    const float* table;                            // rows padded to a multiple of 4 columns
-    const int32_t* target_words;                   // of float32 targets one each, of float64 two
-    int64_t num_features, num_target_words, num_codes;
+    const void *degree, *neighbors;
+    int degree_bytes, neighbor_bytes;
+    std::vector<Features> atoms, bonds;
+    const int32_t* target_words;  // of float32 targets one each, of float64 two
+    int64_t num_target_words;
 };
 
 struct Plan {  // the arrays of molgcn.data.sampler.EpochPlan
@@ -23,7 +33,7 @@ struct Plan {  // the arrays of molgcn.data.sampler.EpochPlan
 };
 
 struct Slot {  // the arrays of molgcn.data.slots.Slot
-    float* x;
+    std::vector<void*> atoms, bonds;  // in the order of Packed's
     int32_t *ptr, *rowptr, *col, *target_words;
     int64_t* indices;
     int32_t *tile_ptr, *counts;
@@ -53,31 +63,42 @@ inline void copy_row(float* out, const float* row, int64_t columns) {
 }
 
 template <class Code, int Vectors>
-void look_up(const Packed& packed, const Code* codes, int64_t count, float* out, const float* end) {
-    const int64_t columns = packed.num_features, stride = padded_columns(columns);
+void look_up(const Features& features, const Code* codes, int64_t count, float* out, const float* end) {
+    const int64_t columns = features.columns, stride = padded_columns(columns);
     for (int64_t i = 0; i < count; ++i, out += columns) {
-        const float* row = packed.table + codes[i] * stride;
+        const float* row = features.table + codes[i] * stride;
         if (out + stride <= end) copy_row<Vectors>(out, row, columns);
         else std::memcpy(out, row, columns * sizeof(float));
     }
 }
 
 template <class Code>
-void look_up(const Packed& packed, const Code* codes, int64_t count, float* out, const float* end) {
-    switch ((packed.num_features + 3) / 4) {
-        case 1: return look_up<Code, 1>(packed, codes, count, out, end);
-        case 2: return look_up<Code, 2>(packed, codes, count, out, end);
-        case 3: return look_up<Code, 3>(packed, codes, count, out, end);
-        case 4: return look_up<Code, 4>(packed, codes, count, out, end);
-        case 7: return look_up<Code, 7>(packed, codes, count, out, end);
-        case 11: return look_up<Code, 11>(packed, codes, count, out, end);
-        default: return look_up<Code, 0>(packed, codes, count, out, end);
+void look_up(const Features& features, const Code* codes, int64_t count, float* out, const float* end) {
+    switch ((features.columns + 3) / 4) {
+        case 1: return look_up<Code, 1>(features, codes, count, out, end);
+        case 2: return look_up<Code, 2>(features, codes, count, out, end);
+        case 3: return look_up<Code, 3>(features, codes, count, out, end);
+        case 4: return look_up<Code, 4>(features, codes, count, out, end);
+        case 7: return look_up<Code, 7>(features, codes, count, out, end);
+        case 11: return look_up<Code, 11>(features, codes, count, out, end);
+        default: return look_up<Code, 0>(features, codes, count, out, end);
     }
 }
 
-// Bytes of an atom's features as they are stored.
-inline int64_t atom_bytes(const Packed& packed) {
-    return packed.code_bytes ? packed.code_bytes : packed.num_features * static_cast<int64_t>(sizeof(float));
+template <class Code>
+void gather_codes(const Features& features, int64_t from, int64_t count, void* out, int64_t to, int64_t end) {
+    const Code* codes = static_cast<const Code*>(features.values) + from;
+    if (features.columns == 0) return add_offset(static_cast<int32_t*>(out) + to, codes, count, 0);
+    float* rows = static_cast<float*>(out);
+    look_up(features, codes, count, rows + to * features.columns, rows + end * features.columns);
+}
+
+// Entries [from, from + count) of the set to the places from `to` on of the slot's array; places before `end` may be written over.
+inline void gather(const Features& features, int64_t from, int64_t count, void* out, int64_t to, int64_t end) {
+    if (features.code_bytes == 1) return gather_codes<uint8_t>(features, from, count, out, to, end);
+    if (features.code_bytes == 2) return gather_codes<uint16_t>(features, from, count, out, to, end);
+    const char* rows = static_cast<const char*>(features.values) + from * features.entry_bytes;
+    std::memcpy(static_cast<char*>(out) + to * features.entry_bytes, rows, count * features.entry_bytes);
 }
 
 // Asks for the cache lines of the molecules that come a few places behind `i`: a shuffled batch finds none of them in the cache. Inlined by
@@ -91,8 +112,10 @@ inline int64_t atom_bytes(const Packed& packed) {
     if (i + kAhead < end) {
         const int64_t molecule = plan.order[i + kAhead], node = packed.node_ptr[molecule];
         __builtin_prefetch(static_cast<const char*>(packed.degree) + node * packed.degree_bytes);
-        __builtin_prefetch(static_cast<const char*>(packed.x) + node * atom_bytes(packed));
         __builtin_prefetch(static_cast<const char*>(packed.neighbors) + packed.edge_ptr[molecule] * packed.neighbor_bytes);
+        for (const Features& features : packed.atoms) __builtin_prefetch(static_cast<const char*>(features.values) + node * features.entry_bytes);
+        for (const Features& features : packed.bonds)
+            __builtin_prefetch(static_cast<const char*>(features.values) + packed.edge_ptr[molecule] * features.entry_bytes);
         __builtin_prefetch(packed.target_words + molecule * packed.num_target_words);
     }
 }
@@ -104,9 +127,8 @@ void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t 
     const int64_t node_base = plan.node_ptr[begin], edge_base = plan.edge_ptr[begin];
     const auto* degree = static_cast<const Degree*>(packed.degree);
     const auto* neighbors = static_cast<const Neighbor*>(packed.neighbors);
-    const auto* x = static_cast<const char*>(packed.x);
-    const int64_t x_bytes = atom_bytes(packed), word_bytes = packed.num_target_words * static_cast<int64_t>(sizeof(int32_t));
-    const float* x_end = slot.x + (plan.node_ptr[last] - node_base) * packed.num_features;
+    const int64_t word_bytes = packed.num_target_words * static_cast<int64_t>(sizeof(int32_t));
+    const int64_t end_node = plan.node_ptr[last] - node_base, end_edge = plan.edge_ptr[last] - edge_base;
 
     for (int64_t i = first; i < last; ++i) {
         prefetch(packed, plan, i, end);
@@ -119,11 +141,8 @@ void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t 
         std::memcpy(slot.target_words + row * packed.num_target_words, packed.target_words + molecule * packed.num_target_words, word_bytes);
         running_sum(slot.rowptr + node + 1, degree + from_node, nodes, static_cast<int32_t>(edge));
         add_offset(slot.col + edge, neighbors + from_edge, edges, static_cast<int32_t>(node));
-        float* out = slot.x + node * packed.num_features;
-        const char* source = x + from_node * x_bytes;
-        if (packed.code_bytes == 1) look_up(packed, reinterpret_cast<const uint8_t*>(source), nodes, out, x_end);
-        else if (packed.code_bytes == 2) look_up(packed, reinterpret_cast<const uint16_t*>(source), nodes, out, x_end);
-        else std::memcpy(out, source, nodes * x_bytes);
+        for (size_t k = 0; k < packed.atoms.size(); ++k) gather(packed.atoms[k], from_node, nodes, slot.atoms[k], node, end_node);
+        for (size_t k = 0; k < packed.bonds.size(); ++k) gather(packed.bonds[k], from_edge, edges, slot.bonds[k], edge, end_edge);
     }
 }
 

@@ -18,12 +18,9 @@ namespace molgcn {
 template <class Target>
 class Collator {
   public:
-    Collator(Packed packed, std::array<Target, 2> slots, int threads) : packed_(packed), slots_(slots), threads_(threads) {
-        const int64_t columns = packed.num_features, stride = padded_columns(columns);
-        table_.resize(packed.num_codes * stride);
-        for (int64_t row = 0; row < packed.num_codes; ++row)
-            std::memcpy(table_.data() + row * stride, packed.table + row * columns, columns * sizeof(float));
-        packed_.table = table_.data();
+    Collator(Packed packed, std::array<Target, 2> slots, int threads) : packed_(std::move(packed)), slots_(std::move(slots)), threads_(threads) {
+        for (std::vector<Features>* all : {&packed_.atoms, &packed_.bonds})
+            for (Features& features : *all) pad_table(features);
     }
 
     ~Collator() { stop(); }
@@ -64,6 +61,14 @@ class Collator {
     }
 
   private:
+    void pad_table(Features& features) {
+        const int64_t columns = features.columns, stride = padded_columns(columns);
+        std::vector<float>& padded = tables_.emplace_back(features.num_codes * stride);
+        for (int64_t row = 0; row < features.num_codes; ++row)
+            std::memcpy(padded.data() + row * stride, features.table + row * columns, columns * sizeof(float));
+        features.table = padded.data();
+    }
+
     void work(int worker, int64_t first) {
         for (int64_t number = first; number < last_; ++number) {
             {
@@ -94,7 +99,7 @@ class Collator {
     Packed packed_;
     std::array<Target, 2> slots_;
     int threads_;
-    std::vector<float> table_;
+    std::vector<std::vector<float>> tables_;
     Plan plan_{};
     std::vector<std::thread> workers_;
     std::mutex mutex_;

@@ -8,10 +8,16 @@ namespace molgcn {
 struct Piece {  // the arrays of molgcn.data.piece.Piece
     int64_t *order, *node_ptr, *edge_ptr;
     int32_t *tile_ptr, *target_words;
-    void *row_end, *neighbors, *x;
+    void *row_end, *neighbors;
+    std::vector<void*> atoms, bonds;  // in the order of Packed's
     int end_bytes;
     int64_t max_graphs, max_nodes, max_edges, max_tiles;
 };
+
+// Entries [from, from + count) of the set to the places from `to` on of the piece's array, as they are.
+inline void copy_entries(void* out, int64_t to, const void* values, int64_t from, int64_t count, int64_t entry_bytes) {
+    std::memcpy(static_cast<char*>(out) + to * entry_bytes, static_cast<const char*>(values) + from * entry_bytes, count * entry_bytes);
+}
 
 template <class End, class Degree>
 void row_ends(void* out, const void* degree, int64_t to, int64_t from, int64_t count) {
@@ -24,9 +30,7 @@ void row_ends(void* out, const void* degree, int64_t to, int64_t from, int64_t c
 inline void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t first, int64_t last, const Piece& piece) {
     const int64_t begin = plan.batch_ptr[number], end = plan.batch_ptr[number + 1];
     const int64_t node_base = plan.node_ptr[begin], edge_base = plan.edge_ptr[begin];
-    const auto* neighbors = static_cast<const char*>(packed.neighbors);
-    const auto* x = static_cast<const char*>(packed.x);
-    const int64_t x_bytes = atom_bytes(packed), word_bytes = packed.num_target_words * static_cast<int64_t>(sizeof(int32_t));
+    const int64_t word_bytes = packed.num_target_words * static_cast<int64_t>(sizeof(int32_t));
     for (int64_t i = first; i < last; ++i) {
         prefetch(packed, plan, i, end);
         const int64_t molecule = plan.order[i];
@@ -34,9 +38,11 @@ inline void fill_share(const Packed& packed, const Plan& plan, int64_t number, i
         const int64_t node = plan.node_ptr[i] - node_base, edge = plan.edge_ptr[i] - edge_base;
         const int64_t nodes = plan.node_ptr[i + 1] - plan.node_ptr[i], edges = plan.edge_ptr[i + 1] - plan.edge_ptr[i];
         std::memcpy(piece.target_words + (i - begin) * packed.num_target_words, packed.target_words + molecule * packed.num_target_words, word_bytes);
-        std::memcpy(static_cast<char*>(piece.x) + node * x_bytes, x + from_node * x_bytes, nodes * x_bytes);
-        std::memcpy(static_cast<char*>(piece.neighbors) + edge * packed.neighbor_bytes, neighbors + from_edge * packed.neighbor_bytes,
-                    edges * packed.neighbor_bytes);
+        copy_entries(piece.neighbors, edge, packed.neighbors, from_edge, edges, packed.neighbor_bytes);
+        for (size_t k = 0; k < packed.atoms.size(); ++k)
+            copy_entries(piece.atoms[k], node, packed.atoms[k].values, from_node, nodes, packed.atoms[k].entry_bytes);
+        for (size_t k = 0; k < packed.bonds.size(); ++k)
+            copy_entries(piece.bonds[k], edge, packed.bonds[k].values, from_edge, edges, packed.bonds[k].entry_bytes);
         if (packed.degree_bytes == 1 && piece.end_bytes == 1) row_ends<uint8_t, uint8_t>(piece.row_end, packed.degree, node, from_node, nodes);
         else if (packed.degree_bytes == 1 && piece.end_bytes == 2) row_ends<uint16_t, uint8_t>(piece.row_end, packed.degree, node, from_node, nodes);
         else if (packed.degree_bytes == 1) row_ends<int32_t, uint8_t>(piece.row_end, packed.degree, node, from_node, nodes);

@@ -1,9 +1,11 @@
 // Gathers the molecules of one batch from the resident packed set into a slot, in one launch: a warp per molecule, no communication. Which
 // batch it is may be left to the device, so that a CUDA graph that is replayed step after step fills in one batch after the other.
 //
-// Macros: FEATURES (columns of x), CODE_BYTES (of an atom's code into the table; 0: x holds the rows themselves), END_BYTES (of `row_end`),
-// NEIGHBOR_BYTES, STAGED (the set's arrays hold only this batch, in its order: a molgcn.data.piece.Piece). The layout of what is written
-// is that of molgcn.data.slots.Slot; offsets within the epoch come with the plan, so nothing is scanned here.
+// Macros: END_BYTES (of `row_end`), NEIGHBOR_BYTES, STAGED (the set's arrays hold only this batch, in its order: a
+// molgcn.data.piece.Piece), and for each array of ATOM_ARRAYS and BOND_ARRAYS (molgcn.data.batch_arrays), as in "x_COLUMNS": COLUMNS (of
+// the slot's rows of floats; 0: the slot has the codes) and CODE_BYTES (of a code into the table; 0: the set has the rows themselves);
+// both 0 where the set has no such array. The layout of what is written is that of molgcn.data.slots.Slot; offsets within the epoch come
+// with the plan, so nothing is scanned here.
 #define JOIN(bytes) UINT_##bytes
 #define UINT_1 unsigned char
 #define UINT_2 unsigned short
@@ -12,9 +14,27 @@
 #define TYPE(bytes) JOIN(bytes)
 #include "collate_structs.h"  // molgcn/data/resident.py
 
+// Entries from `from` on of an array of the set to places from `to` on of the slot's, by one warp.
+template <int Columns, int CodeBytes, class Value>
+__device__ void gather(void* slot, const Value* values, const float* table, long long from, long long to, int count, int lane) {
+    if constexpr (Columns != 0) {
+        float* out = static_cast<float*>(slot) + to * Columns;
+        for (int k = lane; k < count * Columns; k += 32) {
+            if constexpr (CodeBytes != 0) out[k] = table[static_cast<int>(values[from + k / Columns]) * Columns + k % Columns];
+            else out[k] = values[from * Columns + k];
+        }
+    } else if constexpr (CodeBytes != 0) {
+        for (int k = lane; k < count; k += 32) static_cast<int*>(slot)[to + k] = values[from + k];
+    }
+}
+#define GATHER(array, from, to, count) \
+    gather<array##_COLUMNS, array##_CODE_BYTES>(p.slot_##array, p.array, p.array##_table, from, to, count, lane);
+#define GATHER_ATOMS(array) GATHER(array, from_node, node, nodes)
+#define GATHER_BONDS(array) GATHER(array, from_edge, edge, edges)
+
 #if !STAGED
-__device__ Place place_of(const Parameters& p, int number) {
-    Place at;
+__device__ BatchSpan span_of(const Parameters& p, int number) {
+    BatchSpan at;
     at.first_graph = p.plan_batch_ptr[number];
     at.first_node = p.plan_node_ptr[at.first_graph];
     at.first_edge = p.plan_edge_ptr[at.first_graph];
@@ -32,12 +52,12 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
     const int thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
     const int lane = threadIdx.x % 32;
 #if STAGED
-    const Place at = p.place;
+    const BatchSpan at = p.span;
 #else
     const int number = p.number < 0 ? p.cursor[p.slot] : p.number;
     if (thread == 0) p.cursor[1 - p.slot] = number + 1;  // what is read and what is written are different places
     if (number >= p.num_batches) return;
-    const Place at = place_of(p, number);
+    const BatchSpan at = span_of(p, number);
 #endif
     for (int i = thread / 32; i < at.num_graphs; i += threads / 32) {
         const long long molecule = p.plan_order[at.first_graph + i];
@@ -55,14 +75,8 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
             p.slot_targets[static_cast<long long>(i) * p.target_words + k] = p.targets[row * p.target_words + k];
         for (int k = lane; k < nodes; k += 32) p.slot_rowptr[node + k + 1] = edge + static_cast<int>(p.row_end[from_node + k]);
         for (int k = lane; k < edges; k += 32) p.slot_col[edge + k] = node + p.neighbors[from_edge + k];
-        float* out = p.slot_x + static_cast<long long>(node) * FEATURES;
-        for (int k = lane; k < nodes * FEATURES; k += 32) {
-#if CODE_BYTES
-            out[k] = p.table[p.x[from_node + k / FEATURES] * FEATURES + k % FEATURES];
-#else
-            out[k] = p.x[from_node * FEATURES + k];
-#endif
-        }
+        ATOM_ARRAYS(GATHER_ATOMS)
+        BOND_ARRAYS(GATHER_BONDS)
     }
     // the places that stay empty hold molecules without atoms; see Slot
     if (thread == 0) {

@@ -13,6 +13,7 @@ from molgcn.benchmark.measure import interleaved, medians
 from molgcn.benchmark.results import Row, Table
 from molgcn.data import PackedMolecules
 from molgcn.data.loader import PackedLoader
+from molgcn.data.packed_arrays import ARRAYS
 
 BATCH_SIZES = (4096, 128)
 KEY = ("dataset", "device", "loader", "batch_size")
@@ -156,15 +157,7 @@ def _products(work: torch.Tensor) -> int:
 
 def memory_lines(molecules: PackedMolecules) -> list[str]:
     """Bytes a molecule of the packed set, and of a pair of slots."""
-    arrays = (
-        molecules.node_ptr,
-        molecules.edge_ptr,
-        molecules.degree,
-        molecules.neighbors,
-        molecules.x,
-        molecules.table,
-        molecules.targets,
-    )
+    arrays = (getattr(molecules, array.name) for array in ARRAYS if array.seen)
     packed = sum(array.nbytes for array in arrays if array is not None) / len(molecules)
     lines = [f"The packed set takes {packed:.0f} bytes a molecule."]
     for size in BATCH_SIZES:

@@ -20,15 +20,17 @@ class Header:
 
     Args:
         name: of the header. There is no such file: whoever compiles takes the text from :func:`declared_headers`.
+        lists: names of each list, for a macro that applies another to every name.
         **structs: fields of each struct in the order of memory, as pairs of a C++ type and names separated by spaces. A type is a pointer,
             `int`, `uint32`, `long long`, `float` or a struct that is declared before. A name may end in the length of an array, "[MACRO]".
             A name that is a keyword of Python has an underscore at its end in Python.
     """
 
-    def __init__(self, name: str, **structs: Fields) -> None:
+    def __init__(self, name: str, lists: Mapping[str, Sequence[str]] | None = None, **structs: Fields) -> None:
         self._structs = structs
         self._types: dict[tuple, type[ctypes.Structure]] = {}
         lines = ["#pragma once"]
+        lines += [f"#define {macro}(apply) {' '.join(f'apply({entry})' for entry in names)}" for macro, names in (lists or {}).items()]
         for struct, fields in structs.items():
             lines += [f"struct {struct} {{", *(f"    {kind} {field};" for kind, field in _one_by_one(fields)), "};"]
         _texts[name] = "\n".join([*lines, ""])

@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from molgcn.data.batch_arrays import batch_arrays
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import check_once
+from molgcn.data.padding import padded_batch, padded_edge_index
 from molgcn.data.segments import pointers, segment_index
 from molgcn.data.tiles import next_fit, tile_size
 from molgcn.errors import UserError
@@ -43,10 +45,12 @@ class GraphBatch:
     Attributes:
         padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
         counts: of a padded batch: int32 [4] on its device, molecules, atoms, bonds and tiles in use; else None.
+        has_padding_atom: of a padded batch: whether its last atom is never in use, so that it has an `edge_index`.
     """
 
     padded: GraphBatch | None = None
     counts: Tensor | None = None
+    has_padding_atom: bool = False
     leaves_merged: bool = False
     edge_code: Tensor | None = None
     edge_table: Tensor | None = None
@@ -105,10 +109,10 @@ class GraphBatch:
         ptr = pointers(num_nodes, np.int32)
         bonds = segment_index(molecules.edge_ptr[indices], num_edges)
         col = molecules.neighbors[bonds] + np.repeat(ptr[:-1], num_edges)
-        coded = molecules.edge_table is not None
-        edge_attr = None if molecules.edge_attr is None else torch.from_numpy(molecules.edge_attr[bonds])
+        places = {"atom": nodes, "bond": bonds}
+        gathered = {array.name: torch.from_numpy(array.take(places[array.axis])) for array in batch_arrays(molecules)}
         return cls(
-            torch.tensor(molecules.node_features(nodes)),
+            gathered.pop("x"),
             torch.from_numpy(ptr),
             torch.from_numpy(pointers(molecules.degree[nodes], np.int32)),
             torch.from_numpy(col.astype(np.int32)),
@@ -118,9 +122,8 @@ class GraphBatch:
             tile_ptr=None if tile_ptr is None else torch.from_numpy(tile_ptr),
             large_molecules=molecules.largest > tile_nodes,
             leaves_merged=molecules.leaves_merged,
-            edge_attr=None if coded else edge_attr,
-            edge_code=edge_attr.int() if coded and edge_attr is not None else None,
             edge_table=None if molecules.edge_table is None else torch.tensor(molecules.edge_table),
+            **gathered,
         )
 
     @classmethod
@@ -192,16 +195,25 @@ class GraphBatch:
 
     @cached_property
     def edge_index(self) -> Tensor:
-        """int64 [2, E]: source and target of every bond, as PyG has them.
+        """int64 [2, E]: source and target of every bond, as PyG has them; of a padded batch see :mod:`molgcn.data.padding`.
 
         Raises:
-            UserError: where equal leaves are one row.
+            UserError: where equal leaves are one row, or a padded batch has no padding atom.
         """
+        return self._edge_index()
+
+    def _edge_index(self) -> Tensor:
         if self.leaves_merged:
             raise UserError(
                 "Equal leaves of this batch are one row, which only backend=fused on CUDA with backend.strategy=stack takes. Give "
                 "other models the batches of a set that has all atoms."
             )
+        if self.counts is not None:
+            if not self.has_padding_atom:
+                raise UserError(
+                    "The slots of this padded batch have no padding atom for its bonds. Make the loader with padding_atom=True."
+                )
+            return padded_edge_index(self.rowptr, self.col)
         nodes = torch.arange(self.num_nodes, device=self.col.device)
         target = torch.repeat_interleave(nodes, torch.diff(self.rowptr), output_size=self.num_edges)
         return torch.stack([self.col.long(), target])
@@ -209,11 +221,19 @@ class GraphBatch:
     @cached_property
     def edge_attr(self) -> Tensor | None:
         """float [E, D], features of the bonds in the order of `edge_index`; None without."""
+        return self._edge_attr_of_codes()
+
+    def _edge_attr_of_codes(self) -> Tensor | None:
         return None if self.edge_code is None or self.edge_table is None else self.edge_table[self.edge_code]
 
     @cached_property
     def batch(self) -> Tensor:
-        """int64 [N]: the molecule of every atom."""
+        """int64 [N]: the molecule of every atom; of a padded batch see :mod:`molgcn.data.padding`."""
+        return self._batch()
+
+    def _batch(self) -> Tensor:
+        if self.counts is not None:
+            return padded_batch(self.ptr, self.num_nodes)
         graphs = torch.arange(self.num_graphs, device=self.ptr.device)
         return torch.repeat_interleave(graphs, torch.diff(self.ptr), output_size=self.num_nodes)
 
@@ -248,6 +268,7 @@ class GraphBatch:
             **moved,
         )
         mapped.counts = None if self.counts is None else function(self.counts)
+        mapped.has_padding_atom = self.has_padding_atom
         return mapped
 
     def _planned_tiles(self) -> Tensor | None:

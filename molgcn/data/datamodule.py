@@ -13,10 +13,9 @@ from lightning import LightningDataModule
 from torch import Tensor
 
 from molgcn.data.config import DatasetConfig, LoaderConfig
-from molgcn.data.layout import BatchLayout, LayoutChoice
+from molgcn.data.layout import BatchLayout, LayoutChoice, lay_out
 from molgcn.data.load import LoadedDataset, load_dataset
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
-from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.timing import TimedLoader
@@ -103,7 +102,7 @@ class MoleculeDataModule(LightningDataModule):
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         layout = self._layout(molecules, device)
         loader = self.make_loader(
-            merge_leaves(molecules) if layout.merge_leaves else molecules,
+            lay_out(molecules, layout),
             self.config.batch_size,
             shuffle=shuffle,
             seed=self.seed,
@@ -112,6 +111,7 @@ class MoleculeDataModule(LightningDataModule):
             join_single=shuffle and layout.join_single,
             device=device,
             tile_nodes=layout.tile_nodes,
+            padding_atom=layout.padding_atom,
         )
         if shuffle and layout.join_single:
             _refuse_single_atoms(loader.sampler, molecules)

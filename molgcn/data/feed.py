@@ -9,11 +9,12 @@ from typing import Literal, Protocol
 
 import torch
 
+from molgcn.data.capacity import Capacity
 from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.resident import is_resident, resident_bytes
 from molgcn.data.sampler import EpochPlan
-from molgcn.data.slots import Capacity, Slot, SlotBatch
+from molgcn.data.slots import Slot, SlotBatch
 from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
 

@@ -44,7 +44,7 @@ class CPUFeed:
                     raise RuntimeError("this loader is being read anew; make a second loader to read it twice at a time")
                 self._expire()
                 self._collator.next()
-                self._batch = SlotBatch(self.slots[number % 2], plan.places[number])
+                self._batch = SlotBatch(self.slots[number % 2], plan.spans[number])
                 yield self._batch
         finally:
             if self._reader is reader:

@@ -9,11 +9,12 @@ from threading import Lock
 import torch
 
 from molgcn.cuda_runtime.launch import kernel
+from molgcn.data.capacity import Capacity
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.piece import Piece
-from molgcn.data.resident import KERNEL, SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, macros
+from molgcn.data.resident import KERNEL, SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, macros, tables
 from molgcn.data.sampler import EpochPlan
-from molgcn.data.slots import Capacity, GraphFeed, Slot, SlotBatch
+from molgcn.data.slots import GraphFeed, Slot, SlotBatch
 
 
 class CUDAFeed(ABC):
@@ -81,7 +82,7 @@ class CUDAFeed(ABC):
                     torch.cuda.current_stream(self.device).wait_event(self._filled[number % 2])
                     self._waits[number % 2] = False
                 self._number = number
-                self._batch = SlotBatch(self.slots[number % 2], plan.places[number], self.for_graphs())
+                self._batch = SlotBatch(self.slots[number % 2], plan.spans[number], self.for_graphs())
                 yield self._batch
         finally:
             if self._reader is reader:
@@ -191,14 +192,12 @@ class StagedFeed(CUDAFeed):
         self._collator = PieceCollator(molecules, *self._staging, num_threads)
         self._copied = torch.cuda.Event()
         self._piece = Piece(molecules, capacity, device)
-        self._table = None if molecules.table is None else torch.tensor(molecules.table, device=device)
-        table = {} if self._table is None else {"table": self._table}
-        self._launches = [Launch(self._piece.arrays() | table, slot) for slot in self.slots]
         piece = self._piece
-        options = macros(molecules.num_features, piece.x, self._table, piece.row_end, piece.neighbors, staged=True)
-        self.kernel = kernel(SOURCE, KERNEL, options, device)
+        self._tables = tables(piece.features, device)
+        self._launches = [Launch(piece.arrays() | self._tables, slot) for slot in self.slots]
+        self.kernel = kernel(SOURCE, KERNEL, macros(piece.features, piece.row_end, piece.neighbors, staged=True), device)
         torch.cuda.current_stream(device).synchronize()
-        for tensor in (piece.buffer, *table.values()):
+        for tensor in (piece.buffer, *self._tables.values()):
             tensor.record_stream(self.stream)
 
     def settle(self) -> None:
@@ -213,13 +212,13 @@ class StagedFeed(CUDAFeed):
         """One copy and one launch."""
         self._copied.synchronize()  # the page-locked memory that is given back now has been read
         self._collator.next()
-        place = plan.places[number]
-        used = self._piece.used_bytes(place)
+        span = plan.spans[number]
+        used = self._piece.used_bytes(span)
         with torch.cuda.stream(self.stream):
             self._piece.buffer[:used].copy_(self._staging[number % 2].buffer[:used], non_blocking=True)
         self._copied.record(self.stream)
         launch = self._launches[number % 2]
-        self.kernel.launch(launch.grid, THREADS, 0, launch.piece(place), stream=self.stream)
+        self.kernel.launch(launch.grid, THREADS, 0, launch.piece(span), stream=self.stream)
 
     def end(self) -> None:
         """Stops the threads."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
+from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError
+
+_without_bonds: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -17,11 +22,13 @@ class BatchLayout:
 
     Attributes:
         tile_nodes: node places of a tile, T; None is 64, or 128 where a molecule needs it.
-        merge_leaves: whether equal leaves are one row (:func:`molgcn.data.merge_leaves.merge_leaves`).
+        merge_leaves: whether equal leaves are one row (:func:`molgcn.data.merge_leaves.merge_leaves`); not together with `bonds`.
         join_single: whether a single molecule left over at the end of a training epoch joins the batch before.
         bonds: whether batches hold the features of bonds.
         rwse: return probabilities of random walks a batch holds of each atom, k; 0 for none.
         bond_rw: probabilities of random walks a batch holds of each bond, k; 0 for none.
+        padding_atom: whether slots have a place for an atom more than any batch has, which padding bonds connect with itself: what reads
+            `edge_index` of padded batches needs it.
     """
 
     tile_nodes: int | None = None
@@ -30,6 +37,11 @@ class BatchLayout:
     bonds: bool = False
     rwse: int = 0
     bond_rw: int = 0
+    padding_atom: bool = False
+
+    def __post_init__(self) -> None:
+        if self.bonds and self.merge_leaves:
+            raise ValueError("leaves whose bonds differ are not equal: bonds and merge_leaves exclude each other")
 
 
 class LayoutChoice(Protocol):
@@ -48,3 +60,23 @@ class LayoutChoice(Protocol):
             can_merge: whether the loader can give batches whose equal leaves are one row.
         """
         ...
+
+
+def lay_out(molecules: PackedMolecules, layout: BatchLayout) -> PackedMolecules:
+    """Return the set as its batches are to be, with what the layout asks for and nothing else; made once and kept as long as `molecules`.
+
+    Raises:
+        UserError: where the layout asks for features of bonds that the set does not have.
+    """
+    if layout.bonds and molecules.edge_attr is None:
+        raise UserError(
+            "The model takes features of bonds, but the set has none. Use features that have them, give PyG's Data an edge_attr, or use a "
+            "model without bonds."
+        )
+    if layout.merge_leaves:
+        molecules = merge_leaves(molecules)
+    if layout.bonds or molecules.edge_attr is None:
+        return molecules
+    if molecules not in _without_bonds:
+        _without_bonds[molecules] = replace(molecules, edge_attr=None, edge_table=None)
+    return _without_bonds[molecules]

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
+from molgcn.data.batch_arrays import batch_arrays
+from molgcn.data.capacity import Capacity
 from molgcn.data.feed import make_feed
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import check_once
 from molgcn.data.planning import PlanAhead
 from molgcn.data.sampler import MoleculeSampler
-from molgcn.data.slots import Capacity
 
 
 class MoleculeLoader(ABC):
@@ -36,6 +37,7 @@ class MoleculeLoader(ABC):
         join_single: let a single molecule that is left over join the batch before.
         device: where the batches are to be.
         tile_nodes: node places of their tiles, T; default 64, or 128 where a molecule needs it.
+        padding_atom: whether slots have a place for an atom that no batch uses, for what reads `edge_index` of padded batches.
 
     Raises:
         UserError: see :class:`molgcn.data.sampler.MoleculeSampler`.
@@ -54,9 +56,11 @@ class MoleculeLoader(ABC):
         join_single: bool = False,
         device: str | torch.device = "cpu",
         tile_nodes: int | None = None,
+        padding_atom: bool = False,
     ) -> None:
         check_once(molecules)
         self.molecules = molecules
+        self.padding_atom = padding_atom
         self.batch_size = batch_size
         self.device = torch.device(device)
         sizes = molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr)
@@ -129,7 +133,8 @@ class PackedLoader(MoleculeLoader):
         **options: Any,
     ) -> None:
         super().__init__(molecules, batch_size, *args, **options)
-        self.capacity = Capacity.of(molecules, self.sampler.largest_batch, slot_nodes, slot_edges, self.sampler.tile_nodes)
+        sizes = self.sampler.largest_batch, slot_nodes, slot_edges, self.sampler.tile_nodes
+        self.capacity = Capacity.of(molecules, *sizes, padding_atom=self.padding_atom)
         self._feed = make_feed(molecules, self.capacity, self.device, resident, num_threads)
         self.plan.stage = getattr(self._feed, "stage", None)
 
@@ -160,8 +165,13 @@ class PyGLoader(MoleculeLoader):
         super().__init__(molecules, batch_size, *args, **options)
         self.num_workers = num_workers
         self._data = molecules.to_pyg()
+        self._edge_table = None if molecules.edge_table is None else torch.tensor(molecules.edge_table, device=self.device)
+        starts = {"atom": molecules.node_ptr, "bond": molecules.edge_ptr}
         for number, item in enumerate(self._data):
-            item.indices = torch.tensor([number])
+            item.indices, item.edge_attr = torch.tensor([number]), None
+            for array in batch_arrays(molecules):
+                first, last = starts[array.axis][number : number + 2]
+                setattr(item, array.name, torch.from_numpy(array.take(slice(first, last))))
 
     def read(self, epoch: int, start: int) -> Iterator[GraphBatch]:
         """The batches of `epoch` from number `start` on."""
@@ -182,8 +192,9 @@ class PyGLoader(MoleculeLoader):
     def _graph_batch(self, batch: Any, tile_ptr: Tensor) -> GraphBatch:
         """Takes PyG's tensors as they are: its edges are in CSR order already, since the `Data` came from the packed set."""
         targets = torch.zeros(batch.num_graphs, 0, device=self.device) if batch.y is None else batch.y
+        gathered: dict[str, Any] = {array.name: getattr(batch, array.name) for array in batch_arrays(self.molecules)}
         graphs = GraphBatch(
-            batch.x,
+            gathered.pop("x"),
             batch.ptr.int(),
             torch.searchsorted(batch.edge_index[1], torch.arange(batch.num_nodes + 1, device=self.device), out_int32=True),
             batch.edge_index[0].int(),
@@ -192,6 +203,8 @@ class PyGLoader(MoleculeLoader):
             tile_nodes=self.sampler.tile_nodes,
             tile_ptr=tile_ptr.to(self.device),
             large_molecules=self.molecules.largest > self.sampler.tile_nodes,
+            edge_table=self._edge_table,
+            **gathered,
         )
         graphs.edge_index, graphs.batch = batch.edge_index, batch.batch
         return graphs

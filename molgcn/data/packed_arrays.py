@@ -1,4 +1,8 @@
-"""The arrays of a packed set, each listed once: saving, checking, selecting, joining and hashing them follow from the list."""
+"""The arrays of a packed set, each listed once.
+
+Saving, checking, selecting, joining and hashing them follow from the list, and so does what loaders gather of each atom and bond
+(:mod:`molgcn.data.batch_arrays`): slots, pieces, sets in a GPU's memory, C++ and CUDA.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,8 @@ class PackedArray:
         optional: whether it may be None.
         seen: whether a model sees it, so that other content is another data set.
         table: name of the array that its codes are rows of; None for an array that is never coded.
+        gathered: whether batches have it, as an attribute of its name, float32 rows.
+        gathered_codes: name of the batch's attribute if it has codes, as int32, in place of the rows that are looked up; else None.
     """
 
     name: str
@@ -40,6 +46,8 @@ class PackedArray:
     optional: bool = False
     seen: bool = True
     table: str | None = None
+    gathered: bool = False
+    gathered_codes: str | None = None
 
     def take(self, value: Any, places: np.ndarray) -> Any:
         """Return the entries of `value` at `places`, counted along the axis; None of None."""
@@ -63,10 +71,12 @@ ARRAYS = (
     PackedArray("edge_ptr", "molecule + 1", (np.int64,)),
     PackedArray("degree", "atom", (np.uint8, np.uint16)),
     PackedArray("neighbors", "bond", (np.uint8, np.uint16)),
-    PackedArray("x", "atom", (np.uint8, np.uint16, np.float32), table="table"),
+    PackedArray("x", "atom", (np.uint8, np.uint16, np.float32), table="table", gathered=True),
     PackedArray("table", "table row", (np.float32,), optional=True),
     PackedArray("targets", "molecule", (np.float32, np.float64)),
-    PackedArray("edge_attr", "bond", (np.uint8, np.uint16, np.float32), optional=True, table="edge_table"),
+    PackedArray(
+        "edge_attr", "bond", (np.uint8, np.uint16, np.float32), optional=True, table="edge_table", gathered=True, gathered_codes="edge_code"
+    ),
     PackedArray("edge_table", "table row", (np.float32,), optional=True),
     PackedArray("rows", "molecule", (np.int64,), seen=False),
     PackedArray("smiles", "molecule", (str,), optional=True, seen=False),

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from molgcn.data.batch_arrays import batch_arrays
+from molgcn.data.capacity import Capacity
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.resident import row_end_type
-from molgcn.data.sampler import Place
-from molgcn.data.slots import Capacity
+from molgcn.data.sampler import BatchSpan
 
 _ALIGNMENT = 16
 
@@ -29,8 +30,9 @@ class Piece:
             epoch's plan.
         targets: float [graphs, T], in the set's dtype.
         row_end: [nodes], as in :class:`molgcn.data.resident.DeviceMolecules`.
-        neighbors: [edges] and
-        x: [nodes], codes, or [nodes, F], as in :class:`molgcn.data.PackedMolecules`.
+        neighbors: [edges], as in :class:`molgcn.data.PackedMolecules`.
+        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`, of which it has an attribute each, as the set stores it: [nodes]
+            or [edges] codes, or rows.
     """
 
     order: Tensor
@@ -46,6 +48,8 @@ class Piece:
         self, molecules: PackedMolecules, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False
     ) -> None:
         self.capacity = capacity
+        self.features = batch_arrays(molecules)
+        places = {"atom": capacity.nodes, "bond": capacity.edges}
         shapes: dict[str, tuple[tuple[int, ...], type | np.dtype]] = {
             "order": ((capacity.graphs,), np.int64),
             "node_ptr": ((capacity.graphs + 1,), np.int64),
@@ -54,8 +58,10 @@ class Piece:
             "targets": ((capacity.graphs, molecules.targets.shape[1]), molecules.targets.dtype),
             "row_end": ((capacity.nodes,), row_end_type(molecules)),
             "neighbors": ((capacity.edges,), molecules.neighbors.dtype),
-            "x": ((capacity.nodes, *molecules.x.shape[1:]), molecules.x.dtype),
         }
+        for array in reversed(self.features):  # x last
+            shapes[array.name] = (places[array.axis], *array.values.shape[1:]), array.values.dtype
+        self._names = tuple(shapes)
         sizes = {name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in shapes.items()}
         starts = dict(zip(sizes, np.cumsum([0] + [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes.values()]).tolist(), strict=False))
         self.buffer = torch.zeros(starts["x"] + sizes["x"], dtype=torch.uint8, device=device, pin_memory=pin_memory)
@@ -69,11 +75,11 @@ class Piece:
         """The targets as 32-bit words, see :attr:`molgcn.data.PackedMolecules.target_words`."""
         return self.targets.view(torch.int32)
 
-    def used_bytes(self, place: Place) -> int:
-        """Bytes of the buffer that the batch at `place` reaches to."""
-        return self._x_start + place.num_nodes * self._atom_bytes
+    def used_bytes(self, span: BatchSpan) -> int:
+        """Bytes of the buffer that the batch of `span` reaches to."""
+        return self._x_start + span.num_nodes * self._atom_bytes
 
     def arrays(self) -> dict[str, Tensor]:
         """The arrays by the names of :class:`molgcn.data.resident.Parameters`."""
-        plan = {f"plan_{name}": getattr(self, name) for name in ("order", "node_ptr", "edge_ptr", "tile_ptr")}
-        return plan | {name: getattr(self, name) for name in ("targets", "row_end", "neighbors", "x")}
+        plan = ("order", "node_ptr", "edge_ptr", "tile_ptr")
+        return {f"plan_{name}" if name in plan else name: getattr(self, name) for name in self._names}

@@ -51,5 +51,5 @@ class PlanAhead:
     def _plan(self, epoch: int) -> EpochPlan:
         plan, places = self.sampler.plan(epoch), self.ahead + 1
         plan = plan if self.stage is None else self.stage(plan, epoch % places, places)
-        _ = plan.places  # looked up here, in the background
+        _ = plan.spans  # looked up here, in the background
         return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -11,35 +12,39 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.structs import Header, fill
+from molgcn.data.batch_arrays import NAMES, BatchArray, batch_arrays
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.sampler import EpochPlan, Place
+from molgcn.data.sampler import BatchSpan, EpochPlan
 from molgcn.data.slots import Slot
 
 SOURCE, KERNEL, THREADS = "collate.cu", "collate", 256
+_FEATURES = [*NAMES["atom"], *NAMES["bond"]]
 _HEADER = Header(
     "collate_structs.h",
-    Place=[("long long" if name.startswith("first") else "int", name) for name in Place._fields],
+    lists={"ATOM_ARRAYS": NAMES["atom"], "BOND_ARRAYS": NAMES["bond"]},
+    BatchSpan=[("long long" if name.startswith("first") else "int", name) for name in BatchSpan._fields],
     Parameters=[
         # the resident set
         ("const long long*", "node_ptr edge_ptr"),  # [M + 1], null if STAGED
         ("const TYPE(END_BYTES)*", "row_end"),  # [N], end of the atom's bonds, counted within its molecule
         ("const TYPE(NEIGHBOR_BYTES)*", "neighbors"),  # [E]
-        ("const TYPE(CODE_BYTES)*", "x"),  # [N] codes, or [N, FEATURES]
-        ("const float*", "table"),  # [K, FEATURES], or null
+        # each of molgcn.data.batch_arrays, null if the set has none: [N or E] codes, or rows; and the table that is looked up, or null
+        *((f"const TYPE({name}_CODE_BYTES)*", name) for name in _FEATURES),
+        *(("const float*", f"{name}_table") for name in _FEATURES),
         ("const int*", "targets"),  # [M, target_words], 32-bit words: of float32 one each, of float64 two
         # the epoch's plan, n molecules
         ("const long long*", "plan_order plan_node_ptr plan_edge_ptr"),  # [n], [n + 1], [n + 1]
         ("const int*", "plan_tile_ptr"),
         ("const long long*", "plan_batch_ptr plan_tile_starts"),  # [num_batches + 1], null if STAGED
         # the slot
-        ("float*", "slot_x"),
+        *(("void*", f"slot_{name}") for name in _FEATURES),  # float32 rows, or int32 codes
         ("int*", "slot_ptr slot_rowptr slot_col"),
         ("int*", "slot_targets"),
         ("long long*", "slot_indices"),
         ("int*", "slot_tile_ptr slot_counts"),
         # the batch
         ("int*", "cursor"),  # [2]: for each slot the number of the batch that it takes next; null if STAGED
-        ("Place", "place"),  # if STAGED
+        ("BatchSpan", "span"),  # if STAGED
         ("int", "number"),  # else: in the plan; -1 for cursor[slot]
         ("int", "slot num_batches max_graphs max_nodes max_tiles target_words"),
     ],
@@ -56,19 +61,15 @@ class DeviceMolecules:
     Attributes:
         row_end: uint8, uint16 or int32 [N], instead of `degree`: where the atom's bonds end, counted within its molecule, so that the
             kernel needs no running sum.
+        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`.
     """
 
-    names = ("node_ptr", "edge_ptr", "row_end", "neighbors", "x", "table", "targets")
-
     def __init__(self, molecules: PackedMolecules, device: str | torch.device) -> None:
-        self.num_features = molecules.num_features
-        table = molecules.table
-        self.node_ptr, self.edge_ptr, self.neighbors, self.x, self.targets = (
-            torch.tensor(array, device=device)
-            for array in (molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.x, molecules.targets)
-        )
+        self.features = batch_arrays(molecules)
         self.row_end = torch.tensor(row_ends(molecules), device=device)
-        self.table = None if table is None else torch.tensor(table, device=device)
+        self.neighbors = torch.tensor(molecules.neighbors, device=device)
+        self._rest = {name: torch.tensor(getattr(molecules, name), device=device) for name in ("node_ptr", "edge_ptr", "targets")}
+        self._rest |= {array.name: torch.tensor(array.values, device=device) for array in self.features} | tables(self.features, device)
 
     @classmethod
     def of(cls, molecules: PackedMolecules, device: torch.device) -> DeviceMolecules:
@@ -81,12 +82,11 @@ class DeviceMolecules:
     @property
     def macros(self) -> dict[str, int]:
         """What the kernel is specialised by."""
-        return macros(self.num_features, self.x, self.table, self.row_end, self.neighbors)
+        return macros(self.features, self.row_end, self.neighbors)
 
     def arrays(self) -> dict[str, Tensor]:
         """The arrays by their names in the kernel's argument."""
-        arrays = {name: getattr(self, name) for name in self.names}
-        return {name: tensor for name, tensor in arrays.items() if tensor is not None}
+        return {"row_end": self.row_end, "neighbors": self.neighbors, **self._rest}
 
 
 _RESIDENT: WeakKeyDictionary[PackedMolecules, dict[torch.device, DeviceMolecules]] = WeakKeyDictionary()
@@ -97,15 +97,17 @@ def is_resident(molecules: PackedMolecules, device: torch.device) -> bool:
     return device in _RESIDENT.get(molecules, {})
 
 
-def macros(num_features: int, x: Tensor, table: Tensor | None, row_end: Tensor, neighbors: Tensor, staged: bool = False) -> dict[str, int]:
+def tables(features: Sequence[BatchArray], device: str | torch.device) -> dict[str, Tensor]:
+    """Return the tables that the kernel looks codes up in, by their names in its argument."""
+    return {f"{array.name}_table": torch.tensor(array.table, device=device) for array in features if array.table is not None}
+
+
+def macros(features: Sequence[BatchArray], row_end: Tensor, neighbors: Tensor, staged: bool = False) -> dict[str, int]:
     """What the kernel is specialised by; see cuda/collate.cu."""
-    return {
-        "FEATURES": num_features,
-        "CODE_BYTES": 0 if table is None else x.itemsize,
-        "END_BYTES": row_end.itemsize,
-        "NEIGHBOR_BYTES": neighbors.itemsize,
-        "STAGED": int(staged),
-    }
+    found = {f"{name}_{what}": 0 for name in _FEATURES for what in ("COLUMNS", "CODE_BYTES")}
+    for array in features:
+        found |= {f"{array.name}_COLUMNS": array.columns, f"{array.name}_CODE_BYTES": array.code_bytes}
+    return {"END_BYTES": row_end.itemsize, "NEIGHBOR_BYTES": neighbors.itemsize, "STAGED": int(staged), **found}
 
 
 def row_end_type(molecules: PackedMolecules) -> type[np.integer]:
@@ -122,8 +124,9 @@ def row_ends(molecules: PackedMolecules) -> np.ndarray:
 
 def resident_bytes(molecules: PackedMolecules) -> int:
     """At most so many bytes does a :class:`DeviceMolecules` take."""
-    arrays = (molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.x, molecules.targets, molecules.table)
-    return sum(array.nbytes for array in arrays if array is not None) + 4 * molecules.num_nodes
+    arrays = [molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.targets]
+    arrays += [stored for array in batch_arrays(molecules) for stored in (array.values, array.table) if stored is not None]
+    return sum(array.nbytes for array in arrays) + 4 * molecules.num_nodes
 
 
 class PlanBuffer:
@@ -185,7 +188,7 @@ class Launch:
         self._parameters.number = number
         return self._parameters
 
-    def piece(self, place: Place) -> ctypes.Structure:
-        """The argument of the launch that fills in a :class:`molgcn.data.piece.Piece`, of the batch at `place`."""
-        self._parameters.place = _HEADER.ctype("Place")(*place._replace(first_graph=0, first_tile=0))
+    def piece(self, span: BatchSpan) -> ctypes.Structure:
+        """The argument of the launch that fills in a :class:`molgcn.data.piece.Piece`, of the batch of `span`."""
+        self._parameters.span = _HEADER.ctype("BatchSpan")(*span._replace(first_graph=0, first_tile=0))
         return self._parameters

@@ -14,7 +14,7 @@ from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
 from molgcn.errors import UserError
 
 
-class Place(NamedTuple):
+class BatchSpan(NamedTuple):
     """Where a batch lies in its epoch's plan, and its size."""
 
     first_graph: int
@@ -51,11 +51,11 @@ class EpochPlan:
         return len(self.batch_ptr) - 1
 
     @cached_property
-    def places(self) -> list[Place]:
+    def spans(self) -> list[BatchSpan]:
         """Where each batch lies; all at once, since NumPy takes microseconds for each look-up."""
         starts = np.stack([self.batch_ptr, self.node_ptr[self.batch_ptr], self.edge_ptr[self.batch_ptr], self.tile_starts])
         sizes = np.diff(starts) - np.array([[0], [0], [0], [1]])
-        return [Place(*place) for place in np.concatenate([starts[:, :-1], sizes]).T.tolist()]
+        return [BatchSpan(*span) for span in np.concatenate([starts[:, :-1], sizes]).T.tolist()]
 
     def batch(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The molecules int64 [B] and the tile pointers int32 [tiles + 1] of batch `number`."""

@@ -3,74 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
+from molgcn.data.batch_arrays import batch_arrays
+from molgcn.data.capacity import Capacity
 from molgcn.data.packed import PackedMolecules
-from molgcn.data.sampler import Place
-from molgcn.data.tiles import max_tiles
+from molgcn.data.sampler import BatchSpan
 from molgcn.errors import UserError
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """Places of a slot: molecules, atoms, bonds and tiles, and nodes of a tile; whether a molecule may have more than those; whether atoms
-    alike are one row."""
+class SlotArray(NamedTuple):
+    """An array of a slot beside those of :mod:`molgcn.data.batch_arrays`: its name, what its entries belong to, and their type."""
 
-    graphs: int
-    nodes: int
-    edges: int
-    tiles: int
-    tile_nodes: int
-    large_molecules: bool
-    leaves_merged: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        molecules: PackedMolecules,
-        batch_size: int,
-        nodes: int | None = None,
-        edges: int | None = None,
-        tile_nodes: int | None = None,
-    ) -> Capacity:
-        """What any `batch_size` molecules of the set, or all if it has fewer, fit into: as many atoms and bonds as its largest have, each
-        counted by itself.
-
-        Args:
-            molecules: the set.
-            batch_size: molecules a batch.
-            nodes: atoms, if given; for slots that several sets share.
-            edges: bonds, if given.
-            tile_nodes: node places of a tile; default the set's.
-
-        Raises:
-            UserError: when `nodes` or `edges` is less than the set needs.
-        """
-        sizes = molecules.num_nodes_per_graph
-        graphs = min(batch_size, len(molecules))
-        need = {"atoms": _largest(sizes, graphs), "bonds": _largest(np.diff(molecules.edge_ptr), graphs)}
-        given = {"atoms": nodes, "bonds": edges}
-        for what, least in need.items():
-            if (places := given[what]) is not None and places < least:
-                raise UserError(
-                    f"A slot of {places:,} {what} is too small: the {graphs:,} largest molecules of the set have {least:,}. "
-                    f"Give at least as many, or lower dataset.batch_size."
-                )
-        nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
-        tile_nodes = tile_nodes or molecules.tile_nodes
-        large = min(graphs, int((sizes > tile_nodes).sum()))
-        return cls(graphs, nodes, edges, max_tiles(graphs, nodes, large, tile_nodes), tile_nodes, large > 0, molecules.leaves_merged)
+    name: str
+    axis: Literal["molecule", "molecule + 1", "atom", "atom + 1", "bond", "tile + 1", "count"]
+    dtype: torch.dtype = torch.int32
+    columns: tuple[int, ...] = ()
 
 
-def _largest(sizes: np.ndarray, count: int) -> int:
-    return int(np.partition(sizes, len(sizes) - count)[len(sizes) - count :].sum())
+ARRAYS = (
+    SlotArray("ptr", "molecule + 1"),
+    SlotArray("rowptr", "atom + 1"),
+    SlotArray("col", "bond"),
+    SlotArray("indices", "molecule", torch.int64),
+    SlotArray("tile_ptr", "tile + 1"),
+    SlotArray("counts", "count"),
+)
 
 
 class Slot:
@@ -78,17 +42,18 @@ class Slot:
 
     After a fill of B molecules, N atoms and E bonds in K tiles the first places hold the batch. What follows reads as molecules without
     atoms: the rest of `ptr` is N, that of `rowptr` E, `targets` NaN (missing) and `indices` -1. They are in
-    no tile: the rest of `tile_ptr` is B. The rest of `x` and `col` is never read through the pointers and keeps whatever it held.
+    no tile: the rest of `tile_ptr` is B. The rest of the arrays of atoms and bonds is never read through the pointers and keeps what it
+    held: rows of earlier batches or zeros, codes that the table has.
 
     Args:
+        molecules: the set that its batches are of; what it has of :mod:`molgcn.data.batch_arrays` the slot has too.
         capacity: its places.
-        num_features: F.
-        num_targets: T.
-        target_type: of `targets`.
         device: where it lies.
         pin_memory: on the CPU: page-locked, to be copied to a GPU asynchronously.
 
     Attributes:
+        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`.
+        names: of all arrays.
         x: float32 [nodes, F].
         ptr: int32 [graphs + 1].
         rowptr: int32 [nodes + 1].
@@ -97,39 +62,47 @@ class Slot:
         indices: int64 [graphs].
         tile_ptr: int32 [tiles + 1].
         counts: int32 [4], molecules, atoms, bonds and tiles in use, for kernels to read.
+        edge_code: int32 [edges], not the bytes that the set has: PyTorch takes rows by int32 without converting it. None for a set whose
+            bonds have no codes; then
+        edge_attr: float32 [edges, D], or None.
+        edge_table: float32 [K, D], the set's, or None.
     """
 
-    names = ("x", "ptr", "rowptr", "col", "targets", "indices", "tile_ptr", "counts")
+    x: Tensor
+    ptr: Tensor
+    rowptr: Tensor
+    col: Tensor
+    targets: Tensor
+    indices: Tensor
+    tile_ptr: Tensor
+    counts: Tensor
+    edge_code: Tensor | None = None
+    edge_attr: Tensor | None = None
+    edge_table: Tensor | None = None
+    rwse: Tensor | None = None
+    bond_rw: Tensor | None = None
 
     def __init__(
-        self,
-        capacity: Capacity,
-        num_features: int,
-        num_targets: int,
-        target_type: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
-        pin_memory: bool = False,
+        self, molecules: PackedMolecules, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False
     ) -> None:
-        def empty(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory)
-
+        places = {"molecule": capacity.graphs, "atom": capacity.nodes, "bond": capacity.edges, "tile": capacity.tiles, "count": 4}
+        places |= {f"{axis} + 1": count + 1 for axis, count in places.items()}
+        self.features = batch_arrays(molecules)
+        arrays = [SlotArray(array.name, array.axis, _TYPES[array.batch_type], array.batch_shape) for array in self.features]
+        arrays.append(SlotArray("targets", "molecule", _TYPES[molecules.targets.dtype.type], molecules.targets.shape[1:]))
+        arrays += ARRAYS
+        for array in arrays:
+            shape = (places[array.axis], *array.columns)
+            setattr(self, array.name, torch.zeros(shape, dtype=array.dtype, device=device, pin_memory=pin_memory))
+        self.names = tuple(array.name for array in arrays)
+        self.edge_table = None if molecules.edge_table is None else torch.tensor(molecules.edge_table, device=device)
         self.capacity = capacity
         self.hints: dict[str, Any] = {name: getattr(capacity, name) for name in ("tile_nodes", "large_molecules", "leaves_merged")}
-        self.x = empty(capacity.nodes, num_features, dtype=torch.float32)
-        self.ptr = empty(capacity.graphs + 1)
-        self.rowptr = empty(capacity.nodes + 1)
-        self.col = empty(capacity.edges)
-        self.targets = empty(capacity.graphs, num_targets, dtype=target_type)
-        self.indices = empty(capacity.graphs, dtype=torch.int64)
-        self.tile_ptr = empty(capacity.tiles + 1)
-        self.counts = empty(4)
 
     @classmethod
     def pair(cls, molecules: PackedMolecules, capacity: Capacity, **options: Any) -> tuple[Slot, Slot]:
         """Two slots for batches of the set; `options` as for the class."""
-        target_type = torch.float64 if molecules.targets.dtype == np.float64 else torch.float32
-        arguments = (capacity, molecules.num_features, molecules.targets.shape[1], target_type)
-        return cls(*arguments, **options), cls(*arguments, **options)
+        return cls(molecules, capacity, **options), cls(molecules, capacity, **options)
 
     @property
     def target_words(self) -> Tensor:
@@ -147,11 +120,42 @@ class Slot:
 
     @cached_property
     def padded(self) -> GraphBatch:
-        """The slot as one batch of full, never changing shape: what a captured step reads, molecules without atoms at its end."""
-        tensors = (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)
-        batch = GraphBatch(*tensors, tile_ptr=self.tile_ptr, **self.hints)
-        batch.counts = self.counts
-        return batch
+        """The slot as one batch of full, never changing shape: what a captured step reads."""
+        return PaddedBatch(self)
+
+
+_TYPES: dict[type, torch.dtype] = {np.float32: torch.float32, np.float64: torch.float64, np.int32: torch.int32}
+
+
+class PaddedBatch(GraphBatch):
+    """A slot as one batch of full, never changing shape, whose values follow the slot: molecules without atoms stand at its end.
+
+    Its atoms and bonds beyond those in use are as :mod:`molgcn.data.padding` says.
+
+    Args:
+        slot: the slot.
+    """
+
+    def __init__(self, slot: Slot) -> None:
+        self._slot = slot
+        options = slot.hints | {name: getattr(slot, name) for name in ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw")}
+        super().__init__(slot.x, slot.ptr, slot.rowptr, slot.col, slot.targets, slot.indices, **options)
+        self.counts, self.has_padding_atom = slot.counts, slot.capacity.padding_atom
+
+    @property
+    def edge_attr(self) -> Tensor | None:
+        """See :attr:`GraphBatch.edge_attr`; never kept, since the slot is filled anew."""
+        return self._slot.edge_attr if self.edge_code is None else self._edge_attr_of_codes()
+
+    @property
+    def edge_index(self) -> Tensor:
+        """See :attr:`GraphBatch.edge_index`; never kept likewise."""
+        return self._edge_index()
+
+    @property
+    def batch(self) -> Tensor:
+        """See :attr:`GraphBatch.batch`; never kept likewise."""
+        return self._batch()
 
 
 class GraphFeed(Protocol):
@@ -166,6 +170,16 @@ class GraphFeed(Protocol):
         ...
 
 
+def _view(name: str, size: str, more: int = 0) -> Any:
+    """Return an attribute of :class:`SlotBatch`: the batch's part of its slot's array, None where the slot has none."""
+
+    def part(batch: SlotBatch) -> Tensor | None:
+        whole = getattr(batch.slot, name)
+        return None if whole is None else whole[: getattr(batch.span, size) + more]
+
+    return cached_property(part)
+
+
 class SlotBatch(GraphBatch):
     """The batch that a slot holds: real molecules only, as views of the slot.
 
@@ -174,22 +188,24 @@ class SlotBatch(GraphBatch):
 
     Args:
         slot: the slot.
-        place: of the batch in the epoch's plan.
+        span: where the batch lies in the epoch's plan.
         feed: that lets graphs fill its slots.
     """
 
-    def __init__(self, slot: Slot, place: Place, feed: GraphFeed | None = None) -> None:
+    def __init__(self, slot: Slot, span: BatchSpan, feed: GraphFeed | None = None) -> None:
         self._slot: Slot | None = slot
-        self._place = place
+        self.span = span
         self._feed = feed
         vars(self).update(slot.hints)
+        if slot.edge_attr is not None:
+            self.edge_attr = slot.edge_attr[: span.num_edges]
 
     def expire(self) -> None:
         """Ends the views: the slot is about to be refilled."""
         if self._slot is not None:
             self._slot = None
-            for name in ("x", "ptr", "rowptr", "col", "tile_ptr", "edge_index", "batch"):
-                vars(self).pop(name, None)
+            for name in [name for name, value in vars(self).items() if isinstance(value, Tensor) and name not in ("targets", "indices")]:
+                del vars(self)[name]
 
     def to(self, device: str | torch.device, non_blocking: bool = False) -> GraphBatch:
         """The batch on another device; itself when its slot is there."""
@@ -233,52 +249,41 @@ class SlotBatch(GraphBatch):
     @property
     def num_graphs(self) -> int:
         """B."""
-        return self._place.num_graphs
+        return self.span.num_graphs
 
     @property
     def num_nodes(self) -> int:
         """N."""
-        return self._place.num_nodes
+        return self.span.num_nodes
 
     @property
     def num_edges(self) -> int:
         """E."""
-        return self._place.num_edges
+        return self.span.num_edges
 
-    @cached_property
-    def x(self) -> Tensor:  # type: ignore[override]
-        """float32 [N, F]."""
-        return self.slot.x[: self._place.num_nodes]
+    x = _view("x", "num_nodes")
+    ptr = _view("ptr", "num_graphs", 1)
+    rowptr = _view("rowptr", "num_nodes", 1)
+    col = _view("col", "num_edges")
+    tile_ptr = _view("tile_ptr", "num_tiles", 1)
+    edge_code = _view("edge_code", "num_edges")
+    rwse = _view("rwse", "num_nodes")
+    bond_rw = _view("bond_rw", "num_edges")
 
-    @cached_property
-    def ptr(self) -> Tensor:  # type: ignore[override]
-        """int32 [B + 1]."""
-        return self.slot.ptr[: self._place.num_graphs + 1]
-
-    @cached_property
-    def rowptr(self) -> Tensor:  # type: ignore[override]
-        """int32 [N + 1]."""
-        return self.slot.rowptr[: self._place.num_nodes + 1]
-
-    @cached_property
-    def col(self) -> Tensor:  # type: ignore[override]
-        """int32 [E]."""
-        return self.slot.col[: self._place.num_edges]
+    @property
+    def edge_table(self) -> Tensor | None:  # type: ignore[override]
+        """float32 [K, D], the set's."""
+        return self.slot.edge_table
 
     @cached_property
     def targets(self) -> Tensor:  # type: ignore[override]
         """float [B, T], a copy: metrics keep targets until the end of an epoch."""
-        return self.slot.targets[: self._place.num_graphs].clone()
+        return self.slot.targets[: self.span.num_graphs].clone()
 
     @cached_property
     def indices(self) -> Tensor:  # type: ignore[override]
         """int64 [B], a copy likewise."""
-        return self.slot.indices[: self._place.num_graphs].clone()
-
-    @cached_property
-    def tile_ptr(self) -> Tensor:
-        """int32 [tiles + 1]."""
-        return self.slot.tile_ptr[: self._place.num_tiles + 1]
+        return self.slot.indices[: self.span.num_graphs].clone()
 
     def _planned_tiles(self) -> Tensor:
         return self.tile_ptr

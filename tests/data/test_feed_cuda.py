@@ -27,7 +27,7 @@ def test_every_batch_is_pygs(molecules, resident):
     assert isinstance(loader._feed, ResidentFeed if resident else StagedFeed)
     for _ in range(4):
         for batch in loader:
-            assert_collated(batch.to("cpu"), data)
+            assert_collated(batch.to("cpu"), data, bonds=True)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

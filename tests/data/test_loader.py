@@ -41,13 +41,13 @@ def test_every_batch_of_many_epochs_is_pygs(data, batch_size, seed, shuffle, num
             poison(reader._feed.slots)
             batches = reader._feed.read(reader.plan(reader.sampler.epoch), number)
             batch = next(batches)
-            assert_collated(batch, data)
+            assert_collated(batch, data, bonds=True)
             seen += batch.indices.tolist()
             batches.close()
             reader.sampler.advance()
         assert sorted(seen) == list(range(len(data)))
     for batch in reader:
-        assert_collated(batch, data)
+        assert_collated(batch, data, bonds=True)
 
 
 @needs_extension
@@ -122,6 +122,21 @@ def test_without_the_extension_numpy_gathers_the_same_batches(molecules, monkeyp
         for name in FIELDS:
             assert torch.equal(getattr(one, name).nan_to_num(), getattr(other, name).nan_to_num()), name
     assert "pip install -e ." in caplog.text
+
+
+@pytest.mark.parametrize(("levels", "coded"), [(2, True), (0, False)])
+def test_both_loaders_and_numpy_give_the_same_bonds(levels, coded, monkeypatch):
+    rng = np.random.default_rng(1)
+    data = [random_data(rng, int(n), levels=levels, num_edge_features=3) for n in rng.integers(1, 30, 50)]
+    molecules = PackedMolecules.from_pyg(data)
+    expected = [batch.clone() for batch in PackedLoader(molecules, 8, seed=3)]
+    monkeypatch.setattr(feed, "HAS_EXTENSION", False)
+    for loader in (PyGLoader(molecules, 8, seed=3), PackedLoader(molecules, 8, seed=3)):
+        for one, other in zip(loader, expected, strict=True):
+            for name in ("edge_code", "edge_table", "edge_attr"):
+                values = getattr(one, name), getattr(other, name)
+                assert (values[0] is None) == (values[1] is None) == (name != "edge_attr" and not coded)
+                assert values[0] is None or (torch.equal(*values) and values[0].dtype == values[1].dtype)
 
 
 @pytest.mark.parametrize("kind", [PackedLoader, PyGLoader])

@@ -13,11 +13,12 @@ from test_loader import poison
 
 from molgcn.cuda_runtime import nvrtc
 from molgcn.data import PackedMolecules
+from molgcn.data.capacity import Capacity
 from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.piece import Piece
-from molgcn.data.resident import SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, is_resident, macros, resident_bytes, row_ends
+from molgcn.data.resident import SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, is_resident, macros, resident_bytes, row_ends, tables
 from molgcn.data.sampler import MoleculeSampler
-from molgcn.data.slots import Capacity, Slot
+from molgcn.data.slots import Slot
 from molgcn.resources import resource
 
 KINDS = {
@@ -25,13 +26,15 @@ KINDS = {
     "targets in float64": {"num_features": 4, "levels": 2, "largest": 20, "center": 1e8},
     "codes of two bytes": {"num_features": 2, "levels": 25, "largest": 30, "count": 120},
     "feature rows, large molecules, no targets": {"num_features": 5, "levels": 0, "largest": 300, "num_targets": 0},
+    "bonds by codes": {"num_features": 4, "levels": 2, "largest": 30, "num_edge_features": 3},
+    "bonds by rows": {"num_features": 4, "levels": 0, "largest": 30, "num_edge_features": 13},
 }
 
 
-def random_set(num_features, levels, largest, count=40, num_targets=2, center=0.0):
+def random_set(num_features, levels, largest, count=40, num_targets=2, center=0.0, num_edge_features=0):
     rng = np.random.default_rng(3)
     sizes = [*rng.integers(1, largest, count - 1), largest]
-    data = [random_data(rng, int(n), num_features, num_targets, levels) for n in sizes]
+    data = [random_data(rng, int(n), num_features, num_targets, levels, num_edge_features) for n in sizes]
     for item in data:
         item.y = item.y.double() + center
     return PackedMolecules.from_pyg(data)
@@ -61,13 +64,17 @@ def test_a_set_is_uploaded_once_and_goes_with_its_molecules():
 
 
 def test_the_kinds_differ_in_what_the_kernel_is_specialised_by():
+    common = {"END_BYTES": 1, "NEIGHBOR_BYTES": 1, "x_CODE_BYTES": 1, "x_COLUMNS": 4}
     found = [DeviceMolecules(random_set(**kind), "cpu").macros for kind in KINDS.values()]
-    assert [tuple(sorted(m.items())) for m in found] == [
-        (("CODE_BYTES", 1), ("END_BYTES", 1), ("FEATURES", 4), ("NEIGHBOR_BYTES", 1), ("STAGED", 0)),
-        (("CODE_BYTES", 1), ("END_BYTES", 1), ("FEATURES", 4), ("NEIGHBOR_BYTES", 1), ("STAGED", 0)),
-        (("CODE_BYTES", 2), ("END_BYTES", 1), ("FEATURES", 2), ("NEIGHBOR_BYTES", 1), ("STAGED", 0)),
-        (("CODE_BYTES", 0), ("END_BYTES", 2), ("FEATURES", 5), ("NEIGHBOR_BYTES", 2), ("STAGED", 0)),
+    assert [{name: value for name, value in macros.items() if value} for macros in found] == [
+        common,
+        common,
+        common | {"x_CODE_BYTES": 2, "x_COLUMNS": 2},
+        {"END_BYTES": 2, "NEIGHBOR_BYTES": 2, "x_COLUMNS": 5},
+        common | {"edge_code_CODE_BYTES": 1},
+        {"END_BYTES": 1, "NEIGHBOR_BYTES": 1, "x_COLUMNS": 4, "edge_attr_COLUMNS": 13},
     ]
+    assert {*found[0]} == {*found[-1]}  # the others are 0, not missing
 
 
 @pytest.fixture
@@ -110,7 +117,7 @@ def batches_of_two_epochs(molecules, batch_size):
 
 def assert_same(slot, expected):
     """In every place of every array, empty ones too."""
-    for name in Slot.names:
+    for name in slot.names:
         assert torch.equal(getattr(slot, name).nan_to_num(nan=-77), getattr(expected, name).nan_to_num(nan=-77)), name
 
 
@@ -139,11 +146,10 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
     capacity = Capacity.of(molecules, 7)
     slots, pieces = Slot.pair(molecules, capacity), (Piece(molecules, capacity), Piece(molecules, capacity))
     collator = PieceCollator(molecules, *pieces, num_threads)
-    table = None if molecules.table is None else torch.tensor(molecules.table)
     first = pieces[0]
-    run = emulated(macros(molecules.num_features, first.x, table, first.row_end, first.neighbors, staged=True))
+    run = emulated(macros(first.features, first.row_end, first.neighbors, staged=True))
     for plan, number, expected in batches_of_two_epochs(molecules, 7):
-        slot, piece, place = slots[number % 2], pieces[number % 2], plan.places[number]
+        slot, piece, place = slots[number % 2], pieces[number % 2], plan.spans[number]
         poison([slot])
         for one in pieces:
             one.buffer.fill_(0xEE)
@@ -151,7 +157,7 @@ def test_the_kernel_fills_slots_from_pieces_as_the_cpu_does(molecules, emulated,
         assert collator.next() == number
         collator.stop()
         piece.buffer[piece.used_bytes(place) :] = 0xEE  # what is not copied to the GPU
-        arrays = piece.arrays() | ({} if table is None else {"table": table})
+        arrays = piece.arrays() | tables(piece.features, "cpu")
         launch = Launch(arrays, slot)
         run(launch, launch.piece(place))
         assert_same(slot, expected)
@@ -170,6 +176,6 @@ def test_a_staged_plan_is_the_plan(molecules):
         plan = sampler.plan(epoch)
         staged = buffer.copy_(plan).view(plan)
         for number in range(len(plan)):
-            assert staged.places[number] == plan.places[number]
+            assert staged.spans[number] == plan.spans[number]
             for one, other in zip(staged.batch(number), plan.batch(number), strict=True):
                 assert np.array_equal(one, other)

@@ -1,0 +1,70 @@
+"""How many molecules, atoms, bonds and tiles a slot has places for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.tiles import max_tiles
+from molgcn.errors import UserError
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Places of a slot: molecules, atoms, bonds and tiles, and nodes of a tile; whether a molecule may have more than those; whether atoms
+    alike are one row; whether the last place for an atom is never in use."""
+
+    graphs: int
+    nodes: int
+    edges: int
+    tiles: int
+    tile_nodes: int
+    large_molecules: bool
+    leaves_merged: bool = False
+    padding_atom: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        molecules: PackedMolecules,
+        batch_size: int,
+        nodes: int | None = None,
+        edges: int | None = None,
+        tile_nodes: int | None = None,
+        padding_atom: bool = False,
+    ) -> Capacity:
+        """What any `batch_size` molecules of the set, or all if it has fewer, fit into: as many atoms and bonds as its largest have, each
+        counted by itself.
+
+        Args:
+            molecules: the set.
+            batch_size: molecules a batch.
+            nodes: atoms, if given; for slots that several sets share.
+            edges: bonds, if given.
+            tile_nodes: node places of a tile; default the set's.
+            padding_atom: whether to add a place for an atom that no batch uses.
+
+        Raises:
+            UserError: when `nodes` or `edges` is less than the set needs.
+        """
+        sizes = molecules.num_nodes_per_graph
+        graphs = min(batch_size, len(molecules))
+        need = {"atoms": _largest(sizes, graphs), "bonds": _largest(np.diff(molecules.edge_ptr), graphs)}
+        given = {"atoms": nodes, "bonds": edges}
+        for what, least in need.items():
+            if (places := given[what]) is not None and places < least:
+                raise UserError(
+                    f"A slot of {places:,} {what} is too small: the {graphs:,} largest molecules of the set have {least:,}. "
+                    f"Give at least as many, or lower dataset.batch_size."
+                )
+        nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
+        tile_nodes = tile_nodes or molecules.tile_nodes
+        large = min(graphs, int((sizes > tile_nodes).sum()))
+        tiles = max_tiles(graphs, nodes, large, tile_nodes)
+        return cls(graphs, nodes + padding_atom, edges, tiles, tile_nodes, large > 0, molecules.leaves_merged, padding_atom)
+
+
+def _largest(sizes: np.ndarray, count: int) -> int:
+    return int(np.partition(sizes, len(sizes) - count)[len(sizes) - count :].sum())
