@@ -45,12 +45,10 @@ class GraphBatch:
     Attributes:
         padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
         counts: of a padded batch: int32 [4] on its device, molecules, atoms, bonds and tiles in use; else None.
-        has_padding_atom: of a padded batch: whether its last atom is never in use, so that it has an `edge_index`.
     """
 
     padded: GraphBatch | None = None
     counts: Tensor | None = None
-    has_padding_atom: bool = False
     leaves_merged: bool = False
     edge_code: Tensor | None = None
     edge_table: Tensor | None = None
@@ -198,7 +196,7 @@ class GraphBatch:
         """int64 [2, E]: source and target of every bond, as PyG has them; of a padded batch see :mod:`molgcn.data.padding`.
 
         Raises:
-            UserError: where equal leaves are one row, or a padded batch has no padding atom.
+            UserError: where equal leaves are one row.
         """
         return self._edge_index()
 
@@ -209,10 +207,6 @@ class GraphBatch:
                 "other models the batches of a set that has all atoms."
             )
         if self.counts is not None:
-            if not self.has_padding_atom:
-                raise UserError(
-                    "The slots of this padded batch have no padding atom for its bonds. Make the loader with padding_atom=True."
-                )
             return padded_edge_index(self.rowptr, self.col)
         nodes = torch.arange(self.num_nodes, device=self.col.device)
         target = torch.repeat_interleave(nodes, torch.diff(self.rowptr), output_size=self.num_edges)
@@ -268,7 +262,6 @@ class GraphBatch:
             **moved,
         )
         mapped.counts = None if self.counts is None else function(self.counts)
-        mapped.has_padding_atom = self.has_padding_atom
         return mapped
 
     def _planned_tiles(self) -> Tensor | None:

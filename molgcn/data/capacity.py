@@ -14,7 +14,7 @@ from molgcn.errors import UserError
 @dataclass(frozen=True)
 class Capacity:
     """Places of a slot: molecules, atoms, bonds and tiles, and nodes of a tile; whether a molecule may have more than those; whether atoms
-    alike are one row; whether the last place for an atom is never in use."""
+    alike are one row."""
 
     graphs: int
     nodes: int
@@ -23,7 +23,6 @@ class Capacity:
     tile_nodes: int
     large_molecules: bool
     leaves_merged: bool = False
-    padding_atom: bool = False
 
     @classmethod
     def of(
@@ -33,7 +32,6 @@ class Capacity:
         nodes: int | None = None,
         edges: int | None = None,
         tile_nodes: int | None = None,
-        padding_atom: bool = False,
     ) -> Capacity:
         """What any `batch_size` molecules of the set, or all if it has fewer, fit into: as many atoms and bonds as its largest have, each
         counted by itself.
@@ -44,7 +42,6 @@ class Capacity:
             nodes: atoms, if given; for slots that several sets share.
             edges: bonds, if given.
             tile_nodes: node places of a tile; default the set's.
-            padding_atom: whether to add a place for an atom that no batch uses.
 
         Raises:
             UserError: when `nodes` or `edges` is less than the set needs.
@@ -62,8 +59,7 @@ class Capacity:
         nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
         tile_nodes = tile_nodes or molecules.tile_nodes
         large = min(graphs, int((sizes > tile_nodes).sum()))
-        tiles = max_tiles(graphs, nodes, large, tile_nodes)
-        return cls(graphs, nodes + padding_atom, edges, tiles, tile_nodes, large > 0, molecules.leaves_merged, padding_atom)
+        return cls(graphs, nodes, edges, max_tiles(graphs, nodes, large, tile_nodes), tile_nodes, large > 0, molecules.leaves_merged)
 
 
 def _largest(sizes: np.ndarray, count: int) -> int:

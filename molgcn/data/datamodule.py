@@ -111,7 +111,6 @@ class MoleculeDataModule(LightningDataModule):
             join_single=shuffle and layout.join_single,
             device=device,
             tile_nodes=layout.tile_nodes,
-            padding_atom=layout.padding_atom,
         )
         if shuffle and layout.join_single:
             _refuse_single_atoms(loader.sampler, molecules)

@@ -3,6 +3,9 @@
 What a network gets of a molecule is the feature row of every atom and which atoms are bound, in any order. Molecules that agree in that
 are one to it, whatever their SMILES: another order of the atoms, hydrogens written out or not, and stereochemistry, charges, isotopes or
 bond orders where the features do not see them. So only the packed graph is looked at, which molecules without SMILES have too.
+
+Features of bonds are left out: a Kekulé form or RDKit's tags depend on the order of the atoms, and copies are to be found in any order.
+Molecules that differ in them alone count as copies, so that a split keeps them in one part.
 """
 
 from __future__ import annotations

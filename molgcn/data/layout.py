@@ -27,8 +27,6 @@ class BatchLayout:
         bonds: whether batches hold the features of bonds.
         rwse: return probabilities of random walks a batch holds of each atom, k; 0 for none.
         bond_rw: probabilities of random walks a batch holds of each bond, k; 0 for none.
-        padding_atom: whether slots have a place for an atom more than any batch has, which padding bonds connect with itself: what reads
-            `edge_index` of padded batches needs it.
     """
 
     tile_nodes: int | None = None
@@ -37,7 +35,6 @@ class BatchLayout:
     bonds: bool = False
     rwse: int = 0
     bond_rw: int = 0
-    padding_atom: bool = False
 
     def __post_init__(self) -> None:
         if self.bonds and self.merge_leaves:

@@ -37,7 +37,6 @@ class MoleculeLoader(ABC):
         join_single: let a single molecule that is left over join the batch before.
         device: where the batches are to be.
         tile_nodes: node places of their tiles, T; default 64, or 128 where a molecule needs it.
-        padding_atom: whether slots have a place for an atom that no batch uses, for what reads `edge_index` of padded batches.
 
     Raises:
         UserError: see :class:`molgcn.data.sampler.MoleculeSampler`.
@@ -56,11 +55,9 @@ class MoleculeLoader(ABC):
         join_single: bool = False,
         device: str | torch.device = "cpu",
         tile_nodes: int | None = None,
-        padding_atom: bool = False,
     ) -> None:
         check_once(molecules)
         self.molecules = molecules
-        self.padding_atom = padding_atom
         self.batch_size = batch_size
         self.device = torch.device(device)
         sizes = molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr)
@@ -133,8 +130,7 @@ class PackedLoader(MoleculeLoader):
         **options: Any,
     ) -> None:
         super().__init__(molecules, batch_size, *args, **options)
-        sizes = self.sampler.largest_batch, slot_nodes, slot_edges, self.sampler.tile_nodes
-        self.capacity = Capacity.of(molecules, *sizes, padding_atom=self.padding_atom)
+        self.capacity = Capacity.of(molecules, self.sampler.largest_batch, slot_nodes, slot_edges, self.sampler.tile_nodes)
         self._feed = make_feed(molecules, self.capacity, self.device, resident, num_threads)
         self.plan.stage = getattr(self._feed, "stage", None)
 

@@ -140,7 +140,7 @@ class PaddedBatch(GraphBatch):
         self._slot = slot
         options = slot.hints | {name: getattr(slot, name) for name in ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw")}
         super().__init__(slot.x, slot.ptr, slot.rowptr, slot.col, slot.targets, slot.indices, **options)
-        self.counts, self.has_padding_atom = slot.counts, slot.capacity.padding_atom
+        self.counts = slot.counts
 
     @property
     def edge_attr(self) -> Tensor | None:

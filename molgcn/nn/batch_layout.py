@@ -50,8 +50,7 @@ def batch_layout(
     merges = can_merge and backend == "fused" and precision != "64-true" and merging_pays(molecules, typical, model, strategy, device)
     sizes = (merge_leaves(molecules) if merges else molecules).num_nodes_per_graph
     products = "bf16" if precision == "bf16-mixed" else allowed_precision(device)
-    tile_nodes = tile_nodes_for(sizes, typical, model, device, products)
-    return BatchLayout(tile_nodes, merges, join_single=model.norm == "batch", padding_atom=backend != "fused")
+    return BatchLayout(tile_nodes_for(sizes, typical, model, device, products), merges, join_single=model.norm == "batch")
 
 
 def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, strategy: str, device: torch.device) -> bool:

@@ -127,9 +127,7 @@ def test_a_set_with_few_atoms_alike_stays():
 def test_tiles_are_chosen_for_the_rows_that_are_left(backend, precision, can_merge, merges):
     rows, products = merge_leaves(ALIKE) if merges else ALIKE, "bf16" if precision == "bf16-mixed" else "float32"
     layout = batch_layout(PLAIN, backend, "auto", ALIKE, ALL, CUDA, precision, can_merge=can_merge)
-    assert layout == BatchLayout(
-        tile_nodes_for(rows.num_nodes_per_graph, ALL, PLAIN, CUDA, products), merges, padding_atom=backend != "fused"
-    )
+    assert layout == BatchLayout(tile_nodes_for(rows.num_nodes_per_graph, ALL, PLAIN, CUDA, products), merges)
 
 
 @pytest.mark.parametrize("norm", ["batch", "layer", None])
