@@ -1,4 +1,4 @@
-// Python's view of the data path: plan_tiles, SlotCollator and PieceCollator.
+// Python's view of the data path: plan_tiles, leaf_rows, SlotCollator and PieceCollator.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -15,6 +15,7 @@
 
 #include "fill_tiles.hpp"
 #include "collator.hpp"
+#include "merge_leaves.hpp"
 #include "piece.hpp"
 
 namespace nb = nanobind;
@@ -105,6 +106,40 @@ int uint_bytes(const Bytes& array) {
     const nb::dlpack::dtype type = array.dtype();
     if (type != nb::dtype<uint8_t>() && type != nb::dtype<uint16_t>()) throw nb::type_error("expected uint8 or uint16");
     return type.bits / 8;
+}
+
+struct Uints {  // of one or two bytes
+    const void* data;
+    int bytes;
+    explicit Uints(const Bytes& array) : data(array.data()), bytes(uint_bytes(array)) {}
+    int operator[](int64_t i) const { return bytes == 1 ? static_cast<const uint8_t*>(data)[i] : static_cast<const uint16_t*>(data)[i]; }
+};
+
+void leaf_rows(Longs node_ptr, Bytes degree, Bytes neighbors, Bytes codes, Array<int32_t> out) {
+    const Uints degrees(degree), sources(neighbors), features(codes);
+    const nb::gil_scoped_release release;
+    std::vector<int32_t> rowptr, row, copies;
+    struct Bonds {
+        const int32_t* rowptr;
+        const Uints& sources;
+        int64_t first;
+        int begin(int i) const { return rowptr[i]; }
+        int end(int i) const { return rowptr[i + 1]; }
+        int source(int e) const { return sources[first + e]; }
+    };
+    int64_t edge = 0;
+    for (size_t molecule = 0; molecule + 1 < node_ptr.size(); ++molecule) {
+        const int64_t first = node_ptr.data()[molecule];
+        const int count = static_cast<int>(node_ptr.data()[molecule + 1] - first);
+        rowptr.assign(count + 1, 0);
+        for (int i = 0; i < count; ++i) rowptr[i + 1] = rowptr[i] + degrees[first + i];
+        row.resize(count);
+        copies.resize(count);
+        const auto alike = [&](int i, int j) { return features[first + i] == features[first + j]; };
+        merge_leaves(count, Bonds{rowptr.data(), sources, edge}, alike, row.data(), copies.data());
+        std::copy(row.begin(), row.end(), out.data() + first);
+        edge += rowptr[count];
+    }
 }
 
 template <class Target>
@@ -218,6 +253,8 @@ void bind_collator(nb::module_& m, const char* name, const char* doc) {
 void bind_collate(nb::module_& m) {
     m.def("plan_tiles", &plan_tiles, "order"_a, "batch_ptr"_a, "sizes"_a, "tile_nodes"_a,
           "Reorders the molecules of every batch tile after tile; returns the batches' tile pointers and where each batch's start.");
+    m.def("leaf_rows", &leaf_rows, "node_ptr"_a, "degree"_a, "neighbors"_a, "codes"_a, "out"_a,
+          "Writes the row of each atom, counted in its molecule, where equal leaves share one.");
     bind_collator<Slot>(m, "SlotCollator", "Threads that gather molecules into two slots in turn, one batch ahead of the reader.");
     bind_collator<Piece>(m, "PieceCollator", "Threads that gather molecules, still packed, into two pieces in turn, one batch ahead of the reader.");
 }

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "twins.hpp"
+#include "merge_leaves.hpp"
 
 namespace molgcn {
 
@@ -50,7 +50,7 @@ public:
                 Entry<T>* entry = entries_.get() + begin_[row];
                 for (int e = rowptr[i]; e < rowptr[i + 1]; e++) {
                     const int j = col[e], source = stack.atom_row[j];
-                    if ((add_self_loops && j == i) || stack.row_atom[source] != j) continue;  // the first of twins stands for all
+                    if ((add_self_loops && j == i) || stack.row_atom[source] != j) continue;  // the first of equal leaves stands for all
                     const double weight = scale[i] * scale[j];  // rounded once: all layers share its error
                     *entry++ = {source - tile.first_row, T(stack.copies[source] * weight), T(stack.copies[row] * weight)};
                 }

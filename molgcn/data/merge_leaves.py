@@ -9,11 +9,10 @@ import numpy as np
 
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import MOLECULES_AT_ONCE
-from molgcn.data.packing import MAX_CODES
 from molgcn.data.segments import pointers
+from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
 
-MAX_COPIES = 255  # atoms that a row stands for: a number that bf16 holds exactly
 _merged: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
 
 
@@ -24,13 +23,14 @@ def merge_leaves(molecules: PackedMolecules) -> PackedMolecules:
     lists it once: degrees and sums over neighbours stay what they were, and a row stands for as many atoms as its neighbour lists it.
 
     Args:
-        molecules: a set; one whose features are not coded, of which hardly any are alike, stays as it is.
+        molecules: a set; one whose features are not coded, of which hardly any are alike, stays as it is, and so does any without the
+            C++ extension.
 
     Returns:
         A set with `leaves_merged` True, made once and kept as long as `molecules`. Rows are in the order of their first atoms, a row's
         neighbours in the order of the atoms that they were.
     """
-    if molecules.leaves_merged or molecules.table is None:
+    if molecules.leaves_merged or molecules.table is None or not HAS_EXTENSION:
         return molecules
     if molecules not in _merged:
         _merged[molecules] = _merge_all(molecules)
@@ -65,31 +65,22 @@ def _merge_all(molecules: PackedMolecules) -> PackedMolecules:
 
 
 def _merge(molecules: PackedMolecules, first: int, last: int) -> tuple[np.ndarray, ...]:
-    """Of molecules first ... last - 1: rows and bonds of each, then `degree`, `neighbors` and `x` of all."""
+    """Return rows and bonds of the molecules first ... last - 1, then `degree`, `neighbors` and `x` of all."""
+    from molgcn._cpu import leaf_rows
+
     node_ptr, edge_ptr = (ptr[first : last + 1] - ptr[first] for ptr in (molecules.node_ptr, molecules.edge_ptr))
     nodes, edges = (slice(ptr[first], ptr[last]) for ptr in (molecules.node_ptr, molecules.edge_ptr))
     degree, neighbors, x = molecules.degree[nodes], molecules.neighbors[edges], molecules.x[nodes]
     base = np.repeat(node_ptr[:-1], np.diff(node_ptr))  # of each atom's molecule
-    row_ptr = pointers(degree)
-    leaves = np.flatnonzero(degree == 1)
-    neighbor = base[leaves] + neighbors[row_ptr[leaves]]
-    leaves, neighbor = leaves[neighbor != leaves], neighbor[neighbor != leaves]
-    key = neighbor * MAX_CODES + x[leaves]
-    order = np.argsort(key, kind="stable")
-    leaves, key = leaves[order], key[order]
-    runs = pointers(np.diff(np.flatnonzero(np.diff(key, prepend=-1)), append=len(key)))  # of equal keys
-    rank = np.arange(len(key)) - np.repeat(runs[:-1], np.diff(runs))
-    representative = np.arange(len(degree))
-    representative[leaves] = leaves[np.arange(len(key)) - rank % MAX_COPIES]
-    kept = representative == np.arange(len(degree))
-    row = pointers(kept)
-    sources = representative[np.repeat(base, degree) + neighbors]
+    row = np.empty(len(degree), np.int32)  # of each atom, counted in its molecule
+    leaf_rows(node_ptr, degree, neighbors, x, row)
+    kept = np.diff(np.maximum.accumulate(base + row), prepend=-1) > 0  # the first atom of each row
     bonds = np.repeat(kept, degree)
-    local = row[sources[bonds]] - row[np.repeat(base, degree)[bonds]]
+    sources = neighbors[bonds] + np.repeat(base, degree)[bonds]
     return (
-        np.diff(row[node_ptr]),
+        np.diff(pointers(kept)[node_ptr]),
         np.diff(pointers(bonds)[edge_ptr]),
         degree[kept],
-        local.astype(neighbors.dtype),
+        row[sources].astype(neighbors.dtype),
         x[kept],
     )

@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from compiler import needs_extension
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaf_cases import random_trees, rows_of_atoms
@@ -13,6 +14,8 @@ from leaf_cases import random_trees, rows_of_atoms
 from molgcn.data import PackedMolecules, merge_leaves
 from molgcn.data.loader import PackedLoader
 from molgcn.errors import UserError
+
+pytestmark = needs_extension
 
 SIZES = [5, 9, 1, 2, 30, 3, 64, 7]
 
@@ -72,6 +75,12 @@ def test_features_that_are_not_coded_stay():
     )
     assert molecules.table is None and merge_leaves.merge_leaves(molecules) is molecules
     assert merge_leaves.merge_leaves(whole) is not whole
+
+
+def test_without_the_extension_a_set_stays(monkeypatch):
+    monkeypatch.setattr(merge_leaves, "HAS_EXTENSION", False)
+    molecules = random_trees(SIZES, 3)
+    assert merge_leaves.merge_leaves(molecules) is molecules
 
 
 def test_batches_say_so_and_refuse_what_needs_all_atoms(tmp_path):
