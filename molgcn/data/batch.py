@@ -218,7 +218,7 @@ class GraphBatch:
         return self._edge_attr_of_codes()
 
     def _edge_attr_of_codes(self) -> Tensor | None:
-        return None if self.edge_code is None or self.edge_table is None else self.edge_table[self.edge_code]
+        return None if self.edge_code is None or self.edge_table is None else self.edge_table.index_select(0, self.edge_code)
 
     @cached_property
     def batch(self) -> Tensor:

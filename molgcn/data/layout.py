@@ -67,8 +67,8 @@ def lay_out(molecules: PackedMolecules, layout: BatchLayout) -> PackedMolecules:
     """
     if layout.bonds and molecules.edge_attr is None:
         raise UserError(
-            "The model takes features of bonds, but the set has none. Use features that have them, give PyG's Data an edge_attr, or use a "
-            "model without bonds."
+            "model.bonds=true takes features of bonds, but the set has none. Choose dataset.features that describe bonds, give PyG's Data "
+            "an edge_attr, or set model.bonds=false."
         )
     if layout.merge_leaves:
         molecules = merge_leaves(molecules)

@@ -66,6 +66,8 @@ class Slot:
             bonds have no codes; then
         edge_attr: float32 [edges, D], or None.
         edge_table: float32 [K, D], the set's, or None.
+        rwse: float32 [nodes, k], or None; likewise
+        bond_rw: float32 [edges, k], or None.
     """
 
     x: Tensor
@@ -137,7 +139,7 @@ class PaddedBatch(GraphBatch):
     """
 
     def __init__(self, slot: Slot) -> None:
-        self._slot = slot
+        self._edge_rows = slot.edge_attr  # and not the slot, which keeps this batch
         options = slot.hints | {name: getattr(slot, name) for name in ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw")}
         super().__init__(slot.x, slot.ptr, slot.rowptr, slot.col, slot.targets, slot.indices, **options)
         self.counts = slot.counts
@@ -145,7 +147,7 @@ class PaddedBatch(GraphBatch):
     @property
     def edge_attr(self) -> Tensor | None:
         """See :attr:`GraphBatch.edge_attr`; never kept, since the slot is filled anew."""
-        return self._slot.edge_attr if self.edge_code is None else self._edge_attr_of_codes()
+        return self._edge_rows if self.edge_code is None else self._edge_attr_of_codes()
 
     @property
     def edge_index(self) -> Tensor:

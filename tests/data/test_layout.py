@@ -28,5 +28,5 @@ def test_merged_leaves_have_no_bonds(molecules):
 
 
 def test_bonds_that_are_not_there(molecules):
-    with pytest.raises(UserError, match="takes features of bonds, but the set has none"):
+    with pytest.raises(UserError, match=r"model\.bonds=true takes features of bonds, but the set has none"):
         lay_out(lay_out(molecules, BatchLayout()), BatchLayout(bonds=True))
