@@ -49,7 +49,7 @@ struct Stack {
 
     Partition partition;
     const int32_t* row_ptr;   // [B + 1], first row of each molecule
-    const int32_t* row_atom;  // [num_rows], the first atom of each row; see merge_leaves.hpp
+    const int32_t* row_atom;  // [num_rows], the first atom of each row; see leaf_rows.hpp
     const int32_t* atom_row;  // [N], the row of each atom
     const T* copies;          // [num_rows], atoms of each row
     const Entry<T>* entries;  // those of row i lie at entry_begin[i] .. entry_end[i]

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "merge_leaves.hpp"
+#include "leaf_rows.hpp"
 
 namespace molgcn {
 

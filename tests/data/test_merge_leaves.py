@@ -10,10 +10,12 @@ from compiler import needs_extension
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaf_cases import random_trees, rows_of_atoms
+from torch_geometric.data import Data
 
-from molgcn.data import PackedMolecules, merge_leaves
+from molgcn.data import GraphBatch, PackedMolecules, merge_leaves
 from molgcn.data.loader import PackedLoader
 from molgcn.errors import UserError
+from molgcn.nn import GCN
 
 pytestmark = needs_extension
 
@@ -56,6 +58,19 @@ def test_a_row_stands_for_at_most_255_atoms():
     merged = merge_leaves.merge_leaves(molecules)
     assert merged.degree.tolist() == [600, 1, 1, 1]
     assert np.bincount(merged.neighbors[:600]).tolist() == [0, 255, 255, 90]
+
+
+def test_the_cpu_operator_takes_more_leaves_than_a_row_stands_for():
+    """Its rule is the same: outputs and gradients are PyG's."""
+    torch.manual_seed(0)
+    star = torch.stack([torch.arange(1, 601), torch.zeros(600, dtype=torch.int64)])
+    batch = GraphBatch.from_pyg(Data(x=torch.ones(601, 2, dtype=torch.double), edge_index=torch.cat([star, star.flip(0)], dim=1)))
+    models = [GCN(2, 8, 3, 1, backend=backend).double() for backend in ("fused", "pyg")]
+    models[1].load_state_dict(models[0].state_dict())
+    outputs = [model(batch) for model in models]
+    torch.testing.assert_close(*outputs, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad(output.sum(), [*model.parameters()]) for model, output in zip(models, outputs, strict=True)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
 def test_it_is_done_once_and_forgotten_with_the_set():
