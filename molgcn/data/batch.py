@@ -129,7 +129,7 @@ class GraphBatch:
         """Takes over a `torch_geometric.data.Batch` (or `Data`); `x` and `edge_attr` keep dtype, device and autograd history.
 
         Raises:
-            UserError: when bonds are not undirected or leave their molecule.
+            UserError: when bonds are not undirected or leave their molecule, or `edge_attr` has not one row for each.
         """
         num_nodes, device = batch.x.shape[0], batch.x.device
         index = getattr(batch, "batch", None)
@@ -145,6 +145,10 @@ class GraphBatch:
             raise UserError("A bond is present in one direction only. Give both, as torch_geometric.utils.to_undirected does.")
         targets, edge_attr = getattr(batch, "y", None), getattr(batch, "edge_attr", None)
         if edge_attr is not None:
+            if len(edge_attr) != len(source):
+                raise UserError(
+                    f"`edge_attr` has {len(edge_attr)} rows for {len(source)} bonds. Expected one for each column of edge_index."
+                )
             edge_attr = (edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr)[order]
             edge_attr = edge_attr if edge_attr.is_floating_point() else edge_attr.float()
         return cls(

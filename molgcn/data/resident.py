@@ -15,7 +15,7 @@ from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.data.batch_arrays import NAMES, BatchArray, batch_arrays
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sampler import BatchSpan, EpochPlan
-from molgcn.data.slots import Slot
+from molgcn.data.slots import ARRAYS, Slot
 
 SOURCE, KERNEL, THREADS = "collate.cu", "collate", 256
 _FEATURES = [*NAMES["atom"], *NAMES["bond"]]
@@ -38,10 +38,8 @@ _HEADER = Header(
         ("const long long*", "plan_batch_ptr plan_tile_starts"),  # [num_batches + 1], null if STAGED
         # the slot
         *(("void*", f"slot_{name}") for name in _FEATURES),  # float32 rows, or int32 codes
-        ("int*", "slot_ptr slot_rowptr slot_col"),
+        *(("long long*" if array.dtype == torch.int64 else "int*", f"slot_{array.name}") for array in ARRAYS),
         ("int*", "slot_targets"),
-        ("long long*", "slot_indices"),
-        ("int*", "slot_tile_ptr slot_counts"),
         # the batch
         ("int*", "cursor"),  # [2]: for each slot the number of the batch that it takes next; null if STAGED
         ("BatchSpan", "span"),  # if STAGED

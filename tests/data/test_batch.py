@@ -152,6 +152,7 @@ EDGE = torch.tensor([[0, 1], [1, 0]])
         (Data(x=torch.zeros(2, 1), edge_index=EDGE, batch=torch.tensor([1, 0])), "not sorted"),
         (Data(x=torch.zeros(2, 1), edge_index=EDGE, batch=torch.tensor([0, 1])), "connects two molecules"),
         (Data(x=torch.zeros(2, 1), edge_index=EDGE[:, :1]), "one direction only"),
+        (Data(x=torch.zeros(2, 1), edge_index=EDGE, edge_attr=torch.zeros(3, 1)), "`edge_attr` has 3 rows for 2 bonds"),
     ],
 )
 def test_bad_pyg_batches(data, match):
