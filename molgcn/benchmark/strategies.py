@@ -17,7 +17,7 @@ from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.ops.gcn_stack_arguments import MAX_LAYERS
 from molgcn.ops.gcn_stack_cuda import automatic
-from molgcn.ops.gcn_stack_plan import MAX_HIDDEN
+from molgcn.ops.gcn_stack_plan import TILE_MAX_WIDTH
 
 STRATEGIES = ("stack", "vertex")
 PYG = ("pyg", "pyg_hoisted", "pyg_compiled")
@@ -62,7 +62,7 @@ class Row:
 
 def strategies_for(work: Work) -> tuple[str, ...]:
     """Those that can do the work."""
-    stack = work.options.get("norm") != "batch" and work.hidden_channels <= MAX_HIDDEN and work.num_layers <= MAX_LAYERS
+    stack = work.options.get("norm") != "batch" and work.hidden_channels <= TILE_MAX_WIDTH and work.num_layers <= MAX_LAYERS
     return STRATEGIES if stack else ("vertex",)
 
 

@@ -180,7 +180,10 @@ def gpu(device: torch.device) -> Gpu:
 
 MIN_CAPABILITY = 8  # of a GPU: its tensor cores know TF32 and bf16
 _Macros = tuple[tuple[str, int], ...]
-Soon = Callable[[], Iterable[tuple[str, Mapping[str, int]]]]
+Prefetch = Callable[[], Iterable[tuple[str, Mapping[str, int]]]]
+_compilers = ThreadPoolExecutor(thread_name_prefix="molgcn-nvrtc")
+_codes: dict[tuple[str, _Macros, str], Future[bytes]] = {}
+_kernels: dict[tuple[str, str, _Macros, int], Kernel] = {}
 
 
 class Launcher:
@@ -252,4 +255,37 @@ def _sorted(defines: Mapping[str, int]) -> _Macros:
     return tuple(sorted(defines.items()))
 
 
-kernel = Launcher().kernel  # of this process
+def kernel(
+    source: str,
+    name: str,
+    defines: Mapping[str, int],
+    device: torch.device,
+    prefetch: Prefetch | None = None,
+) -> Kernel:
+    """The kernel `name` of `cuda/<source>`, compiled for the device on first use.
+
+    Args:
+        source: name of the file in `cuda/`.
+        name: of the kernel.
+        defines: macros, which specialise it.
+        device: where it is to run.
+        prefetch: gives sources and macros of what will be wanted next; asked on first use, they are compiled at the same time.
+
+    Raises:
+        UserError: when the CUDA tool chain is not installed, or the GPU is too old for the kernels or too new for NVRTC.
+    """
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    key = (source, name, _sorted(defines), index)
+    if key not in _kernels:
+        properties = torch.cuda.get_device_properties(index)
+        if properties.major < MIN_CAPABILITY:
+            raise UserError(
+                f"backend=fused needs a GPU of compute capability {MIN_CAPABILITY}.0 (Ampere) or later; cuda:{index} ({properties.name}) "
+                f"has {properties.major}.{properties.minor}. Use backend=pyg, or trainer.accelerator=cpu."
+            )
+        arch = f"sm_{properties.major}{properties.minor}"
+        code = _code(source, key[2], arch)
+        for other, macros in prefetch() if prefetch is not None else ():
+            _code(other, _sorted(macros), arch)
+        _kernels[key] = Kernel(code, name, index)
+    return _kernels[key]

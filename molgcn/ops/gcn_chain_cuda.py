@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Kernel
-from molgcn.ops import gcn_layers_pass
+from molgcn.ops import gcn_layers_launches
 from molgcn.ops.gcn_chain_plan import Chain, chains
 from molgcn.ops.gcn_layers_arguments import CHAIN, table_size
+from molgcn.ops.gcn_layers_launches import LayerLaunches
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
-from molgcn.ops.gcn_layers_pass import Pass
 from molgcn.ops.gcn_layers_plan import WeightBlocks, blocks, padded_width, weight_blocks
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs
 
@@ -34,16 +34,16 @@ class Launch(NamedTuple):
 
 def find(inputs: StackInputs, name: str) -> Launch | None:
     """The kernel `name` for a batch, or None where layers are launched one by one."""
-    for chain in chains(inputs, gcn_layers_pass.gpu(inputs.x.device)):
+    for chain in chains(inputs, gcn_layers_launches.gpu(inputs.x.device)):
         defines = _defines(inputs, chain)
-        function = gcn_layers_pass.kernel(f"{name}.cu", name, defines, inputs.x.device, partial(_soon, inputs, defines))
+        function = gcn_layers_launches.kernel(f"{name}.cu", name, defines, inputs.x.device, partial(prefetch_kernels, inputs, defines))
         if function.resident_blocks(chain.threads, chain.shared_bytes, chain.cluster) >= chain.num_blocks:
             return Launch(chain, function)
     return None
 
 
-def _soon(inputs: StackInputs, defines: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
-    gpu, num_layers = gcn_layers_pass.gpu(inputs.x.device), inputs.num_layers
+def prefetch_kernels(inputs: StackInputs, defines: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
+    gpu, num_layers = gcn_layers_launches.gpu(inputs.x.device), inputs.num_layers
     kernels = [("gcn_layer_prepare.cu", prepare_macros(inputs, num_layers, backward=False))]
     kernels.append(("gcn_layer_pool.cu", layer_macros(inputs, blocks(inputs, gpu))))
     if inputs.save_for_backward:
@@ -65,7 +65,7 @@ def _defines(inputs: StackInputs, chain: Chain) -> dict[str, int]:
     }
 
 
-def _parameters(run: Pass) -> Any:
+def _parameters(run: LayerLaunches) -> Any:
     inputs = run.inputs
     it: Any = CHAIN[table_size(inputs.num_layers)]()
     for name in ("ptr", "rowptr", "col", "seed"):
@@ -88,7 +88,7 @@ def _parameters(run: Pass) -> Any:
 def forward(launch: Launch, inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     """As :func:`molgcn.ops.gcn_layers_cuda.forward`, in three launches."""
     pooled, means, variances, saved = outputs
-    run = Pass(inputs, saved, {"counters": launch.division.sums_bytes // 4 + 4}, backward=False)
+    run = LayerLaunches(inputs, saved, {"counters": launch.division.sums_bytes // 4 + 4}, backward=False)
     run.prepare()
     it = _parameters(run)
     it.new_mean, it.new_variance = means.data_ptr(), variances.data_ptr()
@@ -113,7 +113,7 @@ def backward(
 ) -> None:
     """As :func:`molgcn.ops.gcn_layers_cuda.backward`, in three launches."""
     grad_x, grad_weights, grad_biases, grad_norm_weights, grad_norm_biases = gradients
-    division: WeightBlocks = weight_blocks(inputs, 0, inputs.num_layers, gcn_layers_pass.gpu(inputs.x.device))
+    division: WeightBlocks = weight_blocks(inputs, 0, inputs.num_layers, gcn_layers_launches.gpu(inputs.x.device))
     plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
     sizes = {
         "counters": launch.division.sums_bytes // 4 + 4 + division.num_tiles,
@@ -121,7 +121,7 @@ def backward(
         "kept": inputs.num_layers * plane,
         "weights": division.partial_bytes,
     }
-    run = Pass(inputs, saved, sizes, backward=True)
+    run = LayerLaunches(inputs, saved, sizes, backward=True)
     run.prepare()
     it = _parameters(run)
     it.grad_pooled, it.grad_x = grad_pooled.data_ptr(), grad_x.data_ptr() if grad_x.numel() > 0 else 0

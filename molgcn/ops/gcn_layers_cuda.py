@@ -10,9 +10,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from molgcn.ops import gcn_chain_cuda, gcn_layers_pass
-from molgcn.ops.gcn_layers_macros import wanted_soon
-from molgcn.ops.gcn_layers_pass import Pass
+from molgcn.ops import gcn_chain_cuda, gcn_layers_launches
+from molgcn.ops.gcn_layers_launches import LayerLaunches
+from molgcn.ops.gcn_layers_macros import prefetch_kernels
 from molgcn.ops.gcn_layers_plan import layers_together, padded_width, saved_layout, weight_spans
 from molgcn.ops.gcn_stack import StackInputs
 
@@ -29,8 +29,8 @@ def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor])
         saved = inputs.x.new_empty(saved_layout(inputs, keep=False).num_bytes, dtype=torch.uint8)
     if (chain := gcn_chain_cuda.find(inputs, "gcn_chain_forward")) is not None:
         return gcn_chain_cuda.forward(chain, inputs, (pooled, means, variances, saved))
-    run = Pass(inputs, saved, {}, backward=False)
-    it, function = run.arguments, run.kernel(run.blocks.kernel("forward"), partial(wanted_soon, inputs, run.gpu))
+    run = LayerLaunches(inputs, saved, {}, backward=False)
+    it, function = run.arguments, run.kernel(run.blocks.kernel("forward"), partial(prefetch_kernels, inputs, run.gpu))
     run.prepare()
 
     for layer in range(inputs.num_layers):
@@ -59,7 +59,7 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
     if (chain := gcn_chain_cuda.find(inputs, "gcn_chain_backward")) is not None:
         return gcn_chain_cuda.backward(chain, inputs, grad_pooled, saved, gradients)
     grad_x, grad_weights, grad_biases, grad_norm_weights, grad_norm_biases = gradients
-    num_layers, chunks = inputs.num_layers, weight_spans(inputs, gcn_layers_pass.gpu(inputs.x.device))
+    num_layers, chunks = inputs.num_layers, weight_spans(inputs, gcn_layers_launches.gpu(inputs.x.device))
     plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
     sizes = {
         "counters": sum(each.num_tiles for _, _, each in chunks),
@@ -68,7 +68,7 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
         "kept": layers_together(inputs) * plane,
         "weights": max(each.partial_bytes for _, _, each in chunks),
     }
-    run = Pass(inputs, saved, sizes, backward=True)
+    run = LayerLaunches(inputs, saved, sizes, backward=True)
     run.prepare()
     needs_grad_x = grad_x.numel() > 0
     it, function = run.arguments, run.kernel(run.blocks.kernel("backward"), needs_grad_x=needs_grad_x)

@@ -33,7 +33,7 @@ def weights_macros(inputs: StackInputs, num_layers: int, tile: int) -> dict[str,
     return {"HIDDEN": inputs.hidden_channels, "PRECISION": precision, "TILE": tile, "MAX_LAYERS": table_size(num_layers)}
 
 
-def wanted_soon(inputs: StackInputs, gpu: Gpu) -> list[tuple[str, dict[str, int]]]:
+def prefetch_kernels(inputs: StackInputs, gpu: Gpu) -> list[tuple[str, dict[str, int]]]:
     """Sources and macros of what a forward launches beside its layers' kernel, its backward's included, to be compiled at the same time."""
     division, trains = blocks(inputs, gpu), inputs.save_for_backward
     kernels = [(f"{division.kernel('backward')}.cu", layer_macros(inputs, division, inputs.x.requires_grad))] if trains else []

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.cuda_runtime.launch import Kernel, Soon, gpu, kernel
+from molgcn.cuda_runtime.launch import Kernel, Prefetch, gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.errors import UserError
 from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, linear_loss
@@ -23,7 +23,7 @@ from molgcn.ops.gcn_stack_arguments import MAX_LAYERS, parameters_of, table_size
 from molgcn.ops.gcn_stack_check import check, check_backward
 from molgcn.ops.gcn_stack_discard import discard_from
 from molgcn.ops.gcn_stack_plan import (
-    MAX_HIDDEN,
+    TILE_MAX_WIDTH,
     Plan,
     Saved,
     backward_plan,
@@ -104,8 +104,8 @@ def launch_forward(
         **numbers: by their names too.
     """
     plan = forward_plan(inputs, gpu(inputs.x.device))
-    soon = partial(_soon, inputs, int(numbers["num_targets"]) if loss else 0)
-    function = _kernel("gcn_stack_forward", inputs, plan, soon=soon, loss=loss)
+    prefetch = partial(prefetch_kernels, inputs, int(numbers["num_targets"]) if loss else 0)
+    function = _kernel("gcn_stack_forward", inputs, plan, prefetch=prefetch, loss=loss)
     scratch = inputs.x.new_empty(scratch_bytes(inputs, plan) // 4)
     parameters = parameters_of(inputs, saved, scratch)
     fill(parameters, {"pooled": pooled, **tensors, **numbers})
@@ -165,9 +165,9 @@ def prepare_inputs(inputs: StackInputs) -> StackInputs:
     if strategy_of(inputs) == "stack":
         if inputs.x.dtype != torch.float32:
             raise UserError(f"backend.strategy=stack computes in float32, not {inputs.x.dtype}. Convert model and batch, or use auto.")
-        if inputs.hidden_channels > MAX_HIDDEN:
+        if inputs.hidden_channels > TILE_MAX_WIDTH:
             raise UserError(
-                f"model.hidden_channels={inputs.hidden_channels} is more than backend.strategy=stack holds, {MAX_HIDDEN}. Use auto."
+                f"model.hidden_channels={inputs.hidden_channels} is more than backend.strategy=stack holds, {TILE_MAX_WIDTH}. Use auto."
             )
         if inputs.num_layers > MAX_LAYERS:
             raise UserError(f"model.num_layers={inputs.num_layers} is more than backend.strategy=stack has, {MAX_LAYERS}. Use auto.")
@@ -195,11 +195,13 @@ def with_tiles(inputs: StackInputs) -> StackInputs:
     return inputs if inputs.tile_ptr is not None else inputs._replace(tile_ptr=next_fit(inputs.ptr, inputs.tile_nodes))
 
 
-def _kernel(name: str, inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, soon: Soon | None = None, loss: bool = False) -> Kernel:
-    return kernel(f"{name}.cu", name, _defines(inputs, plan, needs_grad_x, loss), inputs.x.device, soon)
+def _kernel(
+    name: str, inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, prefetch: Prefetch | None = None, loss: bool = False
+) -> Kernel:
+    return kernel(f"{name}.cu", name, _defines(inputs, plan, needs_grad_x, loss), inputs.x.device, prefetch)
 
 
-def _soon(inputs: StackInputs, loss_targets: int) -> list[tuple[str, dict[str, int]]]:
+def prefetch_kernels(inputs: StackInputs, loss_targets: int) -> list[tuple[str, dict[str, int]]]:
     """What follows a forward that keeps something, with a loss of so many targets or without: compiled beside it."""
     if not inputs.save_for_backward:
         return []

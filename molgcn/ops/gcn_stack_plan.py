@@ -14,7 +14,7 @@ from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, block_time, quickest_groups
 
-MAX_HIDDEN = 256
+TILE_MAX_WIDTH = 256
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
 _MIDDLE_LAYOUT = (2, 3)  # its warps and row tiles
 _TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory: what rounds must save for them to pay, measured

@@ -16,7 +16,7 @@ from stack_cases import A100, H100, random_batch, random_inputs
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import gcn_layers_pass, gcn_stack_cuda
+from molgcn.ops import gcn_layers_launches, gcn_stack_cuda
 
 TABLE = Path(__file__).with_suffix(".json")
 GPUS = {"sm_80": Gpu(108, A100), "sm_90": Gpu(132, H100, True), "sm_100": Gpu(148, H100, True)}
@@ -36,7 +36,7 @@ def launched(network: str, arch: str) -> list[tuple[str, dict[str, int]]]:
     inputs, found = inputs._replace(x=inputs.x.detach()), []
 
     class Recorded:
-        def __init__(self, source: str, name: str, defines: dict[str, int], device: object, soon: object = None) -> None:
+        def __init__(self, source: str, name: str, defines: dict[str, int], device: object, prefetch: object = None) -> None:
             if (source, defines) not in found:
                 found.append((source, defines))
 
@@ -47,7 +47,7 @@ def launched(network: str, arch: str) -> list[tuple[str, dict[str, int]]]:
             return GPUS[arch].num_multiprocessors
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (gcn_stack_cuda, gcn_layers_pass):
+        for module in (gcn_stack_cuda, gcn_layers_launches):
             patch.setattr(module, "kernel", Recorded)
             patch.setattr(module, "gpu", lambda device: GPUS[arch])
         run_emulated(inputs)

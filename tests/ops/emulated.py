@@ -18,7 +18,7 @@ from stack_cases import H100, Result, converted, leaves, run, worst, worst_molec
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops import StackInputs, aggregate_cuda, gcn_layers_pass, gcn_stack_cuda, gcn_stack_reference
+from molgcn.ops import StackInputs, aggregate_cuda, gcn_layers_launches, gcn_stack_cuda, gcn_stack_reference
 from molgcn.resources import resource
 
 HEADER_FOLDER = Path(__file__).parents[1] / "cuda"
@@ -93,7 +93,7 @@ class EmulatedKernel:
         return 128
 
 
-def kernel(source: str, name: str, defines: dict[str, int], device: object, soon: object = None) -> EmulatedKernel:
+def kernel(source: str, name: str, defines: dict[str, int], device: object, prefetch: object = None) -> EmulatedKernel:
     """In place of :func:`molgcn.cuda_runtime.launch.kernel`."""
     defines = {**defines, "HOPPER": int(hopper), **({"RACES": 1} if find_races else {})}
     key = repr((source, name, sorted(defines.items())))
@@ -107,7 +107,7 @@ def emulate(monkeypatch):
     """One multiprocessor, so that a block has several tiles."""
     if COMPILER is None:
         pytest.skip("no C++ compiler")
-    for module in (gcn_stack_cuda, gcn_layers_pass, aggregate_cuda):
+    for module in (gcn_stack_cuda, gcn_layers_launches, aggregate_cuda):
         monkeypatch.setattr(module, "kernel", kernel)
         monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, H100))
 

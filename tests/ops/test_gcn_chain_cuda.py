@@ -9,7 +9,7 @@ from test_gcn_stack_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import gcn_layers_pass
+from molgcn.ops import gcn_layers_launches
 from molgcn.ops.gcn_chain_plan import chains
 
 OPTIONS = [
@@ -26,9 +26,9 @@ def chained(emulate, monkeypatch):
     found = []
 
     def on(num_multiprocessors):
-        emulated = gcn_layers_pass.kernel
-        monkeypatch.setattr(gcn_layers_pass, "gpu", lambda device: Gpu(num_multiprocessors, H100, True))
-        monkeypatch.setattr(gcn_layers_pass, "kernel", lambda source, *args: found.append(source) or emulated(source, *args))
+        emulated = gcn_layers_launches.kernel
+        monkeypatch.setattr(gcn_layers_launches, "gpu", lambda device: Gpu(num_multiprocessors, H100, True))
+        monkeypatch.setattr(gcn_layers_launches, "kernel", lambda source, *args: found.append(source) or emulated(source, *args))
         return found
 
     return on
@@ -44,9 +44,9 @@ def test_every_option(chained, num_multiprocessors, options):
 
 def test_backward_layer_by_layer_where_only_forward_finds_room(chained, monkeypatch):
     found = chained(8)
-    on_gpu, full = gcn_layers_pass.kernel, SimpleNamespace(resident_blocks=lambda *args: 0)
+    on_gpu, full = gcn_layers_launches.kernel, SimpleNamespace(resident_blocks=lambda *args: 0)
     monkeypatch.setattr(
-        gcn_layers_pass, "kernel", lambda source, *args: full if source == "gcn_chain_backward.cu" else on_gpu(source, *args)
+        gcn_layers_launches, "kernel", lambda source, *args: full if source == "gcn_chain_backward.cu" else on_gpu(source, *args)
     )
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, norm="batch", training=True, **OPTIONS[2]))
     assert {"gcn_chain_forward.cu", "gcn_layer_backward.cu"} <= set(found)

@@ -6,7 +6,7 @@ from gpu_cases import SIZES, gradient_of, on_gpu
 from stack_cases import random_batch, random_inputs, run
 from test_gcn_layers_gpu import check, check_one_of_three
 
-from molgcn.ops import gcn_layers_pass, gcn_stack
+from molgcn.ops import gcn_layers_launches, gcn_stack
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison", "chained")]
 
@@ -23,8 +23,8 @@ def chained(monkeypatch):
     """Fails where layers were launched one by one."""
     if torch.cuda.get_device_capability()[0] < 9:
         pytest.skip("no clusters")
-    found, kernel = set(), gcn_layers_pass.kernel
-    monkeypatch.setattr(gcn_layers_pass, "kernel", lambda source, *args: found.add(source) or kernel(source, *args))
+    found, kernel = set(), gcn_layers_launches.kernel
+    monkeypatch.setattr(gcn_layers_launches, "kernel", lambda source, *args: found.add(source) or kernel(source, *args))
     yield
     assert {"gcn_chain_forward.cu", "gcn_chain_backward.cu"} <= found
 

@@ -12,7 +12,7 @@ from test_gcn_stack_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import gcn_layers_pass, gcn_layers_plan, gcn_stack_reference
+from molgcn.ops import gcn_layers_launches, gcn_layers_plan, gcn_stack_reference
 from molgcn.ops.gcn_layers_plan import blocks, layers_together, weight_blocks
 
 OPTIONS = [
@@ -62,7 +62,7 @@ def test_features_without_a_gradient(emulate, norm):
     [(80, "layer", H100), (96, None, H100), (128, "batch", H100), (172, "batch", H100), (512, "batch", H100), (512, "layer", RTX)],
 )
 def test_wide(emulate, monkeypatch, hidden, norm, limit):
-    monkeypatch.setattr(gcn_layers_pass, "gpu", lambda device: Gpu(1, limit))
+    monkeypatch.setattr(gcn_layers_launches, "gpu", lambda device: Gpu(1, limit))
     check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, residual=True, norm=norm, training=True))
 
 
@@ -86,7 +86,7 @@ def test_weight_gradients_of_a_few_layers_at_a_time(emulate, monkeypatch):
 
 
 def test_tables_of_a_few_layers_at_a_time(emulate, monkeypatch):
-    monkeypatch.setattr(gcn_layers_pass, "MAX_TABLE", 2)
+    monkeypatch.setattr(gcn_layers_launches, "MAX_TABLE", 2)
     check(random_inputs(random_batch(SIZES, 11), 20, 5))
 
 
@@ -154,13 +154,13 @@ def test_compiles_for_every_architecture(arch, emulate, monkeypatch):
     found = []
 
     class Compiled:
-        def __init__(self, source, name, defines, device, soon=None):
+        def __init__(self, source, name, defines, device, prefetch=None):
             found.append(source)
             assert compile_source(source, defines, arch).startswith(b"\x7fELF")
 
         def launch(self, *args, **options):
             pass
 
-    monkeypatch.setattr(gcn_layers_pass, "kernel", Compiled)
+    monkeypatch.setattr(gcn_layers_launches, "kernel", Compiled)
     run_emulated(inputs)
     assert {f"{name}.cu" for name in SOURCES} == set(found)

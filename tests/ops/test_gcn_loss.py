@@ -228,9 +228,9 @@ def test_forward_knows_all_that_follows(emulate_loss, monkeypatch, num_targets):
     """All kernels of a step compile at once, so that its first one takes as long as the slowest."""
     used, wanted = [], []
 
-    def kernel(source, name, defines, device, soon=None):
+    def kernel(source, name, defines, device, prefetch=None):
         used.append((source, defines))
-        wanted.extend(soon() if soon is not None else ())
+        wanted.extend(prefetch() if prefetch is not None else ())
         return emulated.kernel(source, name, defines, device)
 
     for place in (gcn_stack_cuda, linear_loss):

@@ -27,7 +27,7 @@ from stack_cases import (
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.errors import UserError
-from molgcn.ops import gcn_layers_pass, gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
+from molgcn.ops import gcn_layers_launches, gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
 from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, limit_shared_memory, next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
@@ -231,15 +231,15 @@ def test_half_precision_is_an_error_in_words():
         gcn_stack_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16))
 
 
-@pytest.mark.parametrize("module", [gcn_stack_cuda, gcn_layers_pass], ids=["stack", "vertex"])
+@pytest.mark.parametrize("module", [gcn_stack_cuda, gcn_layers_launches], ids=["stack", "vertex"])
 @pytest.mark.parametrize("needs_grad_x", [True, False])
 def test_a_forward_knows_its_backward(emulate, monkeypatch, module, needs_grad_x):
     """All that forward and backward ask for is compiled beside the first kernel, and nothing else."""
     expected, used, emulated_kernel = [], [], module.kernel
 
-    def kernel(source, name, defines, device, soon=None):
+    def kernel(source, name, defines, device, prefetch=None):
         used.append((source, defines))
-        expected.extend(soon() if soon is not None else ())
+        expected.extend(prefetch() if prefetch is not None else ())
         return emulated_kernel(source, name, defines, device)
 
     monkeypatch.setattr(module, "kernel", kernel)
@@ -269,6 +269,6 @@ def test_compiles_for_every_architecture(source, arch, monkeypatch):
     plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(1, H100))
     assert (plan.row_tiles == 3) == (tile_nodes != 64)
     found = []
-    monkeypatch.setattr(gcn_stack_cuda, "kernel", lambda source, name, defines, device, soon: found.append((source, defines)))
+    monkeypatch.setattr(gcn_stack_cuda, "kernel", lambda source, name, defines, device, prefetch: found.append((source, defines)))
     gcn_stack_cuda._kernel(source, inputs, plan)
     assert compile_source(*found[0], arch).startswith(b"\x7fELF")

@@ -8,7 +8,7 @@ from test_gcn_layers_cuda import check
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import gcn_layers_pass
+from molgcn.ops import gcn_layers_launches
 from molgcn.ops.gcn_layers_macros import layer_macros
 from molgcn.ops.gcn_layers_plan import blocks
 
@@ -24,8 +24,8 @@ OPTIONS = [
 @pytest.fixture
 def launched(emulate, monkeypatch):
     """A GPU of one multiprocessor; the sources that were launched."""
-    found, emulated = [], gcn_layers_pass.kernel
-    monkeypatch.setattr(gcn_layers_pass, "kernel", lambda source, *args: found.append(source) or emulated(source, *args))
+    found, emulated = [], gcn_layers_launches.kernel
+    monkeypatch.setattr(gcn_layers_launches, "kernel", lambda source, *args: found.append(source) or emulated(source, *args))
     return found
 
 

@@ -10,7 +10,7 @@ from test_gcn_loss import device as device
 from test_gcn_loss import emulate_loss as emulate_loss
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops import gcn_layers_pass, gcn_loss, gcn_stack, gcn_stack_cuda, gcn_stack_reference
+from molgcn.ops import gcn_layers_launches, gcn_loss, gcn_stack, gcn_stack_cuda, gcn_stack_reference
 
 SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3] * 2
 LARGE = [5, 70, 3, 200, 1, 8, 30, 40]
@@ -20,7 +20,7 @@ BOUNDS = {"float32": (1e-5, 1e-4), "tf32": (3e-3, 5e-2), "bf16": (3e-2, 3e-1)}  
 
 @pytest.fixture
 def two_multiprocessors(monkeypatch):
-    for module in (gcn_stack_cuda, gcn_layers_pass, gcn_loss):
+    for module in (gcn_stack_cuda, gcn_layers_launches, gcn_loss):
         monkeypatch.setattr(module, "gpu", lambda device: Gpu(2, H100))
 
 

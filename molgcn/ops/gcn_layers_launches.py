@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel, Soon
+from molgcn.cuda_runtime.launch import Kernel, Prefetch
 from molgcn.cuda_runtime.launch import gpu as gpu
 from molgcn.cuda_runtime.launch import kernel as kernel
 from molgcn.ops.gcn_layers_arguments import PREPARE, WEIGHTS, Activation, Parameters
@@ -20,7 +20,7 @@ _PREPARE_THREADS = 256
 _WEIGHTS_THREADS = 128
 
 
-class Pass:
+class LayerLaunches:
     """One forward or backward: addresses and launches."""
 
     def __init__(self, inputs: StackInputs, saved: Tensor, scratch: dict[str, int], backward: bool) -> None:
@@ -122,9 +122,9 @@ class Pass:
         it.eps, it.momentum = inputs.eps, inputs.momentum
         return it
 
-    def kernel(self, name: str, soon: Soon | None = None, *, needs_grad_x: bool = False) -> Kernel:
-        """A kernel for the model's options; `soon` as in :func:`molgcn.cuda_runtime.launch.kernel`."""
-        return kernel(f"{name}.cu", name, layer_macros(self.inputs, self.blocks, needs_grad_x), self.inputs.x.device, soon)
+    def kernel(self, name: str, prefetch: Prefetch | None = None, *, needs_grad_x: bool = False) -> Kernel:
+        """A kernel for the model's options; `prefetch` as in :func:`molgcn.cuda_runtime.launch.kernel`."""
+        return kernel(f"{name}.cu", name, layer_macros(self.inputs, self.blocks, needs_grad_x), self.inputs.x.device, prefetch)
 
     def launch(self, function: Kernel, grid: int, *, overlap: bool = True) -> None:
         """One launch with the arguments as they stand; the first one after :meth:`prepare` reads what that wrote and can not overlap it."""
