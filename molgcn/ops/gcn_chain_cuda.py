@@ -43,6 +43,7 @@ def find(inputs: StackInputs, name: str) -> Launch | None:
 
 
 def prefetch_kernels(inputs: StackInputs, defines: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
+    """Return sources and macros of what follows the forward kernel, to be compiled at the same time."""
     gpu, num_layers = gcn_layers_launches.gpu(inputs.x.device), inputs.num_layers
     kernels = [("gcn_layer_prepare.cu", prepare_macros(inputs, num_layers, backward=False))]
     kernels.append(("gcn_layer_pool.cu", layer_macros(inputs, blocks(inputs, gpu))))
