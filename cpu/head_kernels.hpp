@@ -13,16 +13,19 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
+// Of one prediction and its target: the term that it adds to the loss,
 template <typename T>
-T loss_term(Loss loss, T d, T delta) {
-    const T size = std::abs(d);
+T loss_term(Loss loss, T prediction, T target, T delta) {
+    const T d = prediction - target, size = std::abs(d);
     if (loss == Loss::mse) return d * d;
     if (loss == Loss::l1) return size;
     return size < delta ? T(0.5) * d * d : delta * (size - T(0.5) * delta);
 }
 
+// and the term's derivative by the prediction.
 template <typename T>
-T loss_slope(Loss loss, T d, T delta) {
+T loss_slope(Loss loss, T prediction, T target, T delta) {
+    const T d = prediction - target;
     if (loss == Loss::mse) return 2 * d;
     const T sign = d > 0 ? T(1) : d < 0 ? T(-1) : d;  // keeps NaN
     if (loss == Loss::l1) return sign;
@@ -68,10 +71,10 @@ public:
                 add_sums(i, grad, in, rows, sum);
                 T* grad_in = plane(i);
                 propagate(i, grad, rows, packed.data(), grad_in);
-                if (i == 0) store_rows(grad_in, width(0), rows, grads.x + first * h_.widths[0]);
-                else gate(grad_in, in, int64_t{rows} * stride(i));
+                if (i > 0) gate(grad_in, in, int64_t{rows} * stride(i));
                 grad = grad_in;
             }
+            store_rows(grad, width(0), rows, grads.x + first * h_.widths[0]);
         });
         const T* sum = sums.data();
         for (int i = 0; i < last; i++) {
@@ -160,10 +163,10 @@ private:
             for (int t = 0; t < targets; t++) {
                 const int64_t at = (first + r) * targets + t;
                 const bool there = h_.target[at] == h_.target[at];
-                const T d = prediction[r * prediction_stride + t] - (h_.target[at] - h_.mean[t]) / h_.std[t];
-                h_.slopes[at] = there ? loss_slope(h_.loss, d, h_.delta) : T(0);
+                const T output = prediction[r * prediction_stride + t], standard = (h_.target[at] - h_.mean[t]) / h_.std[t];
+                h_.slopes[at] = there ? loss_slope(h_.loss, output, standard, h_.delta) : T(0);
                 if (!there) continue;
-                total += loss_term(h_.loss, d, h_.delta);
+                total += loss_term(h_.loss, output, standard, h_.delta);
                 known += 1;
             }
         }

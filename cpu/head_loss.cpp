@@ -1,4 +1,4 @@
-// Python's entry to the head and its loss: addresses of checked, contiguous tensors in; see molgcn/ops/head_loss.py.
+// Python's entry to the head and its loss: addresses of checked, contiguous tensors in; see molgcn/ops/head_loss_cpu.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// molgcn::head_loss on the CPU: linear maps with relu between, and the loss of what they predict, as plain arrays for every instruction set.
+// molgcn::head_loss on the CPU: linear maps, or none, with relu between, and the loss of what they predict, as plain arrays for every instruction set.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Pooling of a tile's molecules, the head's linear map of it, its loss, and their gradient.
 #pragma once
 #include "gcn_stack.cuh"
-#include "masked_loss.cuh"
+#include "loss.cuh"
 
 // Runs body(graph, first atom, end, column) for each molecule of a tile, atoms counted from the tile's first: a thread has four adjacent
 // columns, those of a molecule lie side by side and as many molecules as the group has threads for are under way at once.
@@ -33,10 +33,10 @@ __device__ __noinline__ void score(const Parameters& p, int tile, int thread) {
     for (int i = begin + thread; i < end; i += 32 * WARPS) {
         const int t = i % p.num_targets;
         const float target = __ldg(p.target + i);
-        const float d = prediction(p, i / p.num_targets, t) - (target - __ldg(p.target_mean + t)) / __ldg(p.target_std + t);
+        const float output = prediction(p, i / p.num_targets, t), standard = (target - __ldg(p.target_mean + t)) / __ldg(p.target_std + t);
         const bool there = target == target;
-        p.slopes[i] = there ? slope(p.kind, d, p.delta) : 0.0f;
-        if (there) total += term(p.kind, d, p.delta), known += 1.0f;
+        p.slopes[i] = there ? slope(p.kind, output, standard, p.delta) : 0.0f;
+        if (there) total += term(p.kind, output, standard, p.delta), known += 1.0f;
     }
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask), known += shuffle_xor(known, mask);

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -171,8 +172,7 @@ class Gpu(NamedTuple):
 
 
 @cache
-def gpu(device: torch.device) -> Gpu:
-    """The device's :class:`Gpu`."""
+def _gpu(device: torch.device) -> Gpu:
     properties = torch.cuda.get_device_properties(device)
     shared_limit: int = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
     return Gpu(properties.multi_processor_count, shared_limit, properties.major >= 9, properties.L2_cache_size)
@@ -255,6 +255,51 @@ def _sorted(defines: Mapping[str, int]) -> _Macros:
     return tuple(sorted(defines.items()))
 
 
+class Launcher:
+    """Where kernels come from: the GPUs of this machine. A subclass may be anything that stands in for one."""
+
+    def gpu(self, device: torch.device) -> Gpu:
+        """See :func:`gpu`."""
+        return _gpu(device)
+
+    def kernel(self, source: str, name: str, defines: Mapping[str, int], device: torch.device, prefetch: Prefetch | None = None) -> Kernel:
+        """See :func:`kernel`."""
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        key = (source, name, _sorted(defines), index)
+        if key not in _kernels:
+            properties = torch.cuda.get_device_properties(index)
+            if properties.major < MIN_CAPABILITY:
+                raise UserError(
+                    f"backend=fused needs a GPU of compute capability {MIN_CAPABILITY}.0 (Ampere) or later; cuda:{index} "
+                    f"({properties.name}) has {properties.major}.{properties.minor}. Use backend=pyg, or trainer.accelerator=cpu."
+                )
+            arch = f"sm_{properties.major}{properties.minor}"
+            code = _code(source, key[2], arch)
+            for other, macros in prefetch() if prefetch is not None else ():
+                _code(other, _sorted(macros), arch)
+            _kernels[key] = Kernel(code, name, index)
+        return _kernels[key]
+
+
+_launcher = Launcher()
+
+
+@contextmanager
+def launching_by(launcher: Launcher) -> Iterator[None]:
+    """Take kernels, and what plans know of a GPU, from another launcher within, whatever the device."""
+    global _launcher
+    before, _launcher = _launcher, launcher
+    try:
+        yield
+    finally:
+        _launcher = before
+
+
+def gpu(device: torch.device) -> Gpu:
+    """Return what plans depend on."""
+    return _launcher.gpu(device)
+
+
 def kernel(
     source: str,
     name: str,
@@ -274,18 +319,4 @@ def kernel(
     Raises:
         UserError: when the CUDA tool chain is not installed, or the GPU is too old for the kernels or too new for NVRTC.
     """
-    index = device.index if device.index is not None else torch.cuda.current_device()
-    key = (source, name, _sorted(defines), index)
-    if key not in _kernels:
-        properties = torch.cuda.get_device_properties(index)
-        if properties.major < MIN_CAPABILITY:
-            raise UserError(
-                f"backend=fused needs a GPU of compute capability {MIN_CAPABILITY}.0 (Ampere) or later; cuda:{index} ({properties.name}) "
-                f"has {properties.major}.{properties.minor}. Use backend=pyg, or trainer.accelerator=cpu."
-            )
-        arch = f"sm_{properties.major}{properties.minor}"
-        code = _code(source, key[2], arch)
-        for other, macros in prefetch() if prefetch is not None else ():
-            _code(other, _sorted(macros), arch)
-        _kernels[key] = Kernel(code, name, index)
-    return _kernels[key]
+    return _launcher.kernel(source, name, defines, device, prefetch)

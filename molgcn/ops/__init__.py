@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 from molgcn.ops import gcn_stack_autograd as gcn_stack_autograd
 from molgcn.ops import gcn_stack_cuda as gcn_stack_cuda
+from molgcn.ops import head_loss_cuda as head_loss_cuda
 from molgcn.ops.gcn_conv import ConvInputs, gcn_conv
 from molgcn.ops.gcn_conv_reference import gcn_conv_reference
 from molgcn.ops.gcn_predict import gcn_predict
@@ -25,4 +26,4 @@ HAS_CPU_EXTENSION = find_spec("molgcn._cpu") is not None  # built at install tim
 if HAS_CPU_EXTENSION:
     from molgcn.ops import gcn_conv_cpu as gcn_conv_cpu
     from molgcn.ops import gcn_stack_cpu as gcn_stack_cpu
-    from molgcn.ops import head_loss as head_loss
+    from molgcn.ops import head_loss_cpu as head_loss_cpu

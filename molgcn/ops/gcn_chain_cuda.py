@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel
-from molgcn.ops import gcn_layers_launches
+from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
 from molgcn.ops.gcn_chain_plan import Chain, chains
 from molgcn.ops.gcn_layers_arguments import CHAIN, table_size
 from molgcn.ops.gcn_layers_launches import LayerLaunches
@@ -34,9 +33,9 @@ class Launch(NamedTuple):
 
 def find(inputs: StackInputs, name: str) -> Launch | None:
     """The kernel `name` for a batch, or None where layers are launched one by one."""
-    for chain in chains(inputs, gcn_layers_launches.gpu(inputs.x.device)):
+    for chain in chains(inputs, gpu(inputs.x.device)):
         defines = _defines(inputs, chain)
-        function = gcn_layers_launches.kernel(f"{name}.cu", name, defines, inputs.x.device, partial(prefetch_kernels, inputs, defines))
+        function = kernel(f"{name}.cu", name, defines, inputs.x.device, partial(prefetch_kernels, inputs, defines))
         if function.resident_blocks(chain.threads, chain.shared_bytes, chain.cluster) >= chain.num_blocks:
             return Launch(chain, function)
     return None
@@ -44,11 +43,11 @@ def find(inputs: StackInputs, name: str) -> Launch | None:
 
 def prefetch_kernels(inputs: StackInputs, defines: dict[str, int]) -> list[tuple[str, dict[str, int]]]:
     """Return sources and macros of what follows the forward kernel, to be compiled at the same time."""
-    gpu, num_layers = gcn_layers_launches.gpu(inputs.x.device), inputs.num_layers
+    own_gpu, num_layers = gpu(inputs.x.device), inputs.num_layers
     kernels = [("gcn_layer_prepare.cu", prepare_macros(inputs, num_layers, backward=False))]
-    kernels.append(("gcn_layer_pool.cu", layer_macros(inputs, blocks(inputs, gpu))))
+    kernels.append(("gcn_layer_pool.cu", layer_macros(inputs, blocks(inputs, own_gpu))))
     if inputs.save_for_backward:
-        tile = weight_blocks(inputs, 0, num_layers, gpu).tile
+        tile = weight_blocks(inputs, 0, num_layers, own_gpu).tile
         kernels += [("gcn_chain_backward.cu", defines), ("gcn_layer_weights.cu", weights_macros(inputs, num_layers, tile))]
         kernels.append(("gcn_layer_prepare.cu", prepare_macros(inputs, num_layers, backward=True)))
     return kernels
@@ -114,7 +113,7 @@ def backward(
 ) -> None:
     """As :func:`molgcn.ops.gcn_layers_cuda.backward`, in three launches."""
     grad_x, grad_weights, grad_biases, grad_norm_weights, grad_norm_biases = gradients
-    division: WeightBlocks = weight_blocks(inputs, 0, inputs.num_layers, gcn_layers_launches.gpu(inputs.x.device))
+    division: WeightBlocks = weight_blocks(inputs, 0, inputs.num_layers, gpu(inputs.x.device))
     plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
     sizes = {
         "counters": launch.division.sums_bytes // 4 + 4 + division.num_tiles,

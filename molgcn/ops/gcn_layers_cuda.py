@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from molgcn.ops import gcn_chain_cuda, gcn_layers_launches
+from molgcn.cuda_runtime.launch import gpu
+from molgcn.ops import gcn_chain_cuda
 from molgcn.ops.gcn_layers_launches import LayerLaunches
 from molgcn.ops.gcn_layers_macros import prefetch_kernels
 from molgcn.ops.gcn_layers_plan import layers_together, padded_width, saved_layout, weight_spans
@@ -59,7 +60,7 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
     if (chain := gcn_chain_cuda.find(inputs, "gcn_chain_backward")) is not None:
         return gcn_chain_cuda.backward(chain, inputs, grad_pooled, saved, gradients)
     grad_x, grad_weights, grad_biases, grad_norm_weights, grad_norm_biases = gradients
-    num_layers, chunks = inputs.num_layers, weight_spans(inputs, gcn_layers_launches.gpu(inputs.x.device))
+    num_layers, chunks = inputs.num_layers, weight_spans(inputs, gpu(inputs.x.device))
     plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
     sizes = {
         "counters": sum(each.num_tiles for _, _, each in chunks),

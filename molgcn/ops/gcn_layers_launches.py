@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Kernel, Prefetch
-from molgcn.cuda_runtime.launch import gpu as gpu
-from molgcn.cuda_runtime.launch import kernel as kernel
+from molgcn.cuda_runtime.launch import Kernel, Prefetch, gpu, kernel
 from molgcn.ops.gcn_layers_arguments import PREPARE, WEIGHTS, Activation, Parameters
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, Layout, WeightBlocks, blocks, moments_size, padded_width, saved_layout

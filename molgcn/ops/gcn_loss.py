@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu
-from molgcn.ops import linear_loss
+from molgcn.ops import head_loss, head_loss_cuda
 from molgcn.ops.expect import expect
 from molgcn.ops.gcn_stack import ARGUMENTS, StackInputs, empty_gradients, empty_outputs
 from molgcn.ops.gcn_stack_autograd import NUM_TENSORS, flat, in_order, lists_of, nested
 from molgcn.ops.gcn_stack_check import check, check_backward
 from molgcn.ops.gcn_stack_cuda import launch_backward, launch_forward, prepare_inputs, saved_bytes, strategy_of, with_tiles
 from molgcn.ops.gcn_stack_plan import forward_plan
-from molgcn.ops.masked_loss import number_of
+from molgcn.ops.head_loss import check as check_head
+from molgcn.ops.head_loss import check_kept, number_of
 from molgcn.ops.transforms import refuse_transforms
 
 torch.library.define(
@@ -44,11 +45,11 @@ def takes(inputs: StackInputs) -> bool:
 def gcn_loss(
     inputs: StackInputs, weight: Tensor, bias: Tensor, target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    r""":func:`molgcn.ops.linear_loss.linear_loss` of what :func:`molgcn.ops.gcn_stack.gcn_stack` pools.
+    r""":func:`molgcn.ops.head_loss.head_loss` of what :func:`molgcn.ops.gcn_stack.gcn_stack` pools.
 
     Args:
         inputs: on CUDA, that :func:`takes` is true of.
-        weight: float32 [T, H]; this and the others as :func:`molgcn.ops.linear_loss.linear_loss` takes them.
+        weight: float32 [T, H]; this and the others as :func:`molgcn.ops.head_loss.head_loss` takes them.
         bias: float32 [T].
         target: float32 [B, T], NaN = missing.
         mean: float32 [T].
@@ -76,7 +77,7 @@ def gcn_loss(
 def _refuse_others(inputs: StackInputs) -> None:
     if not takes(inputs):
         raise ValueError(
-            "gcn_loss is of at least one molecule, in float32 for strategy stack, with save_for_backward; use gcn_stack and linear_loss"
+            "gcn_loss is of at least one molecule, in float32 for strategy stack, with save_for_backward; use gcn_stack and head_loss"
         )
 
 
@@ -119,21 +120,22 @@ def _forward(*args: Any) -> tuple[Tensor, ...]:
     inputs = prepare_inputs(inputs)
     pooled, _, _, saved = empty_outputs(inputs)
     inputs = with_tiles(inputs)
-    linear_loss.check(pooled, weight, **{name: head[name] for name in _HEAD[1:]})
+    target, mean, std = (head[name] for name in _HEAD[2:])
+    check_head(pooled, [weight], [head["head_bias"]], target, mean, std, (torch.float32,))
     assert inputs.tile_ptr is not None
-    value, sums, slopes = linear_loss.empty_outputs(pooled, weight)
+    value, sums, slopes = head_loss.empty_outputs(pooled, [weight])[:3]
     num_terms = (inputs.tile_ptr.shape[0] - 1) * forward_plan(inputs, gpu(pooled.device)).warps
     terms = pooled.new_empty(num_terms, 2, dtype=torch.double)
     numbers = {"num_targets": weight.shape[0], "kind": number_of(loss), "delta": delta}
     launch_forward(inputs, pooled, saved, {**head, "slopes": slopes, "terms": terms}, loss=True, **numbers)
-    return value, sums, slopes, linear_loss.launch_ends(pooled, weight, slopes, terms, sums, value), saved
+    return value, sums, slopes, head_loss_cuda.launch_ends(pooled, weight, slopes, terms, sums, value), saved
 
 
 @torch.library.register_fake("molgcn::gcn_loss")
 def _fake(*args: Any) -> tuple[Tensor, ...]:
     inputs, weight = StackInputs(*args[_NUM_OTHERS - 1 :]), args[0]
     pooled, _, _, saved = empty_outputs(inputs)
-    return *linear_loss.empty_outputs(pooled, weight), linear_loss.empty_head_sums(weight), saved
+    return *head_loss.empty_outputs(pooled, [weight])[:3], head_loss_cuda.empty_head_sums(weight), saved
 
 
 def _backward(
@@ -141,7 +143,7 @@ def _backward(
 ) -> tuple:
     inputs = StackInputs(*args)
     check_backward(saved, saved_bytes(inputs), inputs)
-    linear_loss.check_backward(grad_loss, sums, slopes, weight, (inputs.num_graphs, inputs.hidden_channels), inputs.x)
+    check_kept(grad_loss, sums, slopes, (inputs.num_graphs, weight.shape[0]), inputs.x)
     expect("gcn_loss", "head_sums", head_sums, (weight.numel() + weight.shape[0],), inputs.x)
     gradients = grad_weight, grad_bias, *of_stack = _empty_gradients(grad_loss, sums, slopes, head_sums, saved, needs_grad_x, weight, *args)
     tensors = {"head_weight": weight.contiguous(), "slopes": slopes, "loss_sums": sums, "head_sums": head_sums, "grad_loss": grad_loss}

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from molgcn.cuda_runtime.launch import Kernel, Prefetch, gpu, kernel
 from molgcn.cuda_runtime.structs import fill
 from molgcn.errors import UserError
-from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, linear_loss
+from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, head_loss_cuda
 from molgcn.ops.expect import expect
 from molgcn.ops.gcn_stack import POOLS, PRECISIONS, StackInputs, empty_gradients, empty_outputs, register_saved_size
 from molgcn.ops.gcn_stack_arguments import MAX_LAYERS, parameters_of, table_size
@@ -206,7 +206,7 @@ def prefetch_kernels(inputs: StackInputs, loss_targets: int) -> list[tuple[str, 
     if not inputs.save_for_backward:
         return []
     defines = _defines(inputs, backward_plan(inputs, gpu(inputs.x.device)), inputs.x.requires_grad, loss_targets > 0)
-    return [("gcn_stack_backward.cu", defines), *([linear_loss.source(loss_targets)] if loss_targets else [])]
+    return [("gcn_stack_backward.cu", defines), *([head_loss_cuda.source(loss_targets)] if loss_targets else [])]
 
 
 def _defines(inputs: StackInputs, plan: Plan, needs_grad_x: bool = False, loss: bool = False) -> dict[str, int]:

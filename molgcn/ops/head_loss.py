@@ -1,17 +1,21 @@
-r"""`molgcn::head_loss` on the CPU: the head and the training loss of its predictions, by the C++ extension `molgcn._cpu`."""
+r"""`molgcn::head_loss`: a head of linear maps, or none, and the loss of what it predicts.
+
+Each device registers an implementation of `molgcn::head_loss` and `molgcn::head_loss_backward`: :mod:`molgcn.ops.head_loss_cpu` and
+:mod:`molgcn.ops.head_loss_cuda`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-import molgcn._cpu as _cpu
 from molgcn.ops.expect import expect
-from molgcn.ops.masked_loss import LOSSES, masked_loss_reference, number_of
+
+LOSSES = ("mse", "l1", "huber")
 
 torch.library.define(
     "molgcn::head_loss",
@@ -27,148 +31,164 @@ torch.library.define(
 )
 
 Outputs = tuple[Tensor, Tensor, Tensor, Tensor]  # loss, sums, slopes, hidden
-_CLASSES = {torch.float32: _cpu.HeadLossFloat32, torch.float64: _cpu.HeadLossFloat64}
 
 
-def head_loss(
-    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float = 1.0
-) -> tuple[Tensor, Tensor]:
-    r""":func:`molgcn.ops.masked_loss.masked_loss` of :math:`h_k W_k^T + b_k`, where :math:`h_{i+1} = \mathrm{relu}(h_i W_i^T + b_i)`.
+class Objective(NamedTuple):
+    r"""What predictions are compared with, and how: the mean of :math:`\ell(p, (t - \mu) / \sigma)` over the targets that are known.
 
-    Everything is of one dtype, float32 or float64, on the CPU.
+    Attributes:
+        target: [B, T], :math:`t`; NaN where it is missing.
+        mean: [T], :math:`\mu`.
+        std: [T], :math:`\sigma`.
+        loss: :math:`\ell`, "mse", "l1" or "huber" (Huber, 1964).
+        delta: the difference at which huber turns from square to linear.
+    """
+
+    target: Tensor
+    mean: Tensor
+    std: Tensor
+    loss: str
+    delta: float = 1.0
+
+
+def head_loss(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], objective: Objective) -> tuple[Tensor, Tensor]:
+    r"""The loss of the predictions :math:`h_k W_k^T + b_k`, where :math:`h_{i+1} = \mathrm{relu}(h_i W_i^T + b_i)`.
+
+    All tensors have one dtype, float32 or on the CPU float64.
 
     Args:
-        x: [B, H], :math:`h_0`.
-        weights: k + 1 tensors, the first [H_1, H], the last [T, H_k].
-        biases: k + 1 tensors [H_i], the last [T].
-        target: [B, T], NaN = missing.
-        mean: [T].
-        std: [T].
-        loss: "mse", "l1" or "huber".
-        delta: where huber turns from square to linear.
+        x: [B, H], :math:`h_0`; the predictions themselves where there are no weights.
+        weights: k + 1 tensors, the first [H_1, H], the last [T, H_k]; or none.
+        biases: k + 1 tensors [H_i], the last [T]; or none.
+        objective: see :class:`Objective`.
 
     Returns:
-        - loss: 0 where nothing is known; differentiable in `x`, `weights` and `biases`, once
+        - loss: scalar, 0 where nothing is known; differentiable in `x`, `weights` and `biases`, once
         - sums: float64 [2], sum and number of the terms
 
     Raises:
         ValueError: for tensors that do not fit together.
     """
-    value, sums, _, _ = torch.ops.molgcn.head_loss(x, list(weights), list(biases), target, mean, std, loss, delta)
+    weights, biases = list(weights), list(biases)
+    if x.is_cuda:  # its kernels have one linear map, the last
+        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+            x = F.linear(x, weight, bias).relu()
+        weights, biases = weights[-1:], biases[-1:]
+    value, sums, _, _ = torch.ops.molgcn.head_loss(x, weights, biases, *objective)
     return value, sums
 
 
-def head_loss_reference(
-    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float = 1.0
-) -> tuple[Tensor, Tensor]:
-    """:func:`head_loss` in PyTorch's operators."""
-    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
-        x = F.linear(x, weight, bias).relu()
-    return masked_loss_reference(F.linear(x, weights[-1], biases[-1]), target, mean, std, loss, delta)
+def head_loss_reference(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], objective: Objective) -> tuple[Tensor, Tensor]:
+    """:func:`head_loss` in PyTorch's operators, for any device and dtype."""
+    for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        x = F.linear(x.relu() if place else x, weight, bias)
+    target, mean, std, loss, delta = objective
+    known = ~torch.isnan(target)
+    target = torch.where(known, (target - mean) / std, x.detach())
+    if loss == "huber":
+        terms = F.huber_loss(x, target, reduction="none", delta=delta)
+    else:
+        terms = (F.mse_loss if loss == "mse" else F.l1_loss)(x, target, reduction="none")
+    total, count = torch.where(known, terms, 0.0).sum(), known.sum()
+    return total / count.clamp(min=1), torch.stack((total.detach().double(), count.double()))
 
 
-class BoundHead:
-    """The head's parameters as the operator reads them, for batch after batch: they change in place only, and are contiguous.
+def number_of(loss: str) -> int:
+    """Return the number by which kernels know a loss.
+
+    Raises:
+        ValueError: naming the losses that there are.
+    """
+    if loss not in LOSSES:
+        raise ValueError(f"loss={loss} is unknown. Expected one of {', '.join(LOSSES)}.")
+    return LOSSES.index(loss)
+
+
+def check(
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], target: Tensor, mean: Tensor, std: Tensor, dtypes: Sequence[torch.dtype]
+) -> None:
+    """Check the arguments of the forward pass: kernels read by address.
 
     Args:
-        weights: as of :func:`head_loss`, likewise the others.
+        x: as of :func:`head_loss`, likewise the other tensors.
+        weights: the maps.
+        biases: the maps'.
+        target: of the objective.
+        mean: of the objective.
+        std: of the objective.
+        dtypes: those in which the device computes.
+
+    Raises:
+        ValueError: naming what does not fit.
     """
-
-    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor], mean: Tensor, std: Tensor, loss: str, delta: float) -> None:
-        self._keep = weights, biases, mean, std  # C++ has their addresses
-        self.dtype = mean.dtype
-        self.widths = [weights[0].shape[1], *(weight.shape[0] for weight in weights)]
-        addresses = [tensor.data_ptr() for tensor in weights], [tensor.data_ptr() for tensor in biases]
-        self._bound = _CLASSES[self.dtype](self.widths, number_of(loss), delta, *addresses, mean.data_ptr(), std.data_ptr())
-
-    def forward(self, x: Tensor, target: Tensor, outputs: Outputs) -> None:
-        """Writes the operator's outputs; all contiguous."""
-        value, sums, slopes, hidden = outputs
-        self._bound.forward(x.shape[0], [tensor.data_ptr() for tensor in (x, target, hidden, slopes, sums, value)])
-
-    def backward(self, grad_loss: Tensor, x: Tensor, outputs: Outputs, gradients: tuple[Tensor, list[Tensor], list[Tensor]]) -> None:
-        """Writes the gradients of x, weights and biases from what :meth:`forward` wrote; all contiguous."""
-        value, sums, slopes, hidden = outputs
-        batch = [tensor.data_ptr() for tensor in (x, x, hidden, slopes, sums, value)]  # targets are not read
-        grad_x, grad_weights, grad_biases = gradients
-        addresses = [tensor.data_ptr() for tensor in grad_weights], [tensor.data_ptr() for tensor in grad_biases]
-        self._bound.backward(x.shape[0], batch, grad_loss.data_ptr(), grad_x.data_ptr(), *addresses)
-
-
-def _check(x: Tensor, weights: list[Tensor], biases: list[Tensor], target: Tensor, mean: Tensor, std: Tensor) -> None:
-    for tensor in (x, *weights, *biases, target, mean, std):
-        if tensor.dtype != x.dtype or tensor.device.type != "cpu" or x.dtype not in _CLASSES:
-            raise ValueError(
-                f"head_loss: expected float32 or float64 on the CPU throughout, got {x.dtype} and {tensor.dtype} on {tensor.device}"
-            )
-    width, fits = x.shape[-1], x.dim() == target.dim() == 2 and len(weights) == len(biases) > 0
+    _check_dtype(x, dtypes)
+    names = [f"{name}[{place}]" for name, tensors in (("weights", weights), ("biases", biases)) for place in range(len(tensors))]
+    others = dict(zip([*names, "target", "mean", "std"], [*weights, *biases, target, mean, std], strict=True))
+    for name, tensor in others.items():
+        if tensor.dtype != x.dtype or tensor.device != x.device:
+            raise ValueError(f"head_loss: expected {name} in {x.dtype} on {x.device}, got {tensor.dtype} on {tensor.device}")
+    width, fits = x.shape[-1], x.dim() == target.dim() == 2 and len(weights) == len(biases)
     for weight, bias in zip(weights, biases, strict=False):
         fits = fits and weight.dim() == 2 and weight.shape[1] == width and bias.shape == (weight.shape[0],)
         width = weight.shape[0]
     if not fits or target.shape != (x.shape[0], width) or mean.shape != (width,) or std.shape != (width,):
-        shapes = [list(tensor.shape) for tensor in (x, *weights, *biases, target, mean, std)]
-        raise ValueError(f"head_loss: x, weights, biases, target, mean and std do not fit together: {shapes}")
+        shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in {"x": x, **others}.items())
+        raise ValueError(f"head_loss: tensors do not fit together: {shapes}")
 
 
-def _check_backward(grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: list[Tensor]) -> None:
-    if x.dim() != 2 or x.dtype not in _CLASSES or not weights:
-        raise ValueError(f"head_loss: expected x of shape [B, H] in float32 or float64, got {list(x.shape)} in {x.dtype}")
+def check_backward(
+    grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: Sequence[Tensor], dtypes: Sequence[torch.dtype]
+) -> None:
+    """Check the arguments of the backward pass, of which `sums`, `slopes` and `hidden` are the forward pass's.
+
+    Raises:
+        ValueError: naming the first argument that does not fit.
+    """
+    _check_dtype(x, dtypes)
     width, num_hidden = x.shape[1], 0
     for place, weight in enumerate(weights):
+        num_hidden += width if place else 0
         expect("head_loss", f"weights[{place}]", weight, (weight.shape[0] if weight.dim() else 0, width), x)
         width = weight.shape[0]
-        num_hidden += width
-    expect("head_loss", "grad_loss", grad_loss, (), x)
-    expect("head_loss", "sums", sums, (2,), x, torch.double)
-    expect("head_loss", "slopes", slopes, (x.shape[0], width), x)
-    expect("head_loss", "hidden", hidden, (x.shape[0] * (num_hidden - width),), x)
+    check_kept(grad_loss, sums, slopes, (x.shape[0], width), x)
+    expect("head_loss", "hidden", hidden, (x.shape[0] * num_hidden,), x)
 
 
-def empty_outputs(x: Tensor, weights: Sequence[Tensor]) -> Outputs:
-    """Uninitialised loss, sums, slopes and hidden: the outputs of all linear maps but the last, one after the other."""
-    hidden = x.shape[0] * sum(weight.shape[0] for weight in weights[:-1])
-    return x.new_empty(()), x.new_empty(2, dtype=torch.double), x.new_empty(x.shape[0], weights[-1].shape[0]), x.new_empty(hidden)
+def check_kept(grad_loss: Tensor, sums: Tensor, slopes: Tensor, shape: tuple[int, int], like: Tensor) -> None:
+    """Check what backward passes read of a loss with targets of `shape` [B, T], on the device and in the dtype of `like`.
+
+    Raises:
+        ValueError: naming the first argument that does not fit.
+    """
+    expect("head_loss", "grad_loss", grad_loss, (), like)
+    expect("head_loss", "sums", sums, (2,), like, torch.double)
+    expect("head_loss", "slopes", slopes, shape, like)
+
+
+def _check_dtype(x: Tensor, dtypes: Sequence[torch.dtype]) -> None:
+    if x.dim() != 2 or x.dtype not in dtypes:
+        names = " or ".join(map(str, dtypes))
+        raise ValueError(f"head_loss: expected x of shape [B, H] in {names} on {x.device}, got {list(x.shape)} in {x.dtype}")
 
 
 @torch.library.register_fake("molgcn::head_loss")
-def _fake(x: Tensor, weights: list[Tensor], *args: Any) -> Outputs:
-    return empty_outputs(x, weights)
-
-
-@torch.library.impl("molgcn::head_loss", "CPU")
-def _forward(
-    x: Tensor, weights: list[Tensor], biases: list[Tensor], target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float
-) -> Outputs:
-    _check(x, weights, biases, target, mean, std)
-    outputs = empty_outputs(x, weights)
-    weights, biases = ([tensor.contiguous() for tensor in tensors] for tensors in (weights, biases))
-    bound = BoundHead(weights, biases, mean.contiguous(), std.contiguous(), loss, delta)
-    bound.forward(x.contiguous(), target.contiguous(), outputs)
-    return outputs
+def empty_outputs(x: Tensor, weights: Sequence[Tensor], *_: Any) -> Outputs:
+    """Uninitialised loss, sums, slopes and hidden: the outputs of all linear maps but the last, one after the other."""
+    num_targets = weights[-1].shape[0] if weights else x.shape[1]
+    hidden = x.shape[0] * sum(weight.shape[0] for weight in weights[:-1])
+    return x.new_empty(()), x.new_empty(2, dtype=torch.double), x.new_empty(x.shape[0], num_targets), x.new_empty(hidden)
 
 
 @torch.library.register_fake("molgcn::head_loss_backward")
-def _empty_gradients(
-    grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: list[Tensor]
+def empty_gradients(
+    grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    return (
-        x.new_empty(x.shape),
+    """Uninitialised gradients of x, weights and biases."""
+    of_weights, of_biases = (
         [weight.new_empty(weight.shape) for weight in weights],
         [weight.new_empty(weight.shape[0]) for weight in weights],
     )
-
-
-@torch.library.impl("molgcn::head_loss_backward", "CPU")
-def _backward(
-    grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: list[Tensor]
-) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    _check_backward(grad_loss, sums, slopes, hidden, x, weights)
-    weights = [weight.contiguous() for weight in weights]
-    gradients = _empty_gradients(grad_loss, sums, slopes, hidden, x, weights)
-    bound = BoundHead(weights, [], x, x, LOSSES[0], 1.0)  # the rest is not read
-    outputs = (grad_loss, sums.contiguous(), slopes.contiguous(), hidden.contiguous())
-    bound.backward(grad_loss, x.contiguous(), outputs, gradients)
-    return gradients
+    return x.new_empty(x.shape), of_weights, of_biases
 
 
 class _HeadLoss(torch.autograd.Function):
@@ -200,7 +220,7 @@ class _HeadLoss(torch.autograd.Function):
 
 def _autograd(x: Tensor, weights: list[Tensor], biases: list[Tensor], *constants: Any) -> tuple[Tensor, ...]:
     if len(weights) != len(biases):  # cannot be told apart in a flat list
-        _check(x, weights, biases, *constants[:3])
+        check(x, weights, biases, constants[0], constants[1], constants[2], (x.dtype,))
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights, *biases)):
         return _HeadLoss.apply(constants, x, *weights, *biases)
     with torch._C._AutoDispatchBelowAutograd():

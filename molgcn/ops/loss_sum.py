@@ -21,7 +21,7 @@ def add_loss(batch: Tensor, sums: Tensor, finite: Tensor) -> None:
     """Adds a batch's loss in place, and one to `finite` while the sum is a finite number, which it cannot become again.
 
     Args:
-        batch: float64 [2], sum and number of its terms, as :func:`molgcn.ops.masked_loss.masked_loss` gives them.
+        batch: float64 [2], sum and number of its terms, as :func:`molgcn.ops.head_loss.head_loss` gives them.
         sums: float64 [2], of the batches so far.
         finite: int64 scalar, batches before the first whose loss is not finite.
     """

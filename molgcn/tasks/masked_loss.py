@@ -10,8 +10,7 @@ from torch import Tensor
 from molgcn.config import TrainingConfig
 from molgcn.nn import GCN, fused
 from molgcn.ops.gcn_loss import gcn_loss, takes
-from molgcn.ops.linear_loss import linear_loss
-from molgcn.ops.masked_loss import masked_loss, masked_loss_reference
+from molgcn.ops.head_loss import Objective, head_loss, head_loss_reference
 
 
 class MaskedLoss:
@@ -27,11 +26,11 @@ class MaskedLoss:
         self.fused = fused
 
     def __call__(self, prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean loss and float64 [2], sum and number of its terms; arguments as :func:`molgcn.ops.masked_loss.masked_loss`."""
+        """The mean loss and float64 [2], sum and number of its terms; arguments as of :class:`molgcn.ops.head_loss.Objective`."""
         if prediction.dtype == torch.bfloat16:  # of a head under autocast
             prediction = prediction.float()
         takes = self.fused and prediction.is_cuda and prediction.dtype == torch.float32
-        return (masked_loss if takes else masked_loss_reference)(prediction, target, mean, std, *self.options)
+        return (head_loss if takes else head_loss_reference)(prediction, [], [], Objective(target, mean, std, *self.options))
 
     def of_model(self, model: GCN, batch: Any, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
         """The same of a model's prediction, with its head, or on CUDA the whole model, in one operator where there is one."""
@@ -46,10 +45,5 @@ class MaskedLoss:
         pooled = fused.pooled_from(model, inputs)
         if not alike or (pooled.is_cuda and pooled.dtype != torch.float32):
             return self(model.head(pooled), target, mean, std)
-        if pooled.is_cuda:
-            x = pooled if len(linears) == 1 else model.head[:-1](pooled)  # type: ignore[index]
-            return linear_loss(x, last.weight, last.bias, target, mean, std, *self.options)
-        from molgcn.ops.head_loss import head_loss  # without the extension there are no pooled features
-
         weights, biases = zip(*((linear.weight, linear.bias) for linear in linears), strict=True)
-        return head_loss(pooled, weights, biases, target, mean, std, *self.options)
+        return head_loss(pooled, weights, biases, Objective(target, mean, std, *self.options))

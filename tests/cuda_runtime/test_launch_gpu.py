@@ -4,11 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from test_masked_loss import example
+from test_head_loss import example
 
 from molgcn.cuda_runtime.launch import kernel
-from molgcn.ops.masked_loss import _parameters as masked_loss_parameters
-from molgcn.ops.masked_loss import masked_loss
+from molgcn.cuda_runtime.structs import fill
+from molgcn.ops.head_loss import Objective, head_loss
+from molgcn.ops.head_loss_cuda import HEADER, source
 
 pytestmark = pytest.mark.gpu
 
@@ -22,11 +23,13 @@ def has_context():
 @pytest.mark.parametrize("how", [{}, {"cooperative": True}, {"overlap": True}], ids=str)
 def test_a_launch_needs_no_context_in_its_thread(how):
     """A thread has none until CUDA's runtime has worked in it: so does autograd's at its first backward."""
-    tensors = dict(zip(("prediction", "target", "mean", "std"), example("cuda"), strict=True))
-    expected, expected_sums = masked_loss(*tensors.values(), "mse")
+    x, _, _, targets = example(1500, (2,), device="cuda")
+    expected, expected_sums = head_loss(x, [], [], Objective(*targets, "mse"))
     value, sums = torch.full_like(expected, torch.nan), torch.full_like(expected_sums, torch.nan)
-    parameters = masked_loss_parameters(1.0, loss=value, sums=sums, **tensors)
-    function = kernel("masked_loss.cu", "masked_loss_forward", {"LOSS": 0}, value.device)
+    tensors = dict(zip(("x", "target", "mean", "std"), (x, *targets), strict=True))
+    parameters = fill(HEADER.ctype()(num_graphs=1500, num_targets=2), {**tensors, "slopes": x.clone(), "loss": value, "sums": sums})
+    file, defines = source(2)
+    function = kernel(file, "masked_loss_forward", defines, value.device)
 
     def launch():
         before = has_context()

@@ -10,13 +10,11 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
 from emulated import run_emulated
 from stack_cases import A100, H100, random_batch, random_inputs
 
-from molgcn.cuda_runtime.launch import Gpu
+from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import gcn_layers_launches, gcn_stack_cuda
 
 TABLE = Path(__file__).with_suffix(".json")
 GPUS = {"sm_80": Gpu(108, A100), "sm_90": Gpu(132, H100, True), "sm_100": Gpu(148, H100, True)}
@@ -35,10 +33,14 @@ def launched(network: str, arch: str) -> list[tuple[str, dict[str, int]]]:
     inputs = random_inputs(random_batch([20] * molecules, 11), hidden, 3, **options)
     inputs, found = inputs._replace(x=inputs.x.detach()), []
 
-    class Recorded:
-        def __init__(self, source: str, name: str, defines: dict[str, int], device: object, prefetch: object = None) -> None:
+    class Recorded(Launcher):
+        def gpu(self, device: object) -> Gpu:
+            return GPUS[arch]
+
+        def kernel(self, source: str, name: str, defines: dict[str, int], device: object, prefetch: object = None) -> Recorded:
             if (source, defines) not in found:
                 found.append((source, defines))
+            return self
 
         def launch(self, *args: object, **options: object) -> None:
             pass
@@ -46,10 +48,7 @@ def launched(network: str, arch: str) -> list[tuple[str, dict[str, int]]]:
         def resident_blocks(self, *args: int) -> int:
             return GPUS[arch].num_multiprocessors
 
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (gcn_stack_cuda, gcn_layers_launches):
-            patch.setattr(module, "kernel", Recorded)
-            patch.setattr(module, "gpu", lambda device: GPUS[arch])
+    with launching_by(Recorded()):
         run_emulated(inputs)
     return found
 

@@ -41,6 +41,7 @@ def calls() -> dict[str, Call]:
     weights, biases = [torch.randn(5, 8), torch.randn(2, 5)], [torch.zeros(5), torch.zeros(2)]
     cases["head_loss"] = ops.head_loss, [x, weights, biases, target, vector, vector, "mse", 1.0]
     _, sums, slopes, hidden = ops.head_loss(x, weights, biases, target, vector, vector, "mse", 1.0)
+    cases["head_loss without maps"] = ops.head_loss, [target, [], [], target, vector, vector, "mse", 1.0]
     cases["head_loss_backward"] = ops.head_loss_backward, [torch.ones(()), sums, slopes, hidden, x, weights]
 
     edge_index = torch.randint(0, 4, (2, 12))

@@ -1,4 +1,4 @@
-"""Kernels of `cuda/` compiled as plain C++ under `emulator.h`, with the interface of :class:`molgcn.cuda_runtime.launch.Kernel`."""
+"""Kernels of `cuda/` compiled as plain C++ under `emulator.h`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,17 +19,15 @@ from compiler import COMPILER, with_declared_headers
 from stack_cases import H100, Result, converted, leaves, run, worst, worst_molecule
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops import StackInputs, aggregate_cuda, gcn_layers_launches, gcn_stack_cuda, gcn_stack_reference
+from molgcn.cuda_runtime.launch import Gpu, Launcher, Prefetch, launching_by
+from molgcn.cuda_runtime.nvrtc import compile_source
+from molgcn.ops import StackInputs, gcn_stack_cuda, gcn_stack_reference
 from molgcn.resources import resource
 
 HEADER_FOLDER = Path(__file__).parents[1] / "cuda"
 _GUARD = 2**20  # bytes
 _FOLDER = tempfile.TemporaryDirectory()
-_loaded: dict[str, EmulatedKernel] = {}
-hopper = True  # or a GPU before it
-find_races = False  # in shared memory: races.cpp
-slice_of_warps = 0  # how far odd and even warps run ahead of each other: `launch` of emulator.h
+_loaded: dict[str, _Library] = {}
 
 
 def _compile(*arguments: str, program: str = "") -> None:
@@ -52,7 +52,9 @@ def _compile_for_races(library: Path, options: list[str], program: str) -> None:
     _compile("-shared", str(kernel), str(finder), "-o", str(library))
 
 
-class EmulatedKernel:
+class _Library:
+    """A kernel as machine code of the CPU."""
+
     def __init__(self, source: str, name: str, defines: dict[str, int]) -> None:
         program = (
             f'#include "{source}"\n'
@@ -73,7 +75,7 @@ class EmulatedKernel:
                 _compile("-shared", *options, "-x", "c++", "-", "-o", str(library), program=program)
         self._library = ctypes.CDLL(str(library))
 
-    def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, **options: bool) -> None:
+    def run(self, parameters: ctypes.Structure, grid: int, block: int, shared: int, slice_of_warps: int) -> None:
         self._library.run(ctypes.byref(parameters), grid, block, shared, slice_of_warps)
         if self._finds_races:
             self._check_races()
@@ -89,27 +91,96 @@ class EmulatedKernel:
             pairs = sorted(set(zip(addresses[::2], addresses[1::2], strict=True)))
             raise AssertionError(f"{count} pairs of accesses to shared memory that nothing orders, of lines {pairs}")
 
+
+class Emulator(Launcher):
+    """Runs kernels on the CPU in place of a GPU, with one multiprocessor, so that a block has several tiles.
+
+    Attributes:
+        properties: what plans depend on.
+        hopper: False for a GPU before it.
+        find_races: look for them in shared memory: races.cpp.
+        slice_of_warps: how far odd and even warps run ahead of each other: `launch` of emulator.h.
+        full: sources of kernels that find no room on the GPU all at once.
+        used: sources and macros of the kernels that were asked for.
+        prefetched: sources and macros of those that were to be compiled beside them.
+        num_launches: so far.
+    """
+
+    def __init__(self) -> None:
+        self.properties = Gpu(1, H100)
+        self.hopper, self.find_races, self.slice_of_warps = True, False, 0
+        self.full: set[str] = set()
+        self.used: list[tuple[str, Mapping[str, int]]] = []
+        self.prefetched: list[tuple[str, Mapping[str, int]]] = []
+        self.num_launches = 0
+
+    @property
+    def sources(self) -> set[str]:
+        """Files whose kernels were asked for."""
+        return {source for source, _ in self.used}
+
+    def gpu(self, device: object) -> Gpu:
+        return self.properties
+
+    def kernel(self, source: str, name: str, defines: Mapping[str, int], device: object = None, prefetch: Prefetch | None = None) -> Any:
+        self.used.append((source, defines))
+        self.prefetched += prefetch() if prefetch is not None else ()
+        return _EmulatedKernel(self, source, name, {**defines, "HOPPER": int(self.hopper), **({"RACES": 1} if self.find_races else {})})
+
+
+class _EmulatedKernel:
+    def __init__(self, emulator: Emulator, source: str, name: str, defines: dict[str, int]) -> None:
+        self._emulator, self._source, self._name, self._defines = emulator, source, name, defines
+
+    def launch(self, grid: int, block: int, shared: int, parameters: ctypes.Structure, **options: bool) -> None:
+        key = repr((self._source, self._name, sorted(self._defines.items())))
+        if key not in _loaded:
+            _loaded[key] = _Library(self._source, self._name, self._defines)
+        self._emulator.num_launches += 1
+        _loaded[key].run(parameters, grid, block, shared, self._emulator.slice_of_warps)
+
     def resident_blocks(self, block: int, shared: int, cluster: int) -> int:
+        return 0 if self._source in self._emulator.full else 128
+
+
+class Compiler(Launcher):
+    """Compiles kernels for an architecture, and launches nothing.
+
+    Args:
+        arch: the architecture.
+        only: the one file that is compiled; default all.
+
+    Attributes:
+        sources: files that were compiled.
+    """
+
+    def __init__(self, arch: str, only: str | None = None) -> None:
+        self.sources, self._arch, self._only = set[str](), arch, only
+
+    def gpu(self, device: object) -> Gpu:
+        return Gpu(1, H100)
+
+    def kernel(self, source: str, name: str, defines: Mapping[str, int], device: object = None, prefetch: Prefetch | None = None) -> Any:
+        if self._only in (None, source):
+            self.sources.add(source)
+            assert compile_source(source, defines, self._arch).startswith(b"\x7fELF")
+        return self
+
+    def launch(self, *args: object, **options: object) -> None:
+        pass
+
+    def resident_blocks(self, *args: int) -> int:
         return 128
 
 
-def kernel(source: str, name: str, defines: dict[str, int], device: object, prefetch: object = None) -> EmulatedKernel:
-    """In place of :func:`molgcn.cuda_runtime.launch.kernel`."""
-    defines = {**defines, "HOPPER": int(hopper), **({"RACES": 1} if find_races else {})}
-    key = repr((source, name, sorted(defines.items())))
-    if key not in _loaded:
-        _loaded[key] = EmulatedKernel(source, name, defines)
-    return _loaded[key]
-
-
 @pytest.fixture
-def emulate(monkeypatch):
-    """One multiprocessor, so that a block has several tiles."""
+def emulate() -> Iterator[Emulator]:
+    """Kernels run on the CPU."""
     if COMPILER is None:
         pytest.skip("no C++ compiler")
-    for module in (gcn_stack_cuda, gcn_layers_launches, aggregate_cuda):
-        monkeypatch.setattr(module, "kernel", kernel)
-        monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, H100))
+    emulator = Emulator()
+    with launching_by(emulator):
+        yield emulator
 
 
 def run_emulated(

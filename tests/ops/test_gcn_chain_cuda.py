@@ -1,7 +1,5 @@
 """All layers with batch statistics in one launch, without a GPU: under emulation, clusters included, against the float64 oracle."""
 
-from types import SimpleNamespace
-
 import pytest
 from stack_cases import H100, RTX, random_batch, random_inputs
 from test_gcn_layers_cuda import check
@@ -9,7 +7,6 @@ from test_gcn_stack_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import gcn_layers_launches
 from molgcn.ops.gcn_chain_plan import chains
 
 OPTIONS = [
@@ -20,37 +17,19 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture
-def chained(emulate, monkeypatch):
-    """A GPU with room for some blocks; what was launched."""
-    found = []
-
-    def on(num_multiprocessors):
-        emulated = gcn_layers_launches.kernel
-        monkeypatch.setattr(gcn_layers_launches, "gpu", lambda device: Gpu(num_multiprocessors, H100, True))
-        monkeypatch.setattr(gcn_layers_launches, "kernel", lambda source, *args: found.append(source) or emulated(source, *args))
-        return found
-
-    return on
-
-
 @pytest.mark.parametrize(("num_multiprocessors", "options"), list(zip((8, 40, 8, 40), OPTIONS, strict=True)), ids=str)
-def test_every_option(chained, num_multiprocessors, options):
+def test_every_option(emulate, num_multiprocessors, options):
     """Bonds within blocks, to guests, to atoms beyond the guests' room; one cluster and several."""
-    found = chained(num_multiprocessors)
+    emulate.properties = Gpu(num_multiprocessors, H100, True)
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, norm="batch", training=True, **options))
-    assert {"gcn_chain_forward.cu", "gcn_chain_backward.cu"} <= set(found)
+    assert {"gcn_chain_forward.cu", "gcn_chain_backward.cu"} <= emulate.sources
 
 
-def test_backward_layer_by_layer_where_only_forward_finds_room(chained, monkeypatch):
-    found = chained(8)
-    on_gpu, full = gcn_layers_launches.kernel, SimpleNamespace(resident_blocks=lambda *args: 0)
-    monkeypatch.setattr(
-        gcn_layers_launches, "kernel", lambda source, *args: full if source == "gcn_chain_backward.cu" else on_gpu(source, *args)
-    )
+def test_backward_layer_by_layer_where_only_forward_finds_room(emulate):
+    emulate.properties, emulate.full = Gpu(8, H100, True), {"gcn_chain_backward.cu"}
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 20, 3, norm="batch", training=True, **OPTIONS[2]))
-    assert {"gcn_chain_forward.cu", "gcn_layer_backward.cu"} <= set(found)
-    assert "gcn_layer_forward.cu" not in found
+    assert {"gcn_chain_forward.cu", "gcn_layer_backward.cu"} <= emulate.sources
+    assert "gcn_layer_forward.cu" not in emulate.sources
 
 
 def test_plans():

@@ -6,7 +6,8 @@ from gpu_cases import SIZES, gradient_of, on_gpu
 from stack_cases import random_batch, random_inputs, run
 from test_gcn_layers_gpu import check, check_one_of_three
 
-from molgcn.ops import gcn_layers_launches, gcn_stack
+from molgcn.cuda_runtime.launch import Launcher, launching_by
+from molgcn.ops import gcn_stack
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison", "chained")]
 
@@ -19,13 +20,19 @@ OPTIONS = [
 
 
 @pytest.fixture
-def chained(monkeypatch):
+def chained():
     """Fails where layers were launched one by one."""
     if torch.cuda.get_device_capability()[0] < 9:
         pytest.skip("no clusters")
-    found, kernel = set(), gcn_layers_launches.kernel
-    monkeypatch.setattr(gcn_layers_launches, "kernel", lambda source, *args: found.add(source) or kernel(source, *args))
-    yield
+    found = set()
+
+    class Recording(Launcher):
+        def kernel(self, source, *args):
+            found.add(source)
+            return super().kernel(source, *args)
+
+    with launching_by(Recording()):
+        yield
     assert {"gcn_chain_forward.cu", "gcn_chain_backward.cu"} <= found
 
 

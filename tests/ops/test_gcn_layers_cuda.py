@@ -6,12 +6,11 @@ What only a GPU shows is in test_gcn_layers_gpu.py.
 import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
-from emulated import run_emulated
+from emulated import Compiler, run_emulated
 from stack_cases import H100, RTX, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
 from test_gcn_stack_cuda import SIZES
 
-from molgcn.cuda_runtime.launch import Gpu
-from molgcn.cuda_runtime.nvrtc import compile_source
+from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.ops import gcn_layers_launches, gcn_layers_plan, gcn_stack_reference
 from molgcn.ops.gcn_layers_plan import blocks, layers_together, weight_blocks
 
@@ -62,7 +61,7 @@ def test_features_without_a_gradient(emulate, norm):
     [(80, "layer", H100), (96, None, H100), (128, "batch", H100), (172, "batch", H100), (512, "batch", H100), (512, "layer", RTX)],
 )
 def test_wide(emulate, monkeypatch, hidden, norm, limit):
-    monkeypatch.setattr(gcn_layers_launches, "gpu", lambda device: Gpu(1, limit))
+    emulate.properties = Gpu(1, limit)
     check(random_inputs(random_batch(SIZES[:6], 11), hidden, 2, residual=True, norm=norm, training=True))
 
 
@@ -145,22 +144,12 @@ SOURCES = ("gcn_layer_prepare", "gcn_layer_forward", "gcn_layer_pool", "gcn_laye
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
-def test_compiles_for_every_architecture(arch, emulate, monkeypatch):
+def test_compiles_for_every_architecture(arch):
     """Options and widths take turns over the architectures, so that each architecture and each option is compiled; so does x's gradient."""
     number = ARCHITECTURES.index(arch)
     hidden, precision = (32, 64, 20, 128, 512, 172)[number], ("float32", "tf32", "bf16")[number % 3]
     inputs = random_inputs(random_batch([5], 11), hidden, 3, precision=precision, strategy="vertex", **OPTIONS[2:][number])
     inputs.x.requires_grad_(number % 2 == 0)
-    found = []
-
-    class Compiled:
-        def __init__(self, source, name, defines, device, prefetch=None):
-            found.append(source)
-            assert compile_source(source, defines, arch).startswith(b"\x7fELF")
-
-        def launch(self, *args, **options):
-            pass
-
-    monkeypatch.setattr(gcn_layers_launches, "kernel", Compiled)
-    run_emulated(inputs)
-    assert {f"{name}.cu" for name in SOURCES} == set(found)
+    with launching_by(compiler := Compiler(arch)):
+        run_emulated(inputs)
+    assert {f"{name}.cu" for name in SOURCES} == compiler.sources

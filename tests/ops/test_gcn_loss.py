@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import emulated
 import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
@@ -14,12 +13,12 @@ from torch import Tensor
 from molgcn.benchmark.measure import count_kernels
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import StackInputs, gcn_stack_cuda, gcn_stack_reference, linear_loss
+from molgcn.ops import StackInputs, gcn_stack_cuda, gcn_stack_reference, head_loss_cuda
 from molgcn.ops import gcn_loss as module
 from molgcn.ops.gcn_loss import gcn_loss, takes
 from molgcn.ops.gcn_stack import _SAVED_BYTES
 from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, next_fit
-from molgcn.ops.masked_loss import LOSSES, masked_loss_reference
+from molgcn.ops.head_loss import LOSSES, Objective, head_loss_reference
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
@@ -36,10 +35,8 @@ def emulate_loss(emulate, monkeypatch):
         return out.fill_(torch.nan if out.is_floating_point() else 0xFF)
 
     monkeypatch.setattr(torch.Tensor, "new_empty", poisoned)
-    monkeypatch.setattr(linear_loss, "kernel", emulated.kernel)
-    monkeypatch.setattr(linear_loss, "_THREADS", 64)  # a thread is a fiber here, and slow
+    monkeypatch.setattr(head_loss_cuda, "THREADS", 64)  # a thread is a fiber here, and slow
     monkeypatch.setattr(module, "check", lambda inputs: None)  # which refuses folded inputs on a CPU
-    monkeypatch.setattr(module, "gpu", lambda device: Gpu(1, H100))
     monkeypatch.setitem(_SAVED_BYTES, "cpu", gcn_stack_cuda.saved_bytes)
     library = torch.library.Library("molgcn", "IMPL")
     library.impl("gcn_loss", module._forward, "CPU")
@@ -90,7 +87,7 @@ def check(
         of[:2] = [tensor.requires_grad_() for tensor in of[:2]]
         variables.append(leaves(one) | {"head_weight": of[0], "head_bias": of[1]})
     pooled = gcn_stack_reference(exact)[0]
-    expected, sums = masked_loss_reference(torch.nn.functional.linear(pooled, *exact_head[:2]), *exact_head[2:], loss, 0.5)
+    expected, sums = head_loss_reference(pooled, exact_head[:1], exact_head[1:2], Objective(*exact_head[2:], loss, 0.5))
     actual, my_sums = gcn_loss(mine, *my_head, loss, 0.5)
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=bounds[0], atol=1e-9)
     torch.testing.assert_close(my_sums.cpu(), sums.double(), rtol=bounds[0], atol=1e-9)
@@ -161,17 +158,16 @@ def example(device: str, num_targets: int = 2, **options: object) -> tuple[Stack
     return inputs, [tensor.requires_grad_() for tensor in head[:2]] + head[2:]
 
 
-def test_many_targets_in_several_blocks(device, monkeypatch):
-    for one in (module, gcn_stack_cuda):
-        monkeypatch.setattr(one, "gpu", lambda device: Gpu(3, H100))
+def test_many_targets_in_several_blocks(device, request):
+    if device == "cpu":
+        request.getfixturevalue("emulate").properties = Gpu(3, H100)
     check(random_inputs(random_batch(SIZES, 11), 32, 2), device, 150)
 
 
-def test_opcheck(device, monkeypatch):
+def test_opcheck(device, request):
     """On a GPU what forward keeps has gaps, in which anything may be: two calls' differ. Elsewhere nothing of it is discarded."""
     if device == "cpu":
-        for one in (module, gcn_stack_cuda):
-            monkeypatch.setattr(one, "gpu", lambda device: Gpu(1, H100, cache_bytes=2**30))
+        request.getfixturevalue("emulate").properties = Gpu(1, H100, cache_bytes=2**30)
     inputs, head = example(device)
     checks = ["test_schema", "test_autograd_registration", "test_faketensor"]
     checks += ["test_aot_dispatch_dynamic"] if device == "cpu" else []
@@ -205,7 +201,7 @@ def test_backward_may_run_twice(device):
 
 
 @pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True, "pool": "max"}], ids=str)
-def test_three_launches_forward_and_backward(device, monkeypatch, options):
+def test_three_launches_forward_and_backward(device, request, options):
     inputs, head = example(device, **options)
     variables, one = [*leaves(inputs).values(), *head[:2]], torch.ones((), device=device)
 
@@ -216,43 +212,31 @@ def test_three_launches_forward_and_backward(device, monkeypatch, options):
         both()
         assert count_kernels(both, inputs.x.device) == 3
         return
-    launched = []
-    launch = emulated.EmulatedKernel.launch
-    monkeypatch.setattr(emulated.EmulatedKernel, "launch", lambda *args, **options: launched.append(args[0]) or launch(*args, **options))
     both()
-    assert len(launched) == 3
+    assert request.getfixturevalue("emulate").num_launches == 3
 
 
 @pytest.mark.parametrize("num_targets", [1, 3])
-def test_forward_knows_all_that_follows(emulate_loss, monkeypatch, num_targets):
+def test_forward_knows_all_that_follows(emulate_loss, emulate, num_targets):
     """All kernels of a step compile at once, so that its first one takes as long as the slowest."""
-    used, wanted = [], []
-
-    def kernel(source, name, defines, device, prefetch=None):
-        used.append((source, defines))
-        wanted.extend(prefetch() if prefetch is not None else ())
-        return emulated.kernel(source, name, defines, device)
-
-    for place in (gcn_stack_cuda, linear_loss):
-        monkeypatch.setattr(place, "kernel", kernel)
     check(random_inputs(random_batch([5, 9], 11), 16, 2), "cpu", num_targets)
-    assert sorted(wanted, key=str) == sorted(used[1:], key=str)
+    assert sorted(emulate.prefetched, key=str) == sorted(emulate.used[1:], key=str)
 
 
-def test_no_races(emulate_loss, monkeypatch):
-    monkeypatch.setattr(emulated, "find_races", True)
+def test_no_races(emulate_loss, emulate):
+    emulate.find_races = True
     check(random_inputs(random_batch(SIZES, 11), 32, 2), "cpu", num_targets=3)
 
 
 def test_tensors_that_do_not_fit(emulate_loss):
     inputs, (weight, bias, target, mean, std) = example("cpu")
     for wrong, message in [
-        ((bias.double(), target, mean, std), "head_bias in float32"),
-        ((bias, target[:3], mean, std), r"target \[3, 2\] do not fit"),
-        ((bias[:1], target, mean, std), r"head_bias of shape \[2\], got \[1\]"),
-        ((bias, target, mean, std[None]), r"target_std of shape \[2\], got \[1, 2\]"),
+        ((bias.double(), target, mean, std), r"biases\[0\] in torch.float32"),
+        ((bias, target[:3], mean, std), r"target \[3, 2\]"),
+        ((bias[:1], target, mean, std), r"biases\[0\] \[1\]"),
+        ((bias, target, mean, std[None]), r"std \[1, 2\]"),
     ]:
-        with pytest.raises(ValueError, match=f"linear_loss: .*{message}"):
+        with pytest.raises(ValueError, match=f"head_loss: .*{message}"):
             gcn_loss(inputs, weight, *wrong, "mse")
 
 
@@ -266,7 +250,7 @@ def test_what_it_takes():
     nothing = inputs()._replace(ptr=torch.zeros(1, dtype=torch.int32))
     for other in (nothing, *(inputs(**options) for options in wrong)):
         assert not takes(other)
-        with pytest.raises(ValueError, match="use gcn_stack and linear_loss"):
+        with pytest.raises(ValueError, match="use gcn_stack and head_loss"):
             gcn_loss(other, *head_of(other, 1), "mse")
 
 

@@ -29,7 +29,7 @@ def test_same_bits_whichever_warps_run_ahead(emulate, monkeypatch, hidden, optio
     monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 2)  # several tiles each
     inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), hidden, 3, **options)
     first = emulated.run_emulated(inputs)
-    monkeypatch.setattr(emulated, "slice_of_warps", slice_of_warps)
+    emulate.slice_of_warps = slice_of_warps
     second = emulated.run_emulated(inputs)
     assert torch.equal(first.outputs["pooled"], second.outputs["pooled"])
     assert all(torch.equal(gradient, second.gradients[name]) for name, gradient in first.gradients.items())

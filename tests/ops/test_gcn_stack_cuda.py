@@ -24,10 +24,9 @@ from stack_cases import (
     worst_molecule,
 )
 
-from molgcn.cuda_runtime.launch import Gpu
-from molgcn.cuda_runtime.nvrtc import compile_source
+from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.errors import UserError
-from molgcn.ops import gcn_layers_launches, gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
+from molgcn.ops import gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
 from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, limit_shared_memory, next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
@@ -88,7 +87,7 @@ ROUNDINGS += [pytest.param(*other, marks=pytest.mark.slow) for other in (("float
 @pytest.mark.parametrize("num_multiprocessors", [1, 3])
 def test_28_layers(emulate, monkeypatch, num_multiprocessors):
     """In groups of two warps, and of four, which a batch of few tiles gets."""
-    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
+    emulate.properties = Gpu(num_multiprocessors, H100)
     check(random_inputs(random_batch(SIZES, 11, bonds_per_atom=1.2), 32, 28))
 
 
@@ -101,7 +100,7 @@ def test_what_tensor_cores_cut_off_is_made_up_for(emulate, seed):
 @pytest.mark.parametrize(("precision", "hopper"), ROUNDINGS)
 @pytest.mark.parametrize(("hidden", "tile_nodes"), [(16, 64), (32, 64), (32, 96)])
 def test_precision_is_what_was_asked_for(emulate, monkeypatch, hidden, tile_nodes, precision, hopper):
-    monkeypatch.setattr(emulated, "hopper", hopper)
+    emulate.hopper = hopper
     inputs = random_inputs(random_batch([*SIZES, 70, 100], 11), hidden, 3, precision=precision, tile_nodes=tile_nodes)
     error = check_with_masks(inputs, BOUNDS[precision], 3 * BOUNDS[precision])
     assert precision == "float32" or error > 1e-5
@@ -194,7 +193,7 @@ def test_padded_batches(emulate, with_tiles, tile_nodes):
 @pytest.mark.parametrize(("precision", "hopper"), ROUNDINGS)
 @pytest.mark.parametrize("strategy", ["stack", "vertex"])
 def test_nan_stays(emulate, monkeypatch, strategy, precision, hopper, place):
-    monkeypatch.setattr(emulated, "hopper", hopper)
+    emulate.hopper = hopper
     inputs = with_nan(random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision, strategy=strategy), place)
     expected = not_finite(run(gcn_stack_reference, converted(inputs, torch.float64)))
     assert expected["pooled"]
@@ -231,31 +230,22 @@ def test_half_precision_is_an_error_in_words():
         gcn_stack_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16))
 
 
-@pytest.mark.parametrize("module", [gcn_stack_cuda, gcn_layers_launches], ids=["stack", "vertex"])
+@pytest.mark.parametrize("strategy", ["stack", "vertex"])
 @pytest.mark.parametrize("needs_grad_x", [True, False])
-def test_a_forward_knows_its_backward(emulate, monkeypatch, module, needs_grad_x):
+def test_a_forward_knows_its_backward(emulate, strategy, needs_grad_x):
     """All that forward and backward ask for is compiled beside the first kernel, and nothing else."""
-    expected, used, emulated_kernel = [], [], module.kernel
-
-    def kernel(source, name, defines, device, prefetch=None):
-        used.append((source, defines))
-        expected.extend(prefetch() if prefetch is not None else ())
-        return emulated_kernel(source, name, defines, device)
-
-    monkeypatch.setattr(module, "kernel", kernel)
-    strategy = "stack" if module is gcn_stack_cuda else "vertex"
     inputs = random_inputs(random_batch([5, 9], 11), 16, 2, norm="layer", strategy=strategy)
     inputs.x.requires_grad_(needs_grad_x)
     emulated.run_emulated(inputs)
-    assert expected
-    assert all(wanted in used for wanted in expected)
-    assert all(wanted in expected for wanted in used[1:] if wanted != used[0])
-    assert any(source.endswith("backward.cu") for source, _ in expected)
+    assert emulate.prefetched
+    assert all(wanted in emulate.used for wanted in emulate.prefetched)
+    assert all(used in emulate.prefetched for used in emulate.used[1:] if used != emulate.used[0])
+    assert any(source.endswith("backward.cu") for source, _ in emulate.prefetched)
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 @pytest.mark.parametrize("source", ["gcn_stack_forward", "gcn_stack_backward"])
-def test_compiles_for_every_architecture(source, arch, monkeypatch):
+def test_compiles_for_every_architecture(source, arch):
     """Options and widths take turns over the architectures, so that each architecture and each option is compiled."""
     number = ARCHITECTURES.index(arch)
     options = OPTIONS[number % len(OPTIONS)]
@@ -268,7 +258,5 @@ def test_compiles_for_every_architecture(source, arch, monkeypatch):
     inputs = converted(inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)), torch.float32)
     plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(1, H100))
     assert (plan.row_tiles == 3) == (tile_nodes != 64)
-    found = []
-    monkeypatch.setattr(gcn_stack_cuda, "kernel", lambda source, name, defines, device, prefetch: found.append((source, defines)))
-    gcn_stack_cuda._kernel(source, inputs, plan)
-    assert compile_source(*found[0], arch).startswith(b"\x7fELF")
+    with launching_by(emulated.Compiler(arch, f"{source}.cu")):
+        emulated.run_emulated(inputs)

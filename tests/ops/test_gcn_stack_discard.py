@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from emulated import run_emulated
 from gpu_cases import gradient_of, on_gpu
 from stack_cases import H100, converted, leaves, random_batch, random_inputs
 
-from molgcn.cuda_runtime.launch import Gpu, gpu
+from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.ops import StackInputs, gcn_stack, gcn_stack_cuda
 from molgcn.ops.gcn_stack_discard import capturing_both_ways, discard_from
 from molgcn.ops.gcn_stack_plan import Saved, features_bytes, next_fit
@@ -30,18 +31,31 @@ def whole_lines(num_bytes: int) -> torch.Tensor:
     return memory[-memory.data_ptr() % LINE :][:num_bytes]
 
 
-def fill_cache(monkeypatch: pytest.MonkeyPatch, inputs: StackInputs, plain: Gpu) -> None:
-    """A cache that holds not quite all layers, so that all but the first are discarded."""
-    small = plain._replace(cache_bytes=inputs.num_layers * features_bytes(inputs) - 1)
-    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: small)
+def filled(plain: Gpu, inputs: StackInputs) -> Gpu:
+    """A GPU whose cache holds not quite all layers, so that all but the first are discarded."""
+    return plain._replace(cache_bytes=inputs.num_layers * features_bytes(inputs) - 1)
+
+
+@pytest.fixture
+def fill_cache() -> Iterator[Callable[[StackInputs], None]]:
+    """Gives the machine's GPU such a cache."""
+
+    class SmallCache(Launcher):
+        inputs: StackInputs
+
+        def gpu(self, device: torch.device) -> Gpu:
+            return filled(super().gpu(device), self.inputs)
+
+    with launching_by(launcher := SmallCache()):
+        yield lambda inputs: setattr(launcher, "inputs", inputs)
 
 
 @pytest.mark.parametrize("sizes", [SIZES, [5, 70, 3, 200, 1, 8]], ids=["small", "large"])
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-def test_lines_that_hold_one_tiles_rows(emulate, monkeypatch, sizes, precision):
+def test_lines_that_hold_one_tiles_rows(emulate, sizes, precision):
     """Of every layer but the first, and of no other array; the gradients do not change."""
     inputs = converted(example(sizes, precision=precision), torch.float32)
-    fill_cache(monkeypatch, inputs, Gpu(1, H100))
+    emulate.properties = filled(Gpu(1, H100), inputs)
     kept, discarded = (whole_lines(gcn_stack_cuda.saved_bytes(inputs)) for _ in range(2))
     expected, actual = run_emulated(inputs, saved=kept, keep_graph=True), run_emulated(inputs, saved=discarded)
     assert all(torch.equal(actual.gradients[name], gradient) for name, gradient in expected.gradients.items())
@@ -76,10 +90,10 @@ def test_nothing_outside_autograd():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-def test_autograd(monkeypatch, precision):
+def test_autograd(fill_cache, precision):
     """A graph that is kept gives the same gradients again, and a last time where it is not."""
     inputs = on_gpu(example(precision=precision), torch.float32)
-    fill_cache(monkeypatch, inputs, gpu(inputs.x.device))
+    fill_cache(inputs)
     pooled, grad = gcn_stack(inputs)[0], gradient_of(inputs).float()
     gradients = [torch.autograd.grad(pooled, list(leaves(inputs).values()), grad, retain_graph=keep) for keep in (True, True, False)]
     for gradient in gradients[1:]:
@@ -88,10 +102,10 @@ def test_autograd(monkeypatch, precision):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_captured_backward(monkeypatch, precision):
+def test_captured_backward(fill_cache, precision):
     """A CUDA graph of backward alone may be replayed twice; one that holds both ways gives the same."""
     inputs = on_gpu(example(precision=precision), torch.float32)
-    fill_cache(monkeypatch, inputs, gpu(inputs.x.device))
+    fill_cache(inputs)
     variables, grad = list(leaves(inputs).values()), gradient_of(inputs).float()
 
     def step() -> tuple[torch.Tensor, ...]:

@@ -38,8 +38,9 @@ __global__ void exchange(const Parameters p) {
 
 @pytest.fixture
 def find_races(emulate, monkeypatch):
-    monkeypatch.setattr(emulated, "find_races", True)
+    emulate.find_races = True
     monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 2)  # several tiles each
+    return emulate
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def find_races(emulate, monkeypatch):
 def test_what_orders(find_races, tmp_path, how, ordered):
     source = tmp_path / "exchange.cu"
     source.write_text(KERNEL)
-    kernel = emulated.kernel(str(source), "exchange", {}, None)
+    kernel = find_races.kernel(str(source), "exchange", {}, None)
     if ordered:
         kernel.launch(1, 64, 1024, Parameters(how))
     else:

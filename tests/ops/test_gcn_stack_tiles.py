@@ -6,7 +6,6 @@ from emulated import check
 from stack_cases import H100, random_batch, random_inputs, warps_of
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops import gcn_stack_cuda
 from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
@@ -64,7 +63,7 @@ SMALL_SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 48, 3, 60]  # the last is larger t
 @pytest.mark.parametrize("hidden", [32, *(pytest.param(other, marks=pytest.mark.slow) for other in (16, 50))])
 def test_tiles_of_48_places(emulate, monkeypatch, hidden, options, num_multiprocessors):
     """In one warp of three row tiles, or three warps of one."""
-    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
+    emulate.properties = Gpu(num_multiprocessors, H100)
     inputs = random_inputs(random_batch(SMALL_SIZES, 11, bonds_per_atom=1.2), hidden, 3, tile_nodes=48, **options)
     check(inputs, *((3e-2, 9e-2) if "precision" in options else ()))
 
@@ -102,7 +101,7 @@ def test_few_and_many_bonds(emulate, tile_nodes, bonds_per_atom):
 
 
 def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
-    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(1, H100))
+    emulate.properties = Gpu(1, H100)
     check(random_inputs(random_batch([64, 40, 60, 33], 11), 96, 2))
 
 
@@ -118,7 +117,7 @@ def test_tiles_of_128_places_in_several_warps(emulate, hidden, layers, warps):
 @pytest.mark.parametrize("num_multiprocessors", [1, 12])
 def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors, tile_nodes):
     """As a padded batch has them: a block may get none but such."""
-    monkeypatch.setattr(gcn_stack_cuda, "gpu", lambda device: Gpu(num_multiprocessors, H100))
+    emulate.properties = Gpu(num_multiprocessors, H100)
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, tile_nodes=tile_nodes)
     tiles = next_fit(inputs.ptr, tile_nodes)
     check(inputs._replace(tile_ptr=torch.cat([tiles, tiles[-1:].expand(9)])))

@@ -8,7 +8,6 @@ from test_gcn_layers_cuda import check
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import gcn_layers_launches
 from molgcn.ops.gcn_layers_macros import layer_macros
 from molgcn.ops.gcn_layers_plan import blocks
 
@@ -21,32 +20,24 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture
-def launched(emulate, monkeypatch):
-    """A GPU of one multiprocessor; the sources that were launched."""
-    found, emulated = [], gcn_layers_launches.kernel
-    monkeypatch.setattr(gcn_layers_launches, "kernel", lambda source, *args: found.append(source) or emulated(source, *args))
-    return found
-
-
 def make(num_layers=3, channels=11, **options):
     return random_inputs(random_batch(SIZES, channels, bonds_per_atom=1.2), HIDDEN, num_layers, norm="batch", training=True, **options)
 
 
 @pytest.mark.parametrize("options", [OPTIONS[0], *(pytest.param(options, marks=pytest.mark.slow) for options in OPTIONS[1:])], ids=str)
-def test_every_option(launched, options):
+def test_every_option(emulate, options):
     """Bonds within tiles, to guests, to atoms beyond the guests' room; two blocks of several tiles."""
     check(make(2, **options))
-    assert {"gcn_stream_forward.cu", "gcn_stream_backward.cu"} <= set(launched)
-    assert not {"gcn_layer_forward.cu", "gcn_layer_backward.cu"} & set(launched)
+    assert {"gcn_stream_forward.cu", "gcn_stream_backward.cu"} <= emulate.sources
+    assert not {"gcn_layer_forward.cu", "gcn_layer_backward.cu"} & emulate.sources
 
 
 @pytest.mark.slow
-def test_features_without_a_gradient(launched):
+def test_features_without_a_gradient(emulate):
     """As of most models: the backward's kernel is then another."""
     inputs = make(residual=True)
     check(inputs._replace(x=inputs.x.detach()))
-    assert "gcn_stream_backward.cu" in launched
+    assert "gcn_stream_backward.cu" in emulate.sources
 
 
 @pytest.mark.slow

@@ -1,107 +1,166 @@
-"""The head with its loss on the CPU, in every instruction set: against float64, as an operator, and what does not fit."""
+"""The head with its loss: on the CPU in every instruction set, under emulation and on a GPU, against float64; and what does not fit."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 import torch
-from compiler import needs_extension
+from architectures import EVERY_ARCHITECTURE
+from compiler import needs_compiler, needs_extension
+from emulated import Emulator
+from torch import Tensor
 
-pytestmark = needs_extension
-SIZES = [(1, (1, 1)), (37, (8, 5, 3)), (131, (33, 17, 1)), (4096, (64, 32, 16, 19)), (0, (4, 2))]  # molecules; widths from input to targets
+from molgcn.cuda_runtime.nvrtc import compile_source
+from molgcn.ops import head_loss_cuda
+from molgcn.ops.head_loss import LOSSES, Objective, head_loss, head_loss_reference
+
+Inputs = tuple[Tensor, list[Tensor], list[Tensor], tuple[Tensor, Tensor, Tensor]]
+ON_CPU, ON_CUDA = pytest.param("cpu", marks=needs_extension), pytest.param("cuda", marks=pytest.mark.gpu)
+DEVICES = [ON_CPU, pytest.param("emulated", marks=needs_compiler), ON_CUDA]
+CHAINS = [(1, (1, 1)), (37, (8, 5, 3)), (131, (33, 17, 1)), (4096, (64, 32, 16, 19)), (0, (4, 2))]  # molecules and widths
+MAPS = [(1, (1, 1)), (37, (8, 3)), (550, (33, 1)), (521, (20, 11))]  # one block and several, all columns and a rest
+PLAIN = [(1, (2,)), (37, (2,)), (1500, (2,))]
 
 
-def example(count: int, widths: tuple[int, ...], dtype: torch.dtype = torch.float32) -> tuple:
+@pytest.fixture
+def emulated_operator(emulate: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """CUDA's implementation for CPU tensors."""
+    monkeypatch.setattr(head_loss_cuda, "THREADS", 64)  # a thread is a fiber here, and slow
+    library = torch.library.Library("molgcn", "IMPL")
+    library.impl("head_loss", head_loss_cuda.forward, "CPU")
+    library.impl("head_loss_backward", head_loss_cuda.backward, "CPU")
+    yield
+    library._destroy()
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    if request.param == "emulated":
+        request.getfixturevalue("emulated_operator")
+    return "cuda" if request.param == "cuda" else "cpu"
+
+
+def example(count: int, widths: tuple[int, ...], dtype: torch.dtype = torch.float32, device: str = "cpu") -> Inputs:
+    """x, weights, biases, and the objective's target, mean and std."""
     generator = torch.Generator().manual_seed(count)
 
-    def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype)
 
     weights = [draw(out, width) / width**0.5 for width, out in pairwise(widths)]
     biases = [draw(out) for out in widths[1:]]
     target = draw(count, widths[-1])
-    target[torch.rand(target.shape, generator=generator) < 0.3] = torch.nan
-    return draw(count, widths[0]), weights, biases, target, draw(widths[-1]), draw(widths[-1]).abs() + 0.1
+    target[(torch.rand(target.shape, generator=generator) < 0.3).to(device)] = torch.nan
+    return draw(count, widths[0]), weights, biases, (target, draw(widths[-1]), draw(widths[-1]).abs() + 0.1)
 
 
-def differentiated(function, inputs: tuple, loss: str) -> tuple[torch.Tensor, ...]:
+def differentiated(function, inputs: Inputs, loss: str) -> tuple[Tensor, ...]:
     """Loss, sums and three times the gradients."""
-    x, weights, biases, *rest = inputs
+    x, weights, biases, targets = inputs
     parameters = [tensor.clone().requires_grad_() for tensor in (x, *weights, *biases)]
     k = 1 + len(weights)
-    value, sums = function(parameters[0], parameters[1:k], parameters[k:], *rest, loss, 0.5)
+    value, sums = function(parameters[0], parameters[1:k], parameters[k:], Objective(*targets, loss, 0.5))
     return value.detach(), sums, *torch.autograd.grad(3 * value, parameters)
 
 
+def check(inputs: Inputs, loss: str) -> None:
+    """Compare with float64."""
+    x, weights, biases, targets = inputs
+    exact = x.double(), [weight.double() for weight in weights], [bias.double() for bias in biases], tuple(t.double() for t in targets)
+    tolerance = 2e-6 if x.dtype == torch.float32 else 1e-14
+    found, expected = differentiated(head_loss, inputs, loss), differentiated(head_loss_reference, exact, loss)
+    for one, other in zip(found, expected, strict=True):
+        assert (one.double() - other).norm() <= tolerance * other.norm() + 1e-12
+
+
+@needs_extension
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("count", "widths"), SIZES, ids=str)
-def test_against_float64(count, widths, dtype):
-    from molgcn import _cpu
-    from molgcn.ops.head_loss import head_loss, head_loss_reference
-    from molgcn.ops.masked_loss import LOSSES
-
-    inputs = example(count, widths, dtype)
-    exact = [[t.double() for t in some] if isinstance(some, list) else some.double() for some in inputs]
-    tolerance = 2e-6 if dtype == torch.float32 else 1e-14
+@pytest.mark.parametrize(("count", "widths"), CHAINS + PLAIN, ids=str)
+def test_on_the_cpu(count, widths, dtype, instruction_set):
     for loss in LOSSES:
-        expected = differentiated(head_loss_reference, exact, loss)
-        for name in _cpu.instruction_sets():
-            _cpu.use_instruction_set(name)
-            try:
-                found = differentiated(head_loss, inputs, loss)
-            finally:
-                _cpu.use_instruction_set(_cpu.instruction_sets()[0])
-            for one, other in zip(found, expected, strict=True):
-                assert (one.double() - other).norm() <= tolerance * other.norm() + 1e-12
+        check(example(count, widths, dtype), loss)
 
 
-def test_nothing_is_known():
-    from molgcn.ops.head_loss import head_loss
+@needs_compiler
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("count", "widths"), MAPS + PLAIN, ids=str)
+def test_logic_under_emulation(loss, count, widths, emulated_operator):
+    check(example(count, widths), loss)
 
-    x, weights, biases, target, mean, std = example(5, (4, 3, 2))
-    inputs = (x, weights, biases, target.fill_(torch.nan), mean, std)
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("count", "widths"), [*MAPS, *PLAIN, *CHAINS, (5000, (32, 1)), (4096, (130, 19))], ids=str)
+def test_on_a_gpu_and_the_same_bits_again(count, widths):
+    for loss in LOSSES:
+        inputs = example(count, widths, device="cuda")
+        check(inputs, loss)
+        first, again = (differentiated(head_loss, inputs, loss) for _ in range(2))
+        assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
+def test_compiles_for_every_architecture(arch):
+    assert compile_source(*head_loss_cuda.source(8), arch).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("widths", [(4, 2), (2,)], ids=str)
+def test_nothing_is_known(device, widths):
+    x, weights, biases, (target, mean, std) = example(5, widths, device=device)
+    inputs = (x, weights, biases, (target.fill_(torch.nan), mean, std))
     value, sums, *gradients = differentiated(head_loss, inputs, "mse")
     assert value == 0 and sums.tolist() == [0, 0] and not any(gradient.any() for gradient in gradients)
 
 
-def test_nan_comes_through():
-    from molgcn.ops.head_loss import head_loss
+@pytest.mark.parametrize("widths", [(4, 2), (2,)], ids=str)
+def test_nan_comes_through(device, widths):
+    x, weights, biases, (target, mean, std) = example(70, widths, device=device)
+    x[69] = torch.nan
+    assert head_loss(x, weights, biases, Objective(target.nan_to_num(), mean, std, "l1"))[0].isnan()
 
-    x, *rest = example(70, (4, 3, 2))
-    x[69, 0] = torch.nan
-    assert head_loss(x, *rest, "l1")[0].isnan()
 
-
-def test_contract_of_an_operator():
-    from molgcn.ops.head_loss import head_loss
-
-    x, weights, biases, *rest = example(40, (16, 8, 2))
+@pytest.mark.parametrize("widths", [(16, 2), (2,)], ids=str)
+def test_contract_of_an_operator(device, widths):
+    x, weights, biases, targets = example(40, widths, device=device)
     parameters = x.requires_grad_(), [weight.requires_grad_() for weight in weights], [bias.requires_grad_() for bias in biases]
-    torch.library.opcheck(torch.ops.molgcn.head_loss.default, (*parameters, *rest, "huber", 0.5))
-    compiled = torch.compile(lambda x: head_loss(x, weights, biases, *rest, "l1")[0], backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), head_loss(x, weights, biases, *rest, "l1")[0], rtol=0, atol=0)
+    torch.library.opcheck(torch.ops.molgcn.head_loss.default, (*parameters, *targets, "huber", 0.5))
+    objective = Objective(*targets, "l1")
+    compiled = torch.compile(lambda x: head_loss(x, weights, biases, objective)[0], backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), head_loss(x, weights, biases, objective)[0], rtol=0, atol=0)
 
 
-def test_there_is_no_second_derivative():
-    from molgcn.ops.head_loss import head_loss
-
-    x, *rest = example(9, (4, 3, 2))
-    (gradient,) = torch.autograd.grad(head_loss(x.requires_grad_(), *rest, "mse")[0], x, create_graph=True)
-    with pytest.raises(RuntimeError, match="head_loss has no second derivative"):
+def test_there_is_no_second_derivative(device):
+    x, weights, biases, targets = example(9, (4, 2), device=device)
+    loss, _ = head_loss(x.requires_grad_(), weights, biases, Objective(*targets, "mse"))
+    (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="head_loss has no second derivative; use backend=pyg"):
         gradient.sum().backward()
 
 
-def test_what_does_not_fit_is_refused():
-    from molgcn.ops.head_loss import head_loss
-
-    x, weights, biases, target, mean, std = example(6, (4, 3, 2))
-    with pytest.raises(ValueError, match="expected float32 or float64 on the CPU throughout, got torch"):
-        head_loss(x, weights, biases, target, mean.double(), std, "mse")
+def test_what_does_not_fit_is_refused(device):
+    x, (weight,), (bias,), (target, mean, std) = example(6, (4, 2), device=device)
     for wrong in (
-        (x, weights[1:], biases[1:], target, mean, std),
-        (x, weights, biases[1:], target, mean, std),
-        (x, weights, biases, target[:3], mean, std),
+        (x, [weight[:, :3]], [bias], target, mean, std),
+        (x, [weight], [], target, mean, std),
+        (x, [weight], [bias], target[:3], mean, std),
+        (x, [weight], [bias[:1]], target, mean, std),  # which PyTorch would spread over the targets
+        (x, [weight], [bias], target, mean[:1], std),
+        (x, [weight], [bias], target, mean, std[:, None]),
+        (x, [], [], target, mean, std),
     ):
-        with pytest.raises(ValueError, match="do not fit together"):
-            head_loss(*wrong, "mse")
+        with pytest.raises(ValueError, match=r"do not fit together: x \[6, 4\]"):
+            torch.ops.molgcn.head_loss(*wrong, "mse", 1.0)
+    with pytest.raises(ValueError, match=r"expected mean in torch.float32 on c.*, got torch.float64"):
+        head_loss(x, [weight], [bias], Objective(target, mean.double(), std, "mse"))
+    with pytest.raises(ValueError, match=r"x of shape \[B, H\] in torch.float32"):
+        head_loss(x.half(), [weight], [bias], Objective(target, mean, std, "mse"))
+    with pytest.raises(ValueError, match=r"loss=mae is unknown\. Expected one of mse, l1, huber"):
+        head_loss(x, [weight], [bias], Objective(target, mean, std, "mae"))
+
+
+@needs_compiler
+def test_the_cuda_operator_has_one_map(emulated_operator):
+    x, weights, biases, targets = example(6, (4, 3, 2))
+    with pytest.raises(ValueError, match="takes one linear map at most, got 2"):
+        torch.ops.molgcn.head_loss(x, weights, biases, *targets, "mse", 1.0)

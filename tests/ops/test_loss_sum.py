@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
-import emulated
 import pytest
 import torch
 from architectures import EVERY_ARCHITECTURE
 from compiler import needs_compiler
 
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import loss_sum as module
 from molgcn.ops.loss_sum import add_loss
 
 
@@ -22,9 +20,9 @@ def test_compiles_for_every_architecture(arch):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=needs_compiler), pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_sums_and_batches_before_the_first_bad_one(device, bad, monkeypatch):
+def test_sums_and_batches_before_the_first_bad_one(device, bad, request):
     if device == "cpu":
-        monkeypatch.setattr(module, "kernel", emulated.kernel)
+        request.getfixturevalue("emulate")
     sums, finite = torch.zeros(2, dtype=torch.double, device=device), torch.zeros((), dtype=torch.int64, device=device)
     losses = [0.1, 0.0, 1e300, 0.7]
     for number, loss in enumerate(losses, 1):

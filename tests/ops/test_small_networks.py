@@ -9,8 +9,8 @@ from test_gcn_loss import check as check_loss
 from test_gcn_loss import device as device
 from test_gcn_loss import emulate_loss as emulate_loss
 
-from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops import gcn_layers_launches, gcn_loss, gcn_stack, gcn_stack_cuda, gcn_stack_reference
+from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
+from molgcn.ops import gcn_stack, gcn_stack_reference
 
 SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3] * 2
 LARGE = [5, 70, 3, 200, 1, 8, 30, 40]
@@ -18,10 +18,19 @@ ROWS = [max(size, 2) for size in SIZES]
 BOUNDS = {"float32": (1e-5, 1e-4), "tf32": (3e-3, 5e-2), "bf16": (3e-2, 3e-1)}  # some activations lie within rounding of zero
 
 
+class TwoMultiprocessors(Launcher):
+    def gpu(self, device):
+        return Gpu(2, H100)
+
+
 @pytest.fixture
-def two_multiprocessors(monkeypatch):
-    for module in (gcn_stack_cuda, gcn_layers_launches, gcn_loss):
-        monkeypatch.setattr(module, "gpu", lambda device: Gpu(2, H100))
+def two_multiprocessors(device, request):
+    if device == "cpu":
+        request.getfixturevalue("emulate").properties = Gpu(2, H100)
+        yield
+    else:
+        with launching_by(TwoMultiprocessors()):
+            yield
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from molgcn.data.batch import GraphBatch
 from molgcn.data.slots import SlotBatch
 from molgcn.nn import fused
 from molgcn.ops.bound_stack import BoundStack
-from molgcn.ops.head_loss import BoundHead, empty_outputs
+from molgcn.ops.head_loss import empty_outputs
+from molgcn.ops.head_loss_cpu import BoundHead
 from molgcn.training.steps.fused_update import FusedUpdate
 from molgcn.training.steps.watch import Watch
 

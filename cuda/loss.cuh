@@ -1,16 +1,19 @@
-// The losses over targets that are not missing: their terms, and sums in a fixed order.
+// The losses over targets that are not missing: their terms, and sums in a fixed order. A new loss is a line in `term` and one in `slope`.
 #pragma once
 #include "device.cuh"
 
 enum { mse, l1, huber };
 
-__device__ __forceinline__ float term(int loss, float d, float delta) {
-    const float size = d < 0.0f ? -d : d;
+// Of one prediction and its target: the term that it adds to the loss,
+__device__ __forceinline__ float term(int loss, float prediction, float target, float delta) {
+    const float d = prediction - target, size = d < 0.0f ? -d : d;
     if (loss == mse) return d * d;
     if (loss == l1) return size;
     return size < delta ? 0.5f * d * d : delta * (size - 0.5f * delta);
 }
-__device__ __forceinline__ float slope(int loss, float d, float delta) {
+// and the term's derivative by the prediction.
+__device__ __forceinline__ float slope(int loss, float prediction, float target, float delta) {
+    const float d = prediction - target;
     if (loss == mse) return 2.0f * d;
     const float sign = d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d;  // keeps NaN
     if (loss == l1) return sign;

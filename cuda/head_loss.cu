@@ -1,8 +1,9 @@
-// A linear map and the loss of what it predicts over targets that are not missing (NaN), and the gradients of its input, weight and bias.
+// A linear map and the loss of what it predicts over targets that are not missing (NaN), and the gradients of its input, weight and bias;
+// and the same without a map.
 //
 // Macro: TARGETS (that a block of backward sums at a time).
-#include "masked_loss.cuh"
-#include "linear_loss_structs.h"  // molgcn/ops/linear_loss.py
+#include "loss.cuh"
+#include "head_loss_structs.h"  // molgcn/ops/head_loss_cuda.py
 
 enum {
     LANES = 8,    // threads that compute a molecule's predictions,
@@ -38,10 +39,10 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __gr
             }
             for (int mask = LANES / 2; mask > 0; mask /= 2) prediction += shuffle_xor(prediction, mask);
             if (lane != t % LANES || !exists) continue;
-            const float d = prediction + bias - (target - mean) / std;
+            const float output = prediction + bias, standard = (target - mean) / std;
             const bool there = target == target;
-            p.slopes[place] = there ? slope(p.kind, d, p.delta) : 0.0f;
-            if (there) total += term(p.kind, d, p.delta), known += 1.0;
+            p.slopes[place] = there ? slope(p.kind, output, standard, p.delta) : 0.0f;
+            if (there) total += term(p.kind, output, standard, p.delta), known += 1.0;
         }
     }
     sum_over_block(reinterpret_cast<double*>(shared), total, known);
@@ -139,4 +140,24 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_ends(const __grid_
         sum_up(p, reinterpret_cast<double*>(shared));
     else
         grad_columns(p, reinterpret_cast<float*>(shared), blockIdx.x, 1.0f);
+}
+
+// Without a map: x are the predictions. One block, whose threads' sums are added in a fixed order.
+extern "C" __global__ void masked_loss_forward(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(shared);
+    double total = 0.0, known = 0.0;
+    for (int i = threadIdx.x; i < p.num_graphs * p.num_targets; i += blockDim.x) {
+        const int t = i % p.num_targets;
+        const float target = p.target[i], standard = (target - p.mean[t]) / p.std[t];
+        const bool there = target == target;
+        p.slopes[i] = there ? slope(p.kind, p.x[i], standard, p.delta) : 0.0f;
+        if (there) total += term(p.kind, p.x[i], standard, p.delta), known += 1.0;
+    }
+    sum_over_block(reinterpret_cast<double*>(shared), total, known);
+    if (threadIdx.x == 0) write_loss(total, known, p.sums, p.loss);
+}
+extern "C" __global__ void masked_loss_backward(const __grid_constant__ Parameters p) {
+    const float factor = scale(p);
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < p.num_graphs * p.num_targets; i += gridDim.x * blockDim.x)
+        p.grad_x[i] = factor * p.slopes[i];
 }

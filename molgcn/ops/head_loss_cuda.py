@@ -1,0 +1,129 @@
+"""`molgcn::head_loss` on CUDA with one linear map or none, `cuda/head_loss.cu`; imported for its registrations.
+
+One or two launches forward and one backward.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from molgcn.cuda_runtime.launch import Kernel, kernel
+from molgcn.cuda_runtime.structs import Header, fill
+from molgcn.ops.head_loss import Outputs, check, check_backward, empty_gradients, empty_outputs, number_of
+
+THREADS = 512  # of a block of the linear map's
+_PLAIN_THREADS = 1024  # of the one block without a map
+_COLUMNS = 4
+_TARGETS = 8  # summed at a time where there are several
+_ONE_BLOCK = 512  # molecules that one block takes faster than two launches
+_MAX_BLOCKS = 1024
+_DTYPES = (torch.float32,)
+
+HEADER = Header(
+    "head_loss_structs.h",
+    Parameters=[
+        ("const float*", "x weight bias"),  # [num_graphs, width], [num_targets, width], [num_targets]
+        ("const float*", "target mean std"),  # [num_graphs, num_targets], [num_targets]
+        ("float*", "slopes"),  # [num_graphs, num_targets]: derivative of each term, 0 where the target is missing
+        ("double*", "partial"),  # [blocks, 2]: sum and number of each block's terms
+        ("double*", "sums"),  # [2]
+        ("float*", "loss"),  # the mean over known targets, 0 without any
+        ("const float*", "grad_loss"),
+        ("float*", "grad_x grad_weight grad_bias"),
+        ("int", "num_graphs width num_targets num_partial kind"),  # kind: of loss
+        ("float", "delta"),
+    ],
+)
+
+
+def source(num_targets: int) -> tuple[str, dict[str, int]]:
+    """Return the kernels' file and macros."""
+    return "head_loss.cu", {"TARGETS": 1 if num_targets == 1 else _TARGETS}
+
+
+def _kernel(name: str, x: Tensor, num_targets: int) -> Kernel:
+    file, defines = source(num_targets)
+    return kernel(file, name, defines, x.device)
+
+
+def _parameters(tensors: dict[str, Tensor], num_targets: int, **values: float) -> ctypes.Structure:
+    num_graphs, width = tensors["x"].shape
+    return fill(HEADER.ctype()(num_graphs=num_graphs, width=width, num_targets=num_targets, **values), tensors)
+
+
+def forward(
+    x: Tensor, weights: list[Tensor], biases: list[Tensor], target: Tensor, mean: Tensor, std: Tensor, loss: str, delta: float
+) -> Outputs:
+    """Compute the operator's outputs; see :mod:`molgcn.ops.head_loss`."""
+    check(x, weights, biases, target, mean, std, _DTYPES)
+    _check_maps(weights)
+    outputs = value, sums, slopes, _ = empty_outputs(x, weights)
+    count, num_targets = slopes.shape
+    blocks = 1 if not weights or count <= _ONE_BLOCK else min(-(-count // 32), _MAX_BLOCKS)
+    threads = _PLAIN_THREADS if not weights else THREADS if blocks == 1 else 256
+    inputs = {"x": x, "target": target, "mean": mean, "std": std}
+    inputs |= {"weight": weights[0], "bias": biases[0]} if weights else {}
+    tensors = {name: tensor.contiguous() for name, tensor in inputs.items()}
+    tensors |= {"slopes": slopes, "partial": x.new_empty(2 * blocks, dtype=torch.double), "sums": sums, "loss": value}
+    parameters = _parameters(tensors, num_targets, num_partial=blocks, kind=number_of(loss), delta=delta)
+    name = "linear_loss_forward" if weights else "masked_loss_forward"
+    _kernel(name, x, num_targets).launch(blocks, threads, 16 * threads, parameters, overlap=bool(weights))
+    if blocks > 1:
+        _kernel("linear_loss_sums", x, num_targets).launch(1, 256, 16 * 256, parameters, overlap=True)
+    return outputs
+
+
+def backward(
+    grad_loss: Tensor, sums: Tensor, slopes: Tensor, hidden: Tensor, x: Tensor, weights: list[Tensor]
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """Compute the gradients; see :mod:`molgcn.ops.head_loss`."""
+    check_backward(grad_loss, sums, slopes, hidden, x, weights, _DTYPES)
+    _check_maps(weights)
+    gradients = grad_x, grad_weights, grad_biases = empty_gradients(grad_loss, sums, slopes, hidden, x, weights)
+    count, num_targets = slopes.shape
+    tensors = {"x": x.contiguous(), "slopes": slopes.contiguous(), "sums": sums, "grad_loss": grad_loss, "grad_x": grad_x}
+    if not weights:
+        blocks = max(1, min(-(-x.numel() // 256), 4096))
+        _kernel("masked_loss_backward", x, num_targets).launch(blocks, 256, 0, _parameters(tensors, num_targets))
+        return gradients
+    tensors |= {"weight": weights[0].contiguous(), "grad_weight": grad_weights[0], "grad_bias": grad_biases[0]}
+    blocks = _summing_blocks(weights[0]) + min(-(-count * x.shape[1] // THREADS), _MAX_BLOCKS)
+    _kernel("linear_loss_backward", x, num_targets).launch(blocks, THREADS, 4 * THREADS, _parameters(tensors, num_targets), overlap=True)
+    return gradients
+
+
+def _check_maps(weights: list[Tensor]) -> None:
+    if len(weights) > 1:
+        raise ValueError(f"head_loss: on CUDA the operator takes one linear map at most, got {len(weights)}; the function takes any number")
+
+
+def _summing_blocks(weight: Tensor) -> int:
+    """Blocks that sum the gradients of weight and bias."""
+    num_targets, width = weight.shape
+    return (width // _COLUMNS + 1) * -(-num_targets // _TARGETS)
+
+
+def empty_head_sums(weight: Tensor) -> Tensor:
+    """Uninitialised, what :func:`launch_ends` gives."""
+    return weight.new_empty(weight.numel() + weight.shape[0])
+
+
+def launch_ends(x: Tensor, weight: Tensor, slopes: Tensor, terms: Tensor, sums: Tensor, value: Tensor) -> Tensor:
+    """Write sums and loss from parts of them, float64 [parts, 2], in one launch.
+
+    Returns:
+        float32 [T H + T], sums over all molecules of slopes times `x` and of slopes
+    """
+    head_sums = empty_head_sums(weight)
+    tensors = {"x": x, "weight": weight, "slopes": slopes, "partial": terms, "sums": sums, "loss": value}
+    tensors |= {"grad_weight": head_sums, "grad_bias": head_sums[weight.numel() :]}
+    parameters = _parameters(tensors, weight.shape[0], num_partial=len(terms))
+    _kernel("linear_loss_ends", x, weight.shape[0]).launch(_summing_blocks(weight) + 1, THREADS, 16 * THREADS, parameters, overlap=True)
+    return head_sums
+
+
+torch.library.impl("molgcn::head_loss", "CUDA", forward)
+torch.library.impl("molgcn::head_loss_backward", "CUDA", backward)
