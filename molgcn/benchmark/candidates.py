@@ -124,7 +124,7 @@ def fused_loss(model: GCN) -> Callable[[GraphBatch, Tensor], Tensor]:
     """Mean squared error of a fused model on a GPU as training computes it."""
     loss, device = MaskedLoss(TrainingConfig(loss="mse"), fused=True), next(model.parameters()).device
     mean, std = torch.zeros(model.out_channels, device=device), torch.ones(model.out_channels, device=device)
-    return lambda batch, targets: loss.of_model(model, batch, targets, mean, std)[0]
+    return lambda batch, targets: model.loss(batch, loss.objective(targets, mean, std))[0]
 
 
 def _plain_loss(model: Model) -> Callable[[Any, Tensor], Tensor]:

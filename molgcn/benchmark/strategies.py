@@ -16,8 +16,8 @@ from molgcn.config import ModelConfig
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.ops.gcn_stack_arguments import MAX_LAYERS
-from molgcn.ops.gcn_stack_cuda import automatic
 from molgcn.ops.gcn_stack_plan import TILE_MAX_WIDTH
+from molgcn.ops.message_network_cuda import automatic
 
 STRATEGIES = ("stack", "vertex")
 PYG = ("pyg", "pyg_hoisted", "pyg_compiled")

@@ -12,6 +12,7 @@ from molgcn.errors import UserError
 from molgcn.nn.options import NO_EXTENSION
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
+from molgcn.ops.head_loss import Objective
 from molgcn.strategies import check_known
 
 if TYPE_CHECKING:
@@ -29,12 +30,12 @@ class Backend(Protocol):
         """One layer's parameters: `lin.weight` [out, in] and `bias` [out]."""
         ...
 
-    def pooled(self, model: GCN, batch: Any) -> Tensor:
-        """All layers and the pooling: [B, H]."""
-        ...
-
     def predictions(self, model: GCN, batch: Any) -> Tensor:
         """All layers, the pooling and the head: [B, T]."""
+        ...
+
+    def loss(self, model: GCN, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
+        """The loss of the predictions, and float64 [2], sum and number of its terms."""
         ...
 
 

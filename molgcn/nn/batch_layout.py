@@ -13,9 +13,9 @@ from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
-from molgcn.ops.gcn_stack_cuda import automatic
 from molgcn.ops.gcn_stack_plan import FEW_TILES
 from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
+from molgcn.ops.message_network_cuda import automatic
 from molgcn.ops.precision import allowed_precision
 
 _MOST_ROWS = 0.95  # of the atoms, for which merging pays: docs/decisions/cuda_speed.md

@@ -13,7 +13,20 @@ from torch.nn.utils.weight_norm import WeightNorm
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn.options import NO_EXTENSION
-from molgcn.ops import HAS_CPU_EXTENSION, StackInputs, gcn_predict, gcn_stack
+from molgcn.ops import (
+    HAS_CPU_EXTENSION,
+    CallOptions,
+    Epilogue,
+    Graph,
+    NetworkCall,
+    NetworkSpec,
+    Objective,
+    Parameters,
+    head_loss,
+    message_network,
+)
+from molgcn.ops.head_loss import loss_of
+from molgcn.ops.message_network_cuda import fuses_loss
 from molgcn.ops.precision import allowed_precision
 
 if TYPE_CHECKING:
@@ -23,7 +36,7 @@ name = "fused"
 
 
 class GCNConv(nn.Module):
-    """The parameters of one graph convolution, named as PyG's; computed by :func:`pooled` together with the other layers."""
+    """The parameters of one graph convolution, named as PyG's; computed together with the other layers."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -49,42 +62,59 @@ def conv(model: GCN, in_channels: int, out_channels: int) -> nn.Module:
     return GCNConv(in_channels, out_channels)
 
 
-def pooled(model: GCN, batch: GraphBatch | Any) -> Tensor:
-    """All layers and the pooling: [B, H].
-
-    Raises:
-        UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
-    """
-    return pooled_from(model, stack_inputs(model, batch))
-
-
-def pooled_from(model: GCN, inputs: StackInputs) -> Tensor:
-    """:func:`pooled` of what :func:`stack_inputs` gave."""
-    out, means, variances = gcn_stack(inputs)
-    if inputs.batch_statistics and inputs.num_norms > 0 and inputs.x.shape[0] > 0:
-        norms: list[Any] = list(model.norms)
-        with torch.no_grad():
-            torch._foreach_copy_([norm.running_mean for norm in norms], list(means.unbind()))
-            torch._foreach_copy_([norm.running_var for norm in norms], list(variances.unbind()))
-            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
-    return out
-
-
 def predictions(model: GCN, batch: GraphBatch | Any) -> Tensor:
     """All layers, the pooling and the head: [B, T]; on CUDA one operator where the head is a linear map and no gradient is wanted.
 
     Raises:
-        UserError: as :func:`pooled`.
+        UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
     """
-    whole = batch.x.is_cuda and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cuda")
-    linears = model.linears if whole and not (model.training and model.norm == "batch") else None
-    if linears is None or len(linears) > 1:
-        return model.head(pooled(model, batch))
-    return gcn_predict(stack_inputs(model, batch), linears[0].weight, linears[0].bias)
+    call = network_call(model, batch)
+    inference = call.graph.x.is_cuda and not torch.is_grad_enabled() and not call.batch_statistics
+    head = _free_head(model, call) if inference else None
+    if head is None or len(head) > 1:
+        return model.head(_pooled(model, call))
+    return message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias)))).result
 
 
-def stack_inputs(model: GCN, batch: GraphBatch | Any) -> StackInputs:
-    """The operator's arguments for a model and a batch; errors as :func:`pooled`."""
+def loss(model: GCN, batch: GraphBatch | Any, objective: Objective) -> tuple[Tensor, Tensor]:
+    """The loss of :func:`predictions`, with the head, or on CUDA the whole model, in one operator where there is one.
+
+    Returns:
+        As of :func:`molgcn.ops.head_loss.head_loss`.
+
+    Raises:
+        UserError: as :func:`predictions`.
+    """
+    call = network_call(model, batch)
+    x, head = call.graph.x, _free_head(model, call)
+    alike = x.dtype == objective.target.dtype == objective.mean.dtype
+    if head is None or not alike or (x.is_cuda and x.dtype != torch.float32):
+        return loss_of(model.head(_pooled(model, call)), objective, fused=True)
+    if x.is_cuda and len(head) == 1 and fuses_loss(call):
+        target, mean, std, name, delta = objective
+        outputs = message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias), (target, mean, std), name, delta)))
+        return outputs.result, outputs.of_loss[0]
+    return head_loss(_pooled(model, call), [linear.weight for linear in head], [linear.bias for linear in head], objective)
+
+
+def _free_head(model: GCN, call: NetworkCall) -> list[nn.Linear] | None:
+    """The head's linear maps, where operators may compute them: nobody listens, and autocast has no say."""
+    return None if torch.is_autocast_enabled(call.graph.x.device.type) else model.linears
+
+
+def _pooled(model: GCN, call: NetworkCall) -> Tensor:
+    """All layers and the pooling, [B, H]; the norms' running statistics are updated."""
+    outputs = message_network(call)
+    if call.batch_statistics and call.spec.num_norms > 0 and call.graph.num_nodes > 0:
+        norms: list[Any] = list(model.norms)
+        with torch.no_grad():
+            torch._foreach_copy_(call.parameters.statistics, list(outputs.statistics.flatten(0, 1).unbind()))
+            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
+    return outputs.result
+
+
+def network_call(model: GCN, batch: GraphBatch | Any) -> NetworkCall:
+    """The operator's arguments for a model and a batch; errors as of :func:`predictions`."""
     if not isinstance(batch, GraphBatch):
         batch = GraphBatch.from_pyg(batch)
     _check_device(batch.x.device, model.strategy)
@@ -102,34 +132,37 @@ def stack_inputs(model: GCN, batch: GraphBatch | Any) -> StackInputs:
         )
     if training and statistics and x.shape[0] == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
-    parameters = (weights, [layer.bias for layer in convs], [norm.weight for norm in norms], [norm.bias for norm in norms])
-    running = [norm.running_mean for norm in statistics], [norm.running_var for norm in statistics]
-    _check_norms(norms, [*parameters[1:], *running])
-    return StackInputs(
-        x,
-        batch.ptr,
-        batch.rowptr,
-        batch.col,
-        getattr(batch, "tile_ptr", None),
-        *parameters,
-        *running,
-        dropout_seed(x.device, model.dropout if training else 0.0),
-        batch.counts,
-        pool=model.pool,
+    parameters = Parameters(
+        weights,
+        [layer.bias for layer in convs],
+        [norm.weight for norm in norms],
+        [norm.bias for norm in norms],
+        [norm.running_mean for norm in statistics],
+        [norm.running_var for norm in statistics],
+    )
+    _check_norms(norms, parameters)
+    spec = NetworkSpec(
+        in_channels=weights[0].shape[1],
+        hidden_channels=weights[0].shape[0],
+        num_layers=len(weights),
         norm=model.norm,
         residual=model.residual,
         add_self_loops=model.add_self_loops,
         last_activation=model.last_activation,
         dropout=model.dropout,
+        pool=model.pool,
         eps=norms[0].eps if norms else 1e-5,
         momentum=norms[0].momentum if statistics else 0.1,
-        training=training,
-        precision=allowed_precision(x.device),
-        strategy=model.strategy,
-        save_for_backward=torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for some in parameters for p in some)),
-        tile_nodes=batch.tile_nodes,
-        large_molecules=batch.large_molecules,
-        folded=batch.leaves_merged,
+    )
+    tile_ptr = getattr(batch, "tile_ptr", None)
+    hints = batch.tile_nodes, batch.large_molecules, batch.leaves_merged
+    learns = torch.is_grad_enabled() and (x.requires_grad or any(parameter.requires_grad for parameter in parameters.tensors))
+    return NetworkCall(
+        Graph(x, batch.ptr, batch.rowptr, batch.col, tile_ptr, batch.counts, *hints),
+        spec,
+        parameters,
+        dropout_seed(x.device, model.dropout if training else 0.0),
+        CallOptions(training, allowed_precision(x.device), model.strategy, learns),
     )
 
 
@@ -151,9 +184,9 @@ def _unheard(module: nn.Module) -> UserError:
     )
 
 
-def _check_norms(norms: list[Any], tensors: list[list[Tensor]]) -> None:
+def _check_norms(norms: list[Any], parameters: Parameters) -> None:
     kinds = {(norm.eps, getattr(norm, "momentum", 0.0)) for norm in norms}
-    if len(kinds) > 1 or any(None in kind for kind in kinds) or any(tensor is None for some in tensors for tensor in some):
+    if len(kinds) > 1 or any(None in kind for kind in kinds) or any(tensor is None for tensors in parameters for tensor in tensors):
         raise UserError(
             "backend=fused runs all layers as one operator: each needs a bias, each norm a weight and a bias and, for batches, running "
             "statistics, and all norms the same eps and momentum. Use backend=pyg for others."

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from molgcn.data.batch import GraphBatch
 from molgcn.nn.backend import Backend, backend_module, check_strategy, resolve_backend
+from molgcn.nn.hooks import has_hooks
 from molgcn.nn.init import INITIALISERS
 from molgcn.nn.options import check_options, check_sizes
+from molgcn.ops.head_loss import Objective, loss_of
 
 Norm = Literal["batch", "layer"] | None
 Pool = Literal["mean", "sum", "max"]
@@ -125,16 +127,22 @@ class GCN(nn.Module):
         """Predictions [B, T] for a batch of B molecules."""
         return self.backend.predictions(self, batch)
 
+    def loss(self, batch: GraphBatch | Any, objective: Objective) -> tuple[Tensor, Tensor]:
+        """The loss of :meth:`forward`'s predictions, in fewer operators where the backend has some; see :func:`molgcn.ops.head_loss`."""
+        if has_hooks(self):  # they are called with predictions
+            return loss_of(self(batch), objective, fused=self._backend == "fused")
+        return self.backend.loss(self, batch, objective)
+
     @property
     def linears(self) -> list[nn.Linear] | None:
         """The head's linear maps, where it is nothing but these, with biases, and relu between them; hooks would not be called."""
         parts: list[Any] = list(self.head) if isinstance(self.head, nn.Sequential) else [self.head]
         alternate = all(type(part) is (nn.ReLU if place % 2 else nn.Linear) for place, part in enumerate(parts)) and len(parts) % 2 == 1
-        hooked = any(
-            part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
-            for part in [self.head, *parts]
+        return (
+            parts[::2]
+            if alternate and not any(map(has_hooks, [self.head, *parts])) and all(part.bias is not None for part in parts[::2])
+            else None
         )
-        return parts[::2] if alternate and not hooked and all(part.bias is not None for part in parts[::2]) else None
 
     def layer_options(self, index: int) -> tuple[nn.Module | None, bool, bool]:
         """The norm of layer `index`, whether relu and dropout follow, and whether its input is added."""

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, global_add_pool, global_max_pool, global_mean_pool
 
+from molgcn.ops.head_loss import Objective, loss_of
+
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
 
@@ -37,3 +39,8 @@ def pooled(model: GCN, batch: Any) -> Tensor:
 def predictions(model: GCN, batch: Any) -> Tensor:
     """All layers, the pooling and the head: [B, T]."""
     return model.head(pooled(model, batch))
+
+
+def loss(model: GCN, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
+    """The loss of :func:`predictions`, and float64 [2], sum and number of its terms."""
+    return loss_of(predictions(model, batch), objective, fused=False)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.ops.gcn_stack import StackInputs
+from molgcn.ops.graph import Graph
 
 _THREADS = 256
 _HEADER = Header(
@@ -26,14 +26,15 @@ class Aggregation:
     r"""A batch's :math:`\hat A`, to be multiplied with rows.
 
     Args:
-        inputs: its bonds and dtype.
+        graph: its bonds and dtype.
+        add_self_loops: False leaves the identity out.
     """
 
-    def __init__(self, inputs: StackInputs) -> None:
-        x, num_nodes = inputs.x, inputs.x.shape[0]
-        self._defines = {"DOUBLE": int(x.dtype == torch.float64), "SELF_LOOPS": int(inputs.add_self_loops)}
-        self._tensors = {"ptr": inputs.ptr, "rowptr": inputs.rowptr, "col": inputs.col, "scale": x.new_empty(num_nodes)}
-        self._arguments = fill(_HEADER.ctype()(num_graphs=inputs.num_graphs, num_nodes=num_nodes), self._tensors)
+    def __init__(self, graph: Graph, add_self_loops: bool) -> None:
+        x, num_nodes = graph.x, graph.num_nodes
+        self._defines = {"DOUBLE": int(x.dtype == torch.float64), "SELF_LOOPS": int(add_self_loops)}
+        self._tensors = {"ptr": graph.ptr, "rowptr": graph.rowptr, "col": graph.col, "scale": x.new_empty(num_nodes)}
+        self._arguments = fill(_HEADER.ctype()(num_graphs=graph.num_graphs, num_nodes=num_nodes), self._tensors)
         self._launch("aggregate_prepare", num_nodes)
 
     def __call__(self, rows: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""`molgcn::gcn_stack` on the CPU as a training run calls it: bound to a network, without autograd."""
+"""`molgcn::message_network` on the CPU as a training run calls it: bound to a network, without autograd."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 import molgcn._cpu as _cpu
-from molgcn.ops.gcn_stack import StackInputs
-from molgcn.ops.gcn_stack_cpu import contiguous, empty_parameter_gradients, saved_bytes, stack_arguments
+from molgcn.ops.message_network import NetworkCall
+from molgcn.ops.message_network_cpu import contiguous, empty_parameter_gradients, network_arguments, saved_bytes
 
 _BOUND = {torch.float32: _cpu.BoundStackFloat32, torch.float64: _cpu.BoundStackFloat64}
 
@@ -21,25 +21,26 @@ class BoundStack:
     what forward has found out about a batch serves backward.
 
     Args:
-        inputs: of some batch; its parameters are contiguous, its running statistics are updated in place.
+        call: of some batch; its parameters are contiguous, its running statistics are updated in place.
         num_batches_tracked: int64 scalars that count batches, one a norm with running statistics.
 
     Attributes:
-        gradients: of weights, biases, norm_weights and norm_biases in this order, as :class:`StackInputs` lists them; the last backward's.
+        gradients: of the parameters in the order of the spec; the last backward's.
     """
 
-    def __init__(self, inputs: StackInputs, num_batches_tracked: Sequence[Tensor] = ()) -> None:
-        blocks, gradients = empty_parameter_gradients(inputs)
-        self.gradients: list[Tensor] = [gradient for some in gradients for gradient in some]
-        one, none = (inputs._replace(x=inputs.x.new_empty(count, inputs.x.shape[1])) for count in (1, 0))
+    def __init__(self, call: NetworkCall, num_batches_tracked: Sequence[Tensor] = ()) -> None:
+        blocks, gradients = empty_parameter_gradients(call)
+        self.gradients: list[Tensor] = gradients
+        graphs = (call.graph._replace(x=call.graph.x.new_empty(count, call.spec.in_channels)) for count in (1, 0))
+        one, none = (call._replace(graph=graph) for graph in graphs)
         self._saved_bytes = saved_bytes(one), saved_bytes(none)
-        self._saved = inputs.x.new_empty(0, dtype=torch.uint8)
-        self._hidden = inputs.hidden_channels
-        tensors = contiguous(inputs, self._saved)
+        self._saved = call.graph.x.new_empty(0, dtype=torch.uint8)
+        self._hidden = call.spec.hidden_channels
+        tensors = contiguous(call, self._saved)
         self._keep = tensors, blocks, list(num_batches_tracked)  # C++ has their addresses
         addresses = [0, 0, *(block.data_ptr() for block in blocks)]
-        self._bound = _BOUND[inputs.x.dtype](
-            stack_arguments(inputs, tensors), addresses, [count.data_ptr() for count in num_batches_tracked]
+        self._bound = _BOUND[call.graph.x.dtype](
+            network_arguments(call, tensors), addresses, [count.data_ptr() for count in num_batches_tracked]
         )
 
     def forward(self, sizes: tuple[int, int, int], x: Tensor, ptr: Tensor, rowptr: Tensor, col: Tensor, seed: int = 0) -> Tensor:
@@ -47,7 +48,7 @@ class BoundStack:
 
         Args:
             sizes: B, N and E.
-            x: contiguous, as :class:`StackInputs` has it or with room for more atoms; likewise
+            x: contiguous, as :class:`molgcn.ops.graph.Graph` has it or with room for more atoms; likewise
             ptr: of the molecules,
             rowptr: of the atoms,
             col: of the bonds.

@@ -1,4 +1,4 @@
-"""`molgcn::gcn_stack` on CUDA with the aggregation as a kernel of its own and PyTorch for everything else.
+"""`molgcn::message_network` on CUDA with the aggregation as a kernel of its own and PyTorch for everything else.
 
 Strategy `vertex` for float64, and for what is wider than the layers' kernels hold.
 """
@@ -12,26 +12,27 @@ from torch import Tensor
 
 from molgcn.ops.aggregate_cuda import Aggregation
 from molgcn.ops.gcn_layers_plan import Layout
-from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.matmul import matmul_in
+from molgcn.ops.message_network import NetworkCall
 from molgcn.ops.philox import keep_mask
+from molgcn.ops.spec import Parameters
 
 
-def saved_bytes(inputs: StackInputs) -> int:
+def saved_bytes(call: NetworkCall) -> int:
     """Bytes that forward leaves for backward."""
-    return _layout(inputs).num_bytes
+    return _layout(call).num_bytes
 
 
-def _layout(inputs: StackInputs) -> Layout:
-    plane = inputs.x.shape[0] * inputs.hidden_channels
-    statistics = 2 * (inputs.x.shape[0] if inputs.norm == "layer" else inputs.hidden_channels)
-    size = inputs.x.dtype.itemsize
+def _layout(call: NetworkCall) -> Layout:
+    plane = call.graph.num_nodes * call.spec.hidden_channels
+    statistics = 2 * (call.graph.num_nodes if call.spec.norm == "layer" else call.spec.hidden_channels)
+    size = call.graph.x.dtype.itemsize
     return Layout(
         {
-            "outputs": size * plane * inputs.num_layers,  # of each layer
-            "raw": size * plane * inputs.num_norms,  # what the norms were given
-            "moments": size * statistics * inputs.num_norms,  # mean and 1 / deviation
-            "alive": plane * inputs.num_layers,  # activations > 0 that dropout kept
+            "outputs": size * plane * call.spec.num_layers,  # of each layer
+            "raw": size * plane * call.spec.num_norms,  # what the norms were given
+            "moments": size * statistics * call.spec.num_norms,  # mean and 1 / deviation
+            "alive": plane * call.spec.num_layers,  # activations > 0 that dropout kept
         }
     )
 
@@ -39,34 +40,34 @@ def _layout(inputs: StackInputs) -> Layout:
 class _Batch:
     """A batch: its aggregation, which rows are atoms, and what is saved."""
 
-    def __init__(self, inputs: StackInputs, saved: Tensor) -> None:
-        self.inputs = inputs
-        self.matmul = matmul_in(inputs.precision, inputs.x.dtype)
-        self.aggregate = Aggregation(inputs)
-        nodes = torch.arange(inputs.x.shape[0], device=inputs.x.device, dtype=torch.int32)
-        self.num_nodes = inputs.ptr[-1]
+    def __init__(self, call: NetworkCall, saved: Tensor) -> None:
+        self.call = call
+        self.matmul = matmul_in(call.options.precision, call.graph.x.dtype)
+        self.aggregate = Aggregation(call.graph, call.spec.add_self_loops)
+        nodes = torch.arange(call.graph.num_nodes, device=call.graph.x.device, dtype=torch.int32)
+        self.num_nodes = call.graph.ptr[-1]
         self.is_atom = (nodes < self.num_nodes)[:, None]
-        self.graph = torch.searchsorted(inputs.ptr[1:], nodes, right=True).clamp(max=max(inputs.num_graphs - 1, 0))
-        self.sizes = torch.diff(inputs.ptr)[:, None]
-        self.ptr = inputs.ptr.long()
-        layout, num_nodes, hidden = _layout(inputs), inputs.x.shape[0], inputs.hidden_channels
+        self.graph = torch.searchsorted(call.graph.ptr[1:], nodes, right=True).clamp(max=max(call.graph.num_graphs - 1, 0))
+        self.sizes = torch.diff(call.graph.ptr)[:, None]
+        self.ptr = call.graph.ptr.long()
+        layout, num_nodes, hidden = _layout(call), call.graph.num_nodes, call.spec.hidden_channels
         self._saved = {name: saved[begin:] for name, begin in layout.offsets.items()}
         self._plane, self._shape = num_nodes * hidden, (num_nodes, hidden)
 
     def saved(self, name: str, layer: int) -> Tensor:
         """A plane [N, H] of `saved`; of "moments" [2, N] or [2, H]."""
-        dtype = torch.bool if name == "alive" else self.inputs.x.dtype
+        dtype = torch.bool if name == "alive" else self.call.graph.x.dtype
         shape = self._shape
         if name == "moments":
-            shape = (2, shape[0] if self.inputs.norm == "layer" else shape[1])
+            shape = (2, shape[0] if self.call.spec.norm == "layer" else shape[1])
         count = shape[0] * shape[1]
         return self._saved[name][layer * count * dtype.itemsize : (layer + 1) * count * dtype.itemsize].view(dtype).view(shape)
 
     def activated(self, layer: int) -> bool:
-        return layer < self.inputs.num_layers - 1 or self.inputs.last_activation
+        return layer < self.call.spec.num_layers - 1 or self.call.spec.last_activation
 
     def residual(self, h: Tensor) -> bool:
-        return self.inputs.residual and h.shape[1] == self.inputs.hidden_channels
+        return self.call.spec.residual and h.shape[1] == self.call.spec.hidden_channels
 
     def atoms(self, rows: Tensor) -> Tensor:
         """Zero beyond the last atom."""
@@ -78,116 +79,107 @@ class _Batch:
         return torch.where(self.sizes > 0, reduced, 0)
 
 
-def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
-    """Fills the outputs of the schema in :mod:`molgcn.ops.gcn_stack`."""
-    pooled, means, variances, saved = outputs
-    if saved.numel() < saved_bytes(inputs):  # not kept; taken all the same, as the room of the layers' outputs
-        saved = inputs.x.new_empty(saved_bytes(inputs), dtype=torch.uint8)
-    with torch.autocast(inputs.x.device.type, enabled=False):  # `precision` has been read from it
-        _forward(_Batch(inputs, saved), pooled, means, variances)
+def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor) -> None:
+    """Fill pooled features, running statistics and what backward needs; see :class:`molgcn.ops.message_network.Outputs`."""
+    if saved.numel() < saved_bytes(call):  # not kept; taken all the same, as the room of the layers' outputs
+        saved = call.graph.x.new_empty(saved_bytes(call), dtype=torch.uint8)
+    with torch.autocast(call.graph.x.device.type, enabled=False):  # `precision` has been read from it
+        _forward(_Batch(call, saved), pooled, statistics)
 
 
-def _forward(batch: _Batch, pooled: Tensor, means: Tensor, variances: Tensor) -> None:
-    inputs, h = batch.inputs, batch.atoms(batch.inputs.x)
-    for layer in range(inputs.num_layers):
-        out = batch.matmul(batch.aggregate(h), inputs.weights[layer].T) + inputs.biases[layer]
+def _forward(batch: _Batch, pooled: Tensor, statistics: Tensor) -> None:
+    call, h = batch.call, batch.atoms(batch.call.graph.x)
+    for layer in range(call.spec.num_layers):
+        out = batch.matmul(batch.aggregate(h), call.parameters.weights[layer].T) + call.parameters.biases[layer]
         if batch.activated(layer):
-            if inputs.norm is not None:
+            if call.spec.norm is not None:
                 batch.saved("raw", layer).copy_(out)
-                out = _normalise(batch, layer, out, means, variances)
+                out = _normalise(batch, layer, out, statistics)
             alive = out > 0
             out = out.relu()
-            if inputs.dropout_rate > 0:
-                kept = keep_mask(inputs.seed, layer, out.shape[0], out.shape[1], inputs.dropout)
-                alive, out = alive & kept, out * kept / (1 - inputs.dropout)
+            if call.dropout_rate > 0:
+                kept = keep_mask(call.seed, layer, out.shape[0], out.shape[1], call.spec.dropout)
+                alive, out = alive & kept, out * kept / (1 - call.spec.dropout)
             batch.saved("alive", layer).copy_(alive)
         h = batch.saved("outputs", layer).copy_(batch.atoms(out + h if batch.residual(h) else out))
-    if inputs.num_graphs > 0:
-        pooled.copy_(batch.per_graph(h, "max" if inputs.pool == "max" else "sum"))
-        if inputs.pool == "mean":
+    if call.graph.num_graphs > 0:
+        pooled.copy_(batch.per_graph(h, "max" if call.spec.pool == "max" else "sum"))
+        if call.spec.pool == "mean":
             pooled.div_(batch.sizes.clamp(min=1))
 
 
-def _normalise(batch: _Batch, layer: int, out: Tensor, means: Tensor, variances: Tensor) -> Tensor:
-    inputs, moments = batch.inputs, batch.saved("moments", layer)
-    weight, bias = inputs.norm_weights[layer], inputs.norm_biases[layer]
-    if inputs.norm == "layer":
-        out, mean, inverse = torch.native_layer_norm(out, [inputs.hidden_channels], weight, bias, inputs.eps)
+def _normalise(batch: _Batch, layer: int, out: Tensor, statistics: Tensor) -> Tensor:
+    call, moments = batch.call, batch.saved("moments", layer)
+    weight, bias = call.parameters.norm_weights[layer], call.parameters.norm_biases[layer]
+    if call.spec.norm == "layer":
+        out, mean, inverse = torch.native_layer_norm(out, [call.spec.hidden_channels], weight, bias, call.spec.eps)
         moments.copy_(torch.stack([mean[:, 0], inverse[:, 0]]))
         return out
-    mean, variance = inputs.running_means[layer], inputs.running_vars[layer]
-    if inputs.batch_statistics:
+    mean, variance = call.parameters.running_means[layer], call.parameters.running_vars[layer]
+    if call.batch_statistics:
         running = (mean, variance)
         mean = batch.atoms(out).sum(0) / batch.num_nodes.clamp(min=1)
         squares = batch.atoms(out - mean).square().sum(0)
         variance = squares / batch.num_nodes.clamp(min=1)
         moved = (mean, squares / (batch.num_nodes - 1).clamp(min=1))
-        for new, before, now in zip((means[layer], variances[layer]), running, moved, strict=True):
-            new.copy_(torch.where(batch.num_nodes > 0, (1 - inputs.momentum) * before + inputs.momentum * now, before))
-    inverse = (variance + inputs.eps).rsqrt()
+        for new, before, now in zip(statistics[:, layer], running, moved, strict=True):
+            new.copy_(torch.where(batch.num_nodes > 0, (1 - call.spec.momentum) * before + call.spec.momentum * now, before))
+    inverse = (variance + call.spec.eps).rsqrt()
     moments.copy_(torch.stack([mean, inverse]))
     return (out - mean) * inverse * weight + bias
 
 
-def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients: tuple[Tensor, list, list, list, list]) -> None:
-    """Fills the gradients of the schema in :mod:`molgcn.ops.gcn_stack`; x's is wanted unless it is empty."""
-    with torch.autocast(inputs.x.device.type, enabled=False):
-        _backward(_Batch(inputs, saved), grad_pooled, *gradients)
+def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tensor, gradients: Parameters) -> None:
+    """Fill the gradients of x, which is wanted unless it is empty, and of the parameters."""
+    with torch.autocast(call.graph.x.device.type, enabled=False):
+        _backward(_Batch(call, saved), grad_pooled, grad_x, gradients)
 
 
-def _backward(
-    batch: _Batch,
-    grad_pooled: Tensor,
-    grad_x: Tensor,
-    grad_weights: list[Tensor],
-    grad_biases: list[Tensor],
-    grad_norm_weights: list[Tensor],
-    grad_norm_biases: list[Tensor],
-) -> None:
-    inputs, grad = batch.inputs, _unpool(batch, grad_pooled)
-    for layer in range(inputs.num_layers - 1, -1, -1):
-        h = batch.saved("outputs", layer - 1) if layer > 0 else batch.atoms(inputs.x)
+def _backward(batch: _Batch, grad_pooled: Tensor, grad_x: Tensor, gradients: Parameters) -> None:
+    call, grad = batch.call, _unpool(batch, grad_pooled)
+    for layer in range(call.spec.num_layers - 1, -1, -1):
+        h = batch.saved("outputs", layer - 1) if layer > 0 else batch.atoms(call.graph.x)
         before = grad
         if batch.activated(layer):
-            grad = torch.where(batch.saved("alive", layer), grad, 0) / (1 - inputs.dropout_rate)
-            if inputs.norm is not None:
-                grad = _through_norm(batch, layer, grad, grad_norm_weights[layer], grad_norm_biases[layer])
-        if batch.activated(layer) and inputs.batch_statistics:
-            grad_biases[layer].zero_()  # the mean takes the bias away again; a sum would be its rounding
+            grad = torch.where(batch.saved("alive", layer), grad, 0) / (1 - call.dropout_rate)
+            if call.spec.norm is not None:
+                grad = _through_norm(batch, layer, grad, gradients.norm_weights[layer], gradients.norm_biases[layer])
+        if batch.activated(layer) and call.batch_statistics:
+            gradients.biases[layer].zero_()  # the mean takes the bias away again; a sum would be its rounding
         else:
-            torch.sum(grad, 0, out=grad_biases[layer])
+            torch.sum(grad, 0, out=gradients.biases[layer])
         grad = batch.aggregate(grad)
-        grad_weights[layer].copy_(batch.matmul(grad.T, h))
+        gradients.weights[layer].copy_(batch.matmul(grad.T, h))
         if layer > 0 or grad_x.numel() > 0:
-            grad = batch.matmul(grad, inputs.weights[layer])
+            grad = batch.matmul(grad, call.parameters.weights[layer])
             grad = grad + before if batch.residual(h) else grad
     if grad_x.numel() > 0:
         grad_x.copy_(batch.atoms(grad))
 
 
 def _unpool(batch: _Batch, grad: Tensor) -> Tensor:
-    inputs = batch.inputs
-    if inputs.pool == "max":
-        last = batch.saved("outputs", inputs.num_layers - 1)
+    call = batch.call
+    if call.spec.pool == "max":
+        last = batch.saved("outputs", call.spec.num_layers - 1)
         largest = batch.atoms((last == batch.per_graph(last, "max")[batch.graph]).to(last.dtype))
         grad = grad / batch.per_graph(largest, "sum").clamp(min=1)
         return batch.atoms(largest * grad[batch.graph])
-    if inputs.pool == "mean":
+    if call.spec.pool == "mean":
         grad = grad / batch.sizes.clamp(min=1)
     return batch.atoms(grad[batch.graph])
 
 
 def _through_norm(batch: _Batch, layer: int, grad: Tensor, grad_weight: Tensor, grad_bias: Tensor) -> Tensor:
-    inputs, weight = batch.inputs, batch.inputs.norm_weights[layer]
+    call, weight = batch.call, batch.call.parameters.norm_weights[layer]
     mean, inverse = batch.saved("moments", layer)
-    across: Any = (slice(None), None) if inputs.norm == "layer" else slice(None)
+    across: Any = (slice(None), None) if call.spec.norm == "layer" else slice(None)
     normal = batch.atoms((batch.saved("raw", layer) - mean[across]) * inverse[across])
     torch.sum(grad, 0, out=grad_bias)
     torch.sum(grad * normal, 0, out=grad_weight)
-    if inputs.norm == "layer":
+    if call.spec.norm == "layer":
         grad = grad * weight
         return inverse[across] * (grad - grad.mean(1, keepdim=True) - normal * (grad * normal).mean(1, keepdim=True))
-    if inputs.batch_statistics:
+    if call.batch_statistics:
         atoms = batch.num_nodes.clamp(min=1)
         grad = batch.atoms(grad - grad_bias / atoms - normal * (grad_weight / atoms))
     return grad * inverse * weight

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, layers_together, padded_width
-from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_plan import shared_limit
+from molgcn.ops.message_network import NetworkCall
 
 _CLUSTERS = (8, 4, 2)  # fewer sums to read with more blocks, but fewer of them find room
 _MOST_TILES = 5
@@ -68,13 +68,13 @@ class Chain:
         return {"TILES": self.tiles, "CLUSTER": self.cluster}
 
 
-def chains(inputs: StackInputs, gpu: Gpu) -> Iterator[Chain]:
+def chains(call: NetworkCall, gpu: Gpu) -> Iterator[Chain]:
     """Divisions that may fit, the best first; none where layers have to be launched one by one."""
-    num_nodes, num_features = inputs.x.shape
-    width = padded_width(inputs.hidden_channels)
-    if not (inputs.batch_statistics and gpu.has_clusters and num_nodes > 0 and padded_width(num_features) <= width):
+    num_nodes, num_features = call.graph.x.shape
+    width = padded_width(call.spec.hidden_channels)
+    if not (call.batch_statistics and gpu.has_clusters and num_nodes > 0 and padded_width(num_features) <= width):
         return
-    if layers_together(inputs) < inputs.num_layers or inputs.num_layers > MAX_TABLE:
+    if layers_together(call) < call.spec.num_layers or call.spec.num_layers > MAX_TABLE:
         return
     for tiles in range(1, _MOST_TILES + 1):
         for cluster in _CLUSTERS:

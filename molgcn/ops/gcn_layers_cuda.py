@@ -1,4 +1,4 @@
-"""`molgcn::gcn_stack` on CUDA one layer at a time (strategy `vertex`), no atomics on features: one launch a layer each way.
+"""`molgcn::message_network` on CUDA one layer at a time (strategy `vertex`), no atomics on features: one launch a layer each way.
 
 Small batches with batch statistics have one launch for all layers where the GPU can do that (:mod:`molgcn.ops.gcn_chain_cuda`).
 """
@@ -15,61 +15,60 @@ from molgcn.ops import gcn_chain_cuda
 from molgcn.ops.gcn_layers_launches import LayerLaunches
 from molgcn.ops.gcn_layers_macros import prefetch_kernels
 from molgcn.ops.gcn_layers_plan import layers_together, padded_width, saved_layout, weight_spans
-from molgcn.ops.gcn_stack import StackInputs
+from molgcn.ops.message_network import NetworkCall
+from molgcn.ops.spec import Parameters
 
 
-def saved_bytes(inputs: StackInputs) -> int:
+def saved_bytes(call: NetworkCall) -> int:
     """Bytes that forward leaves for backward."""
-    return saved_layout(inputs).num_bytes
+    return saved_layout(call).num_bytes
 
 
-def forward(inputs: StackInputs, outputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
-    """Fills the outputs of the schema in :mod:`molgcn.ops.gcn_stack`."""
-    pooled, means, variances, saved = outputs
-    if not inputs.save_for_backward:
-        saved = inputs.x.new_empty(saved_layout(inputs, keep=False).num_bytes, dtype=torch.uint8)
-    if (chain := gcn_chain_cuda.find(inputs, "gcn_chain_forward")) is not None:
-        return gcn_chain_cuda.forward(chain, inputs, (pooled, means, variances, saved))
-    run = LayerLaunches(inputs, saved, {}, backward=False)
-    it, function = run.arguments, run.kernel(run.blocks.kernel("forward"), partial(prefetch_kernels, inputs, run.gpu))
+def forward(call: NetworkCall, pooled: Tensor, statistics: Tensor, saved: Tensor) -> None:
+    """Fill pooled features, running statistics and what backward needs; see :class:`molgcn.ops.message_network.Outputs`."""
+    if not call.options.save_for_backward:
+        saved = call.graph.x.new_empty(saved_layout(call, keep=False).num_bytes, dtype=torch.uint8)
+    if (chain := gcn_chain_cuda.find(call, "gcn_chain_forward")) is not None:
+        return gcn_chain_cuda.forward(chain, call, pooled, statistics, saved)
+    run = LayerLaunches(call, saved, {}, backward=False)
+    it, function = run.arguments, run.kernel(run.blocks.kernel("forward"), partial(prefetch_kernels, call, run.gpu))
     run.prepare()
 
-    for layer in range(inputs.num_layers):
+    for layer in range(call.spec.num_layers):
         if run.statistics and layer > 0:
-            run.wait_for(layer - 1, means, variances)
+            run.wait_for(layer - 1, statistics)
         else:
             it.input = run.feature(layer)
         it.out = run.activation(layer)
         it.in_width = run.width if layer else run.in_width
         run.operands(layer)
-        it.bias = inputs.biases[layer].data_ptr()
+        it.bias = call.parameters.biases[layer].data_ptr()
         it.residual = run.feature(layer) if run.residual(layer) else 0
         it.output = run.feature(layer + 1)
         it.arrivals = run.counters(layer)
         run.launch_layer(function, overlap=layer > 0)
-    if run.statistics and inputs.last_activation:
-        run.wait_for(inputs.num_layers - 1, means, variances)
+    if run.statistics and call.spec.last_activation:
+        run.wait_for(call.spec.num_layers - 1, statistics)
     else:
         it.in_.on = 0
-        it.input = run.feature(inputs.num_layers)
+        it.input = run.feature(call.spec.num_layers)
     run.launch_pool(pooled)
 
 
-def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients: tuple[Tensor, list, list, list, list]) -> None:
-    """Fills the gradients of the schema in :mod:`molgcn.ops.gcn_stack`; x's is wanted unless it is empty."""
-    if (chain := gcn_chain_cuda.find(inputs, "gcn_chain_backward")) is not None:
-        return gcn_chain_cuda.backward(chain, inputs, grad_pooled, saved, gradients)
-    grad_x, grad_weights, grad_biases, grad_norm_weights, grad_norm_biases = gradients
-    num_layers, chunks = inputs.num_layers, weight_spans(inputs, gpu(inputs.x.device))
-    plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
+def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tensor, gradients: Parameters) -> None:
+    """Fill the gradients of x, which is wanted unless it is empty, and of the parameters."""
+    if (chain := gcn_chain_cuda.find(call, "gcn_chain_backward")) is not None:
+        return gcn_chain_cuda.backward(chain, call, grad_pooled, saved, grad_x, gradients)
+    num_layers, chunks = call.spec.num_layers, weight_spans(call, gpu(call.graph.x.device))
+    plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
     sizes = {
         "counters": sum(each.num_tiles for _, _, each in chunks),
         "outputs": 2 * plane,
         "gradients": 2 * plane,
-        "kept": layers_together(inputs) * plane,
+        "kept": layers_together(call) * plane,
         "weights": max(each.partial_bytes for _, _, each in chunks),
     }
-    run = LayerLaunches(inputs, saved, sizes, backward=True)
+    run = LayerLaunches(call, saved, sizes, backward=True)
     run.prepare()
     needs_grad_x = grad_x.numel() > 0
     it, function = run.arguments, run.kernel(run.blocks.kernel("backward"), needs_grad_x=needs_grad_x)
@@ -90,9 +89,9 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
     for first, end, division in chunks:
         for layer in range(end - 1, first - 1, -1):
             it.in_ = it.out
-            it.in_.grad_layer_bias = grad_biases[layer].data_ptr()
-            if inputs.norm is not None and it.in_.on:
-                it.in_.grad_weight, it.in_.grad_bias = grad_norm_weights[layer].data_ptr(), grad_norm_biases[layer].data_ptr()
+            it.in_.grad_layer_bias = gradients.biases[layer].data_ptr()
+            if call.spec.norm is not None and it.in_.on:
+                it.in_.grad_weight, it.in_.grad_bias = gradients.norm_weights[layer].data_ptr(), gradients.norm_biases[layer].data_ptr()
             it.gradient = it.next_gradient or it.output
             it.residual = it.output if run.residual(layer) else 0
             run.operands(layer)
@@ -104,5 +103,5 @@ def backward(inputs: StackInputs, grad_pooled: Tensor, saved: Tensor, gradients:
             elif needs_grad_x:
                 it.grad_x = grad_x.data_ptr()
             run.launch_layer(function)
-        run.launch_weights(division, first, end, first_counter, grad_weights)
+        run.launch_weights(division, first, end, first_counter, gradients.weights)
         first_counter += 4 * division.num_tiles

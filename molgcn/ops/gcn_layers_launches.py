@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Kernel, Prefetch, gpu, kernel
+from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.gcn_layers_arguments import PREPARE, WEIGHTS, Activation, Parameters
 from molgcn.ops.gcn_layers_macros import layer_macros, prepare_macros, weights_macros
 from molgcn.ops.gcn_layers_plan import MAX_TABLE, Blocks, Layout, WeightBlocks, blocks, moments_size, padded_width, saved_layout
-from molgcn.ops.gcn_stack import StackInputs
+from molgcn.ops.message_network import NetworkCall
 
 _PREPARE_THREADS = 256
 _WEIGHTS_THREADS = 128
@@ -21,27 +23,27 @@ _WEIGHTS_THREADS = 128
 class LayerLaunches:
     """One forward or backward: addresses and launches."""
 
-    def __init__(self, inputs: StackInputs, saved: Tensor, scratch: dict[str, int], backward: bool) -> None:
-        self.inputs = inputs
+    def __init__(self, call: NetworkCall, saved: Tensor, scratch: dict[str, int], backward: bool) -> None:
+        self.call = call
         self.backward = backward
-        self.gpu = gpu(inputs.x.device)
-        self.blocks: Blocks = blocks(inputs, self.gpu)
+        self.gpu = gpu(call.graph.x.device)
+        self.blocks: Blocks = blocks(call, self.gpu)
         self.width = self.blocks.width
-        self.in_width = padded_width(inputs.x.shape[1])
-        self.plane = 4 * inputs.x.shape[0] * self.width
-        self.planes = inputs.num_layers if inputs.save_for_backward or inputs.batch_statistics else 2
-        self.statistics = inputs.batch_statistics
-        layout = saved_layout(inputs, inputs.save_for_backward)
+        self.in_width = padded_width(call.spec.in_channels)
+        self.plane = 4 * call.graph.num_nodes * self.width
+        self.planes = call.spec.num_layers if call.options.save_for_backward or call.batch_statistics else 2
+        self.statistics = call.batch_statistics
+        layout = saved_layout(call, call.options.save_for_backward)
         self.saved = {name: saved.data_ptr() + offset for name, offset in layout.offsets.items()}
-        kinds = 2 if self.statistics or not backward else 1 if inputs.norm is None else 3
+        kinds = 2 if self.statistics or not backward else 1 if call.spec.norm is None else 3
         row = 4 * kinds * self.width
         self.sums_bytes = row * self.blocks.num_parts
-        fragments, self.scale_stride = self.fragment(inputs.num_layers), max(self.in_width, self.width)
-        launches, counters = inputs.num_layers + 1, scratch.pop("counters", 0)
+        fragments, self.scale_stride = self.fragment(call.spec.num_layers), max(self.in_width, self.width)
+        launches, counters = call.spec.num_layers + 1, scratch.pop("counters", 0)
         layout = Layout(
             {
                 "fragments": fragments,
-                "scales": 4 * inputs.num_layers * self.scale_stride,
+                "scales": 4 * call.spec.num_layers * self.scale_stride,
                 "partial": row * self.blocks.num_blocks,
                 "groups": row * self.blocks.num_groups,
                 "sums": 2 * self.sums_bytes,
@@ -49,7 +51,7 @@ class LayerLaunches:
                 "counters": 4 * (launches * (self.blocks.num_groups + 1) + counters),
             }
         )
-        self._memory = inputs.x.new_empty(layout.num_bytes, dtype=torch.uint8)
+        self._memory = call.graph.x.new_empty(layout.num_bytes, dtype=torch.uint8)
         self.scratch = {name: self._memory.data_ptr() + offset for name, offset in layout.offsets.items()}
         self.num_counters = (layout.num_bytes - layout.offsets["counters"]) // 4
         self.arguments = self._arguments()
@@ -66,63 +68,61 @@ class LayerLaunches:
     def feature(self, layer: int) -> int:
         """Input of a layer [N, width or in_width]; of layer L the last one's output."""
         if layer == 0:
-            return self.saved["x"] if self.inputs.x.shape[1] % 16 else self.inputs.x.data_ptr()
+            return self.saved["x"] if self.call.spec.in_channels % 16 else self.call.graph.x.data_ptr()
         return self.saved["features"] + (layer - 1) % self.planes * self.plane
 
     def activated(self, layer: int) -> bool:
         """Whether norm, relu and dropout follow the layer's product."""
-        return layer < self.inputs.num_layers - 1 or self.inputs.last_activation
+        return layer < self.call.spec.num_layers - 1 or self.call.spec.last_activation
 
     def residual(self, layer: int) -> bool:
         """Whether the layer's input is added to its output."""
-        return self.inputs.residual and (layer > 0 or self.inputs.x.shape[1] == self.inputs.hidden_channels)
+        return self.call.spec.residual and (layer > 0 or self.call.spec.in_channels == self.call.spec.hidden_channels)
 
     def activation(self, layer: int) -> ctypes.Structure:
         """What follows a layer's product."""
-        inputs, it = self.inputs, Activation(layer=layer, on=int(self.activated(layer)))
+        call, it = self.call, Activation(layer=layer, on=int(self.activated(layer)))
         it.sums = self.scratch["sums"] + layer % 2 * self.sums_bytes
         if not it.on:
             return it
-        keep = inputs.save_for_backward or self.statistics
-        if inputs.norm is not None:
-            it.weight, it.bias = inputs.norm_weights[layer].data_ptr(), inputs.norm_biases[layer].data_ptr()
+        keep = call.options.save_for_backward or self.statistics
+        if call.spec.norm is not None:
+            it.weight, it.bias = call.parameters.norm_weights[layer].data_ptr(), call.parameters.norm_biases[layer].data_ptr()
             if keep:
                 it.raw = self.saved["raw"] + layer * self.plane
-                it.moments = self.saved["moments"] + 4 * layer * moments_size(inputs)
-        if inputs.running_means:
-            it.mean, it.variance = inputs.running_means[layer].data_ptr(), inputs.running_vars[layer].data_ptr()
+                it.moments = self.saved["moments"] + 4 * layer * moments_size(call)
+        if call.parameters.running_means:
+            it.mean, it.variance = call.parameters.running_means[layer].data_ptr(), call.parameters.running_vars[layer].data_ptr()
         if keep:
             it.masks = self.saved["masks"] + layer * self.plane // 16
         return it
 
-    def wait_for(self, layer: int, means: Tensor, variances: Tensor) -> None:
+    def wait_for(self, layer: int, statistics: Tensor) -> None:
         """The next launch begins with what the layer left for when its statistics are known."""
-        it, row = self.arguments, 4 * self.inputs.hidden_channels
+        it, row = self.arguments, 4 * self.call.spec.hidden_channels
         it.in_ = self.activation(layer)
-        it.in_.new_mean, it.in_.new_variance = means.data_ptr() + layer * row, variances.data_ptr() + layer * row
+        it.in_.new_mean, it.in_.new_variance = (of_all.data_ptr() + layer * row for of_all in statistics)
         it.input = self.feature(layer) if self.residual(layer) else 0
         it.kept = self.feature(layer + 1)
 
     def _arguments(self) -> ctypes.Structure:
-        inputs, it = self.inputs, Parameters()
-        for name in ("ptr", "rowptr", "col", "seed"):
-            setattr(it, name, getattr(inputs, name).data_ptr())
+        call, it = self.call, Parameters()
+        fill(it, {"ptr": call.graph.ptr, "rowptr": call.graph.rowptr, "col": call.graph.col, "seed": call.seed})
         for name in ("sources", "factors", "scale", "graph"):
             setattr(it, name, self.saved[name])
-        if inputs.pool == "max" and (inputs.save_for_backward or self.statistics):
+        if call.spec.pool == "max" and (call.options.save_for_backward or self.statistics):
             it.largest, it.ties = self.saved["largest"], self.saved["ties"]
         it.partial, it.group_sums = self.scratch["partial"], self.scratch["groups"]
-        it.num_graphs = inputs.num_graphs
-        it.num_nodes, it.num_features = inputs.x.shape
+        it.num_graphs, it.num_nodes, it.num_features = call.graph.num_graphs, *call.graph.x.shape
         it.tiles_per_group, it.atoms_per_part = self.blocks.tiles_per_group, self.blocks.atoms_per_part
-        it.dropout_threshold = int(inputs.dropout_rate * 2**32)
-        it.dropout_scale = 1.0 / (1.0 - inputs.dropout_rate)
-        it.eps, it.momentum = inputs.eps, inputs.momentum
+        it.dropout_threshold = int(call.dropout_rate * 2**32)
+        it.dropout_scale = 1.0 / (1.0 - call.dropout_rate)
+        it.eps, it.momentum = call.spec.eps, call.spec.momentum
         return it
 
     def kernel(self, name: str, prefetch: Prefetch | None = None, *, needs_grad_x: bool = False) -> Kernel:
         """A kernel for the model's options; `prefetch` as in :func:`molgcn.cuda_runtime.launch.kernel`."""
-        return kernel(f"{name}.cu", name, layer_macros(self.inputs, self.blocks, needs_grad_x), self.inputs.x.device, prefetch)
+        return kernel(f"{name}.cu", name, layer_macros(self.call, self.blocks, needs_grad_x), self.call.graph.x.device, prefetch)
 
     def launch(self, function: Kernel, grid: int, *, overlap: bool = True) -> None:
         """One launch with the arguments as they stand; the first one after :meth:`prepare` reads what that wrote and can not overlap it."""
@@ -139,14 +139,13 @@ class LayerLaunches:
 
     def prepare(self) -> None:
         """Bonds and padded features (forward), the products' operands, counters."""
-        inputs, bytes_before = self.inputs, 0
-        for first in range(0, inputs.num_layers, MAX_TABLE):
-            weights = inputs.weights[first : first + MAX_TABLE]
-            defines = prepare_macros(inputs, len(weights), self.backward)
+        call, bytes_before = self.call, 0
+        for first in range(0, call.spec.num_layers, MAX_TABLE):
+            weights = call.parameters.weights[first : first + MAX_TABLE]
+            defines = prepare_macros(call, len(weights), self.backward)
             it: Any = PREPARE[defines["MAX_LAYERS"]]()
-            for name in ("ptr", "rowptr", "col", "x"):
-                setattr(it, name, getattr(inputs, name).data_ptr())
-            num_features = inputs.x.shape[1] if first == 0 else inputs.hidden_channels
+            fill(it, {"ptr": call.graph.ptr, "rowptr": call.graph.rowptr, "col": call.graph.col, "x": call.graph.x})
+            num_features = call.spec.in_channels if first == 0 else call.spec.hidden_channels
             if first == 0:
                 it.counters, it.num_counters = self.scratch["counters"], self.num_counters
                 if not self.backward:
@@ -155,11 +154,11 @@ class LayerLaunches:
                     it.padded_x = self.saved["x"] if num_features % 16 else 0
             it.fragments = self.scratch["fragments"] + bytes_before
             it.scales, it.scale_stride = self.scratch["scales"] + 4 * first * self.scale_stride, self.scale_stride
-            it.num_graphs, it.num_features, it.in_width = inputs.num_graphs, num_features, self.in_width
-            it.hidden, it.num_layers = inputs.hidden_channels, len(weights)
+            it.num_graphs, it.num_features, it.in_width = call.graph.num_graphs, num_features, self.in_width
+            it.hidden, it.num_layers = call.spec.hidden_channels, len(weights)
             it.weights[: len(weights)] = [weight.data_ptr() for weight in weights]
-            function = kernel("gcn_layer_prepare.cu", "gcn_layer_prepare", defines, inputs.x.device)
-            work = max(inputs.x.shape[0], self.fragment(first + len(weights)) // 16 - bytes_before // 16)
+            function = kernel("gcn_layer_prepare.cu", "gcn_layer_prepare", defines, call.graph.x.device)
+            work = max(call.graph.num_nodes, self.fragment(first + len(weights)) // 16 - bytes_before // 16)
             grid = max(1, min(-(-work // _PREPARE_THREADS), 8 * self.gpu.num_multiprocessors))
             function.launch(grid, _PREPARE_THREADS, 4 * 16 * _PREPARE_THREADS // 32, it)
             bytes_before = self.fragment(first + len(weights))
@@ -167,19 +166,19 @@ class LayerLaunches:
     def launch_pool(self, pooled: Tensor) -> None:
         """Pooling of what `arguments` say of the last layer."""
         self.arguments.pooled = pooled.data_ptr()
-        self.launch(self.kernel("gcn_layer_pool"), max(1, min(self.inputs.num_graphs, 8 * self.gpu.num_multiprocessors)))
+        self.launch(self.kernel("gcn_layer_pool"), max(1, min(self.call.graph.num_graphs, 8 * self.gpu.num_multiprocessors)))
 
-    def launch_weights(self, division: WeightBlocks, first: int, end: int, arrivals: int, grad_weights: list[Tensor]) -> None:
+    def launch_weights(self, division: WeightBlocks, first: int, end: int, arrivals: int, grad_weights: Sequence[Tensor]) -> None:
         """Weight gradients of layers `first` to `end`, whose G is in `kept`."""
-        inputs = self.inputs
-        defines = weights_macros(inputs, end - first, division.tile)
+        call = self.call
+        defines = weights_macros(call, end - first, division.tile)
         tables: Any = WEIGHTS[defines["MAX_LAYERS"]]()
-        tables.ptr, tables.first_input = inputs.ptr.data_ptr(), self.feature(0)
+        tables.ptr, tables.first_input = call.graph.ptr.data_ptr(), self.feature(0)
         tables.inputs = self.feature(first) if first else self.feature(1) - self.plane
         tables.gradients, tables.partial, tables.arrivals = self.scratch["kept"], self.scratch["weights"], arrivals
-        tables.num_graphs, (tables.num_nodes, tables.num_features) = inputs.num_graphs, inputs.x.shape
+        tables.num_graphs, (tables.num_nodes, tables.num_features) = call.graph.num_graphs, call.graph.x.shape
         tables.in_width, tables.first_layer, tables.num_tiles = self.in_width, first, division.num_tiles
         tables.splits, tables.atoms_per_split = division.splits, division.atoms_per_split
         tables.grad_weights[: end - first] = [grad_weights[layer].data_ptr() for layer in range(first, end)]
-        product = kernel("gcn_layer_weights.cu", "gcn_layer_weights", defines, inputs.x.device)
+        product = kernel("gcn_layer_weights.cu", "gcn_layer_weights", defines, call.graph.x.device)
         product.launch(division.num_tiles * division.splits, _WEIGHTS_THREADS, division.shared_bytes, tables, overlap=True)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_plan import shared_limit
+from molgcn.ops.message_network import NetworkCall
 
 MAX_HIDDEN = 512  # of the product in the kernel; wider ones are torch's
 MAX_TABLE = 256  # layers that one launch has the addresses of
@@ -135,9 +135,9 @@ class Blocks:
         }
 
 
-def blocks(inputs: StackInputs, gpu: Gpu) -> Blocks:
+def blocks(call: NetworkCall, gpu: Gpu) -> Blocks:
     """The division for a batch: small blocks, so that small batches too reach all multiprocessors, several of them on each."""
-    width = padded_width(inputs.hidden_channels)
+    width = padded_width(call.spec.hidden_channels)
     chunks = width // 16
     if chunks <= 2:
         warp_rows, row_tiles, column_tiles, min_blocks = 4, 1, chunks, 4
@@ -149,14 +149,14 @@ def blocks(inputs: StackInputs, gpu: Gpu) -> Blocks:
         warp_rows, row_tiles, column_tiles, min_blocks = 1, 2, 2, 2 if chunks <= 16 else 1
     while True:
         rows = 16 * row_tiles * warp_rows
-        num_tiles = max(1, -(-inputs.x.shape[0] // rows))
+        num_tiles = max(1, -(-call.graph.num_nodes // rows))
         plan = Blocks(warp_rows, -(-chunks // column_tiles), row_tiles, column_tiles, num_tiles, width, min_blocks)
         if row_tiles == 1 or plan.shared_bytes <= shared_limit(gpu):
-            return _streamed(plan, inputs, gpu)
+            return _streamed(plan, call, gpu)
         row_tiles -= 1
 
 
-def _streamed(plan: Blocks, inputs: StackInputs, gpu: Gpu) -> Blocks:
+def _streamed(plan: Blocks, call: NetworkCall, gpu: Gpu) -> Blocks:
     """The division for blocks that go through many tiles, where the GPU has room for them and that is quicker; else `plan`.
 
     Measured, docs/decisions/cuda_layers.md: up to 128 features more blocks hide each other's waits, and from 193 on shared memory is short.
@@ -164,9 +164,9 @@ def _streamed(plan: Blocks, inputs: StackInputs, gpu: Gpu) -> Blocks:
     chunks = plan.width // 16
     streams = replace(plan, warp_columns=-(-chunks // 2), column_tiles=2, streams=plan.min_blocks * gpu.num_multiprocessors)
     fits = plan.min_blocks * (streams.kernel_bytes(backward=True) + _RESERVED_BYTES) <= shared_limit(gpu) + _RESERVED_BYTES
-    whole = padded_width(inputs.x.shape[1]) <= plan.width  # rows of x too
+    whole = padded_width(call.spec.in_channels) <= plan.width  # rows of x too
     many = plan.num_tiles >= _STREAM * streams.streams
-    return streams if inputs.batch_statistics and 8 < chunks <= 12 and fits and whole and many else plan
+    return streams if call.batch_statistics and 8 < chunks <= 12 and fits and whole and many else plan
 
 
 @dataclass(frozen=True)
@@ -196,10 +196,10 @@ class WeightBlocks:
         return 4 * self.splits * self.num_tiles * self.tile**2
 
 
-def weight_blocks(inputs: StackInputs, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
+def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu) -> WeightBlocks:
     """The division for layers `first_layer` and on: as many blocks as there is room for, or about four, each with at least 128 atoms."""
-    num_nodes, num_features = inputs.x.shape
-    width = padded_width(inputs.hidden_channels)
+    num_nodes, num_features = call.graph.x.shape
+    width = padded_width(call.spec.hidden_channels)
     tile = 32 if width <= 32 else 96 if -(-width // 96) * 96 <= -(-width // 64) * 64 else 64  # large ones read G and H less often
     across = -(-width // tile)
     first = -(-padded_width(num_features) // tile) * across if first_layer == 0 else 0
@@ -210,30 +210,30 @@ def weight_blocks(inputs: StackInputs, first_layer: int, num_layers: int, gpu: G
     return WeightBlocks(tile, num_tiles, splits, atoms_per_split)
 
 
-def layers_together(inputs: StackInputs) -> int:
+def layers_together(call: NetworkCall) -> int:
     """Layers whose weight gradients one launch forms: as many as G has room for."""
-    plane = 4 * inputs.x.shape[0] * padded_width(inputs.hidden_channels)
-    return max(1, min(inputs.num_layers, MAX_TABLE, _GRADIENT_BYTES // max(plane, 1)))
+    plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
+    return max(1, min(call.spec.num_layers, MAX_TABLE, _GRADIENT_BYTES // max(plane, 1)))
 
 
-def weight_spans(inputs: StackInputs, gpu: Gpu) -> list[tuple[int, int, WeightBlocks]]:
+def weight_spans(call: NetworkCall, gpu: Gpu) -> list[tuple[int, int, WeightBlocks]]:
     """First layer, end and division of each launch that forms weight gradients, the last layers first."""
-    together = layers_together(inputs)
-    spans = [(max(0, end - together), end) for end in range(inputs.num_layers, 0, -together)]
-    return [(first, end, weight_blocks(inputs, first, end - first, gpu)) for first, end in spans]
+    together = layers_together(call)
+    spans = [(max(0, end - together), end) for end in range(call.spec.num_layers, 0, -together)]
+    return [(first, end, weight_blocks(call, first, end - first, gpu)) for first, end in spans]
 
 
-def saved_layout(inputs: StackInputs, keep: bool = True) -> Layout:
+def saved_layout(call: NetworkCall, keep: bool = True) -> Layout:
     """What forward leaves for backward, shapes in molgcn/ops/gcn_layers_arguments.py; without `keep` what it needs itself.
 
     `features` are [L, N, width], inputs of the layers but the first and the last one's output; or two that take turns.
     """
-    num_nodes, num_features = inputs.x.shape
-    layers, norms, graphs = inputs.num_layers, inputs.num_norms, inputs.num_graphs
-    width = padded_width(inputs.hidden_channels)
+    num_nodes, num_features = call.graph.x.shape
+    layers, norms, graphs = call.spec.num_layers, call.spec.num_norms, call.graph.num_graphs
+    width = padded_width(call.spec.hidden_channels)
     row, plane = 4 * num_nodes, 4 * num_nodes * width
-    keep = keep or inputs.batch_statistics
-    ties = 4 * graphs * width if inputs.pool == "max" and keep else 0
+    keep = keep or call.batch_statistics
+    ties = 4 * graphs * width if call.spec.pool == "max" and keep else 0
     return Layout(
         {
             "sources": 4 * row,
@@ -243,7 +243,7 @@ def saved_layout(inputs: StackInputs, keep: bool = True) -> Layout:
             "x": row * padded_width(num_features) if num_features % 16 else 0,
             "features": plane * (layers if keep else 2),
             "raw": plane * norms if keep else 0,
-            "moments": 4 * moments_size(inputs) * norms if keep else 0,
+            "moments": 4 * moments_size(call) * norms if keep else 0,
             "masks": plane // 16 * layers if keep else 0,
             "largest": ties,
             "ties": ties,
@@ -251,6 +251,6 @@ def saved_layout(inputs: StackInputs, keep: bool = True) -> Layout:
     )
 
 
-def moments_size(inputs: StackInputs) -> int:
+def moments_size(call: NetworkCall) -> int:
     """Numbers that a norm keeps: of each atom, or of each column."""
-    return 2 * inputs.x.shape[0] if inputs.norm == "layer" else 2 * padded_width(inputs.hidden_channels)
+    return 2 * call.graph.num_nodes if call.spec.norm == "layer" else 2 * padded_width(call.spec.hidden_channels)

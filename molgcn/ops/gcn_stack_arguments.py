@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from molgcn.cuda_runtime.structs import Header
-from molgcn.ops.gcn_stack import StackInputs
+from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.gcn_stack_plan import Saved
+from molgcn.ops.message_network import NetworkCall
+from molgcn.ops.spec import Parameters
 
 MAX_LAYERS = 400  # their addresses are the kernel's argument, of which CUDA takes 32 KB
 TABLES = (32, 64, 128, 256, MAX_LAYERS)  # lengths of the tables of layers' addresses
@@ -68,43 +69,31 @@ _POINTERS = ctypes.sizeof(_HEADER.ctype("Layer")) // ctypes.sizeof(ctypes.c_uint
 _PARAMETERS = {size: _HEADER.ctype(MAX_LAYERS=size) for size in TABLES}
 
 
-def parameters_of(
-    inputs: StackInputs, saved: Tensor, scratch: Tensor, gradients: tuple[list[Tensor], ...] = ([], [], [], [])
-) -> ctypes.Structure:
-    """What the operator's inputs say; the rest is filled in by its name.
+def parameters_of(call: NetworkCall, saved: Tensor, scratch: Tensor, gradients: Parameters | None = None) -> ctypes.Structure:
+    """What a call says; the rest is filled in by its name.
 
     Args:
-        inputs: with tiles.
+        call: with tiles.
         saved: see :class:`Saved`.
         scratch: of molecules larger than a tile.
-        gradients: of weights, biases, norms' weights and biases, where backward writes them.
+        gradients: of the parameters, where backward writes them.
     """
-    parameters = _PARAMETERS[table_size(inputs.num_layers)]()
-    for name in ("x", "ptr", "tile_ptr", "seed"):
-        setattr(parameters, name, getattr(inputs, name).data_ptr())
-    parameters.bonds.rowptr, parameters.bonds.col = inputs.rowptr.data_ptr(), inputs.col.data_ptr()
-    if inputs.save_for_backward:
-        for name, offset in Saved(inputs).offsets.items():
+    graph, spec = call.graph, call.spec
+    assert graph.tile_ptr is not None
+    parameters = _PARAMETERS[table_size(spec.num_layers)]()
+    fill(parameters, {"x": graph.x, "ptr": graph.ptr, "tile_ptr": graph.tile_ptr, "seed": call.seed, "scratch": scratch})
+    fill(parameters.bonds, {"rowptr": graph.rowptr, "col": graph.col})
+    if call.options.save_for_backward:
+        for name, offset in Saved(call).offsets.items():
             setattr(parameters, name, saved.data_ptr() + offset)
-    parameters.scratch = scratch.data_ptr()
-    parameters.num_graphs = inputs.num_graphs
-    parameters.num_nodes, parameters.num_features = inputs.x.shape
-    parameters.num_layers = inputs.num_layers
-    assert inputs.tile_ptr is not None
-    parameters.num_tiles = inputs.tile_ptr.shape[0] - 1
-    parameters.dropout_threshold = int(inputs.dropout_rate * 2**32)
-    parameters.dropout_scale = 1.0 / (1.0 - inputs.dropout_rate)
-    parameters.eps = inputs.eps
-    columns = (  # in the order of a layer's fields
-        inputs.weights,
-        inputs.biases,
-        inputs.norm_weights,
-        inputs.norm_biases,
-        inputs.running_means,
-        inputs.running_vars,
-        *gradients,
-    )
-    addresses = [0] * (_POINTERS * inputs.num_layers)
+    parameters.num_graphs, parameters.num_nodes, parameters.num_features = graph.num_graphs, graph.num_nodes, spec.in_channels
+    parameters.num_layers, parameters.num_tiles = spec.num_layers, graph.tile_ptr.shape[0] - 1
+    parameters.dropout_threshold = int(call.dropout_rate * 2**32)
+    parameters.dropout_scale = 1.0 / (1.0 - call.dropout_rate)
+    parameters.eps = spec.eps
+    of_gradients = () if gradients is None else (gradients.weights, gradients.biases, gradients.norm_weights, gradients.norm_biases)
+    columns = (*call.parameters, *of_gradients)  # in the order of a layer's fields
+    addresses = [0] * (_POINTERS * spec.num_layers)
     for column, tensors in enumerate(columns):
         for layer, tensor in enumerate(tensors):
             addresses[_POINTERS * layer + column] = tensor.data_ptr()

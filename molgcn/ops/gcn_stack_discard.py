@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_plan import features_bytes
+from molgcn.ops.message_network import NetworkCall
 
 _both_captured = False
 
@@ -25,7 +25,7 @@ def capturing_both_ways() -> Iterator[None]:
         _both_captured = before
 
 
-def discard_from(inputs: StackInputs, gpu: Gpu) -> int:
+def discard_from(call: NetworkCall, gpu: Gpu) -> int:
     """The first layer whose features are, `num_layers` where none are: they may be read again.
 
     So it is where autograd keeps its graph or the operator is called outside of it, and in a CUDA graph that may hold backward alone; and
@@ -33,11 +33,11 @@ def discard_from(inputs: StackInputs, gpu: Gpu) -> int:
     discarded, else all but the first: measured, docs/decisions/cuda_tried.md.
     """
     keeps = torch._C._autograd._get_current_graph_task_keep_graph()
-    if keeps or (inputs.x.is_cuda and torch.cuda.is_current_stream_capturing() and not _both_captured):
-        return inputs.num_layers
-    layer_bytes = features_bytes(inputs)
-    if inputs.num_layers * layer_bytes <= gpu.cache_bytes:
-        return inputs.num_layers
-    if inputs.precision != "bf16":
+    if keeps or (call.graph.x.is_cuda and torch.cuda.is_current_stream_capturing() and not _both_captured):
+        return call.spec.num_layers
+    layer_bytes = features_bytes(call)
+    if call.spec.num_layers * layer_bytes <= gpu.cache_bytes:
+        return call.spec.num_layers
+    if call.options.precision != "bf16":
         return 1
-    return max(1, inputs.num_layers - gpu.cache_bytes // layer_bytes)
+    return max(1, call.spec.num_layers - gpu.cache_bytes // layer_bytes)

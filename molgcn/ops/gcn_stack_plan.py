@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_stack import StackInputs
 from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, block_time, quickest_groups
+from molgcn.ops.message_network import NetworkCall
 
 TILE_MAX_WIDTH = 256
 _MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
@@ -47,20 +47,20 @@ class Saved:
         num_bytes: of all.
     """
 
-    def __init__(self, inputs: StackInputs) -> None:
-        num_nodes, layers, norms = inputs.x.shape[0], inputs.num_layers, inputs.num_norms
-        tiles = inputs.num_graphs if inputs.tile_ptr is None else inputs.tile_ptr.shape[0] - 1
-        width, number_bytes, wide = width_of(inputs.hidden_channels), _number_bytes(inputs), wide_input(inputs)
+    def __init__(self, call: NetworkCall) -> None:
+        num_nodes, layers, norms = call.graph.num_nodes, call.spec.num_layers, call.spec.num_norms
+        tiles = call.graph.num_graphs if call.graph.tile_ptr is None else call.graph.tile_ptr.shape[0] - 1
+        width, number_bytes, wide = width_of(call.spec.hidden_channels), _number_bytes(call), wide_input(call)
         strips = 4 * tiles + num_nodes // SMALL_TILE + 2  # of 64 rows; no plan needs more
         sizes = {
             "arrivals": 8,
-            "transposed": (6 if inputs.precision == "float32" else number_bytes) * width * width * (layers - 1),
-            "wide_pulled": number_bytes * num_nodes * ((inputs.x.shape[1] + 31) // 32 * 32) if wide else 0,
-            "pulled": features_bytes(inputs) * layers,
+            "transposed": (6 if call.options.precision == "float32" else number_bytes) * width * width * (layers - 1),
+            "wide_pulled": number_bytes * num_nodes * ((call.spec.in_channels + 31) // 32 * 32) if wide else 0,
+            "pulled": features_bytes(call) * layers,
             "normalised": 4 * num_nodes * width * norms,
             "deviations": 4 * num_nodes * norms,
-            "last": 4 * num_nodes * width if inputs.pool == "max" else 0,
-            "neighbours": tiles * ((15 + 2 * inputs.folded) * (64 if inputs.tile_nodes <= 64 else 128) + 64),
+            "last": 4 * num_nodes * width if call.spec.pool == "max" else 0,
+            "neighbours": tiles * ((15 + 2 * call.graph.leaves_merged) * (64 if call.graph.tile_nodes <= 64 else 128) + 64),
             "masks": strips * 512 * -(-width // 64) * layers,  # a lane's bits of a strip fill whole words, in any plan
         }
         self.offsets: dict[str, int] = {}
@@ -70,31 +70,31 @@ class Saved:
             self.num_bytes += (size + 127) // 128 * 128
 
 
-def features_bytes(inputs: StackInputs) -> int:
+def features_bytes(call: NetworkCall) -> int:
     """Of what forward keeps of one layer's pulled features."""
-    return _number_bytes(inputs) * inputs.x.shape[0] * width_of(inputs.hidden_channels)
+    return _number_bytes(call) * call.graph.num_nodes * width_of(call.spec.hidden_channels)
 
 
-def wide_input(inputs: StackInputs) -> bool:
+def wide_input(call: NetworkCall) -> bool:
     """Whether more columns go in than the features have."""
-    return inputs.x.shape[1] > width_of(inputs.hidden_channels)
+    return call.spec.in_channels > width_of(call.spec.hidden_channels)
 
 
-def scratch_bytes(inputs: StackInputs, plan: Plan) -> int:
+def scratch_bytes(call: NetworkCall, plan: Plan) -> int:
     """Of what molecules larger than a tile need."""
-    if not may_be_large(inputs, plan):
+    if not may_be_large(call, plan):
         return 0
-    width = width_of(inputs.hidden_channels)
-    return inputs.x.shape[0] * width * (2 * _number_bytes(inputs) + 4)
+    width = width_of(call.spec.hidden_channels)
+    return call.graph.num_nodes * width * (2 * _number_bytes(call) + 4)
 
 
-def may_be_large(inputs: StackInputs, plan: Plan) -> bool:
+def may_be_large(call: NetworkCall, plan: Plan) -> bool:
     """Whether a tile may hold more atoms than the plan has places for: one molecule that is as large, or several where a tile is wider."""
-    return inputs.large_molecules or plan.places < inputs.tile_nodes
+    return call.graph.large_molecules or plan.places < call.graph.tile_nodes
 
 
-def _number_bytes(inputs: StackInputs) -> int:
-    return 2 if inputs.precision == "bf16" else 4
+def _number_bytes(call: NetworkCall) -> int:
+    return 2 if call.options.precision == "bf16" else 4
 
 
 @dataclass(frozen=True)
@@ -144,32 +144,36 @@ class Plan:
         }
 
 
-def forward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
+def forward_plan(call: NetworkCall, gpu: Gpu) -> Plan:
     """For the forward of a batch with `tile_ptr`: all weights lie in shared memory if they leave enough of it."""
-    width = width_of(inputs.hidden_channels)
-    weights = (_number_bytes(inputs) * width + 4) * width * inputs.num_layers  # and biases
+    width = width_of(call.spec.hidden_channels)
+    weights = (_number_bytes(call) * width + 4) * width * call.spec.num_layers  # and biases
     shared = weights <= shared_limit(gpu) * 6 // 10
-    return replace(_plan(inputs, gpu, weights if shared else 0, 1, _forward_layout(inputs, gpu)), shared=shared)
+    return replace(_plan(call, gpu, weights if shared else 0, 1, _forward_layout(call, gpu)), shared=shared)
 
 
-def backward_plan(inputs: StackInputs, gpu: Gpu) -> Plan:
+def backward_plan(call: NetworkCall, gpu: Gpu) -> Plan:
     """For the backward of a batch with `tile_ptr`.
 
     The sums of gradients lie in shared memory if they leave enough of it, also for groups that are done in fewer rounds.
     """
-    layers, width, layout = inputs.num_layers, width_of(inputs.hidden_channels), _backward_layout(inputs, gpu)
-    first = (inputs.x.shape[1] + 31) // 32 * 32 if wide_input(inputs) else width
-    kinds = 1 if inputs.norm is None else 3
+    layers, width, layout = call.spec.num_layers, width_of(call.spec.hidden_channels), _backward_layout(call, gpu)
+    first = (call.spec.in_channels + 31) // 32 * 32 if wide_input(call) else width
+    kinds = 1 if call.spec.norm is None else 3
     weights = (first + (layers - 1) * width) * width
-    column_warps = 1 if layout[:2] == _MIDDLE_LAYOUT and inputs.precision == "float32" else layout.warps  # cuda/gcn_stack_gradients.cuh
+    column_warps = (
+        1 if layout[:2] == _MIDDLE_LAYOUT and call.options.precision == "float32" else layout.warps
+    )  # cuda/gcn_stack_gradients.cuh
     size = weights + layers * column_warps * kinds * 4 * width
-    in_pieces = wide_input(inputs) and inputs.precision == "bf16"
+    in_pieces = wide_input(call) and call.options.precision == "bf16"
     first_turns = first // 16 + layout.warps if in_pieces else max(first // 16, layout.warps)  # cuda/gcn_stack_gradients.cuh
     turns = 4 * (first_turns + (layers - 1) * max(width // 16, layout.warps))
-    plan, shared = (_plan(inputs, gpu, turns + reserved, 2 if inputs.precision == "bf16" else 1, layout) for reserved in (0, 4 * size))
-    if 4 * size <= shared_limit(gpu) * 6 // 10 and _time_of(inputs, plan) > _TIME_OF_GLOBAL_SUMS * _time_of(inputs, shared):
+    plan, shared = (_plan(call, gpu, turns + reserved, 2 if call.options.precision == "bf16" else 1, layout) for reserved in (0, 4 * size))
+    if 4 * size <= shared_limit(gpu) * 6 // 10 and _time_of(call, plan) > _TIME_OF_GLOBAL_SUMS * _time_of(call, shared):
         plan = replace(shared, shared=True)
-    if inputs.precision == "bf16":  # else two blocks may lie on one multiprocessor while others have none (docs/decisions/cuda_tried.md)
+    if (
+        call.options.precision == "bf16"
+    ):  # else two blocks may lie on one multiprocessor while others have none (docs/decisions/cuda_tried.md)
         plan = replace(plan, shared_bytes=max(plan.shared_bytes, shared_limit(gpu) // 2 + 1))
     return replace(plan, gradient_size=size, reduced_size=weights + layers * kinds * width)
 
@@ -182,78 +186,78 @@ class _Layout(NamedTuple):
     max_threads: int
 
 
-def _plan(inputs: StackInputs, gpu: Gpu, reserved: int, buffers: int, layout: _Layout) -> Plan:
+def _plan(call: NetworkCall, gpu: Gpu, reserved: int, buffers: int, layout: _Layout) -> Plan:
     """As many groups as :func:`quickest_groups` says, of as many as fit; of a padded batch one for each tile, if so many fit."""
     warps, row_tiles, max_threads = layout
     places = 16 * warps * row_tiles
-    row_bytes = _number_bytes(inputs) * width_of(inputs.hidden_channels)
-    table = (11 + 2 * inputs.folded) * places  # of `cuda/table.cuh`, behind each tile's rows
+    row_bytes = _number_bytes(call) * width_of(call.spec.hidden_channels)
+    table = (11 + 2 * call.graph.leaves_merged) * places  # of `cuda/table.cuh`, behind each tile's rows
     buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
     most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
-    grid = max(1, min(_room(inputs), gpu.num_multiprocessors))
-    tiles = max(1, -(-_num_tiles(inputs) // grid))
-    groups = min(most, tiles) if _is_padded(inputs) else quickest_groups(tiles, most, warps)
+    grid = max(1, min(_room(call), gpu.num_multiprocessors))
+    tiles = max(1, -(-_num_tiles(call) // grid))
+    groups = min(most, tiles) if _is_padded(call) else quickest_groups(tiles, most, warps)
     max_threads = min(max_threads, max(256, 32 * warps * groups))  # a thread has at most 255 registers
     return Plan(grid, groups, warps, row_tiles, max_threads, reserved + groups * buffer)
 
 
-def _time_of(inputs: StackInputs, plan: Plan) -> float:
+def _time_of(call: NetworkCall, plan: Plan) -> float:
     """A batch's in a plan, as :func:`block_time` counts."""
-    return block_time(-(-_num_tiles(inputs) // plan.grid), plan.groups, plan.warps)
+    return block_time(-(-_num_tiles(call) // plan.grid), plan.groups, plan.warps)
 
 
-def _room(inputs: StackInputs) -> int:
+def _room(call: NetworkCall) -> int:
     """Tiles that the batch has place for."""
-    assert inputs.tile_ptr is not None
-    return inputs.tile_ptr.shape[0] - 1
+    assert call.graph.tile_ptr is not None
+    return call.graph.tile_ptr.shape[0] - 1
 
 
-def _is_padded(inputs: StackInputs) -> bool:
+def _is_padded(call: NetworkCall) -> bool:
     """Whether the tiles are likely room for twice as many as full ones; those of one molecule each are all filled."""
-    return 1.5 * inputs.x.shape[0] / inputs.tile_nodes < _room(inputs) < inputs.num_graphs
+    return 1.5 * call.graph.num_nodes / call.graph.tile_nodes < _room(call) < call.graph.num_graphs
 
 
-def _num_tiles(inputs: StackInputs) -> int:
+def _num_tiles(call: NetworkCall) -> int:
     """Tiles to plan for: of a padded batch, which fills fewer, half of its room."""
-    return -(-_room(inputs) // 2) if _is_padded(inputs) else _room(inputs)
+    return -(-_room(call) // 2) if _is_padded(call) else _room(call)
 
 
-def _forward_layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
+def _forward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
     """As :func:`_layout`, but two warps where one has a tile, what is left in `saved` being the same:
 
     - 32 features, if all tiles are under way at once: 128 registers a thread suffice. TF32, whose products are fewer, is not quicker so,
       nor backward, which would read V twice;
     - 64 features, if they are not.
     """
-    layout, width = _layout(inputs, gpu), width_of(inputs.hidden_channels)
-    all_at_once = _num_tiles(inputs) <= _WIDE_BLOCK // 64 * gpu.num_multiprocessors
+    layout, width = _layout(call, gpu), width_of(call.spec.hidden_channels)
+    all_at_once = _num_tiles(call) <= _WIDE_BLOCK // 64 * gpu.num_multiprocessors
     if layout[:2] != (1, 4) or width < 32:
         return layout
     if width == 32:
-        return _Layout(2, 2, _WIDE_BLOCK) if all_at_once and inputs.precision != "tf32" else layout
+        return _Layout(2, 2, _WIDE_BLOCK) if all_at_once and call.options.precision != "tf32" else layout
     return layout if all_at_once else _Layout(2, 2, 384)
 
 
-def _backward_layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
+def _backward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
     """As :func:`_layout`, but 64 features in float32 in two warps where one has a tile, in at most five groups, which have 204 registers a
     thread: as quick, and quicker by up to a sixth where one warp's tiles leave a round half empty (docs/decisions/cuda_tried.md).
     """
-    layout = _layout(inputs, gpu)
-    alone = layout[:2] == (1, 4) and width_of(inputs.hidden_channels) == 64 and inputs.precision == "float32"
+    layout = _layout(call, gpu)
+    alone = layout[:2] == (1, 4) and width_of(call.spec.hidden_channels) == 64 and call.options.precision == "float32"
     return _Layout(2, 2, 320) if alone else layout
 
 
-def _layout(inputs: StackInputs, gpu: Gpu) -> _Layout:
+def _layout(call: NetworkCall, gpu: Gpu) -> _Layout:
     """More warps finish a tile sooner, fewer read the weights less often; 64 rows x 64 columns fill a warp's registers."""
-    width, per_block = width_of(inputs.hidden_channels), _num_tiles(inputs) / gpu.num_multiprocessors
-    more = width > 16 and (inputs.norm is not None or inputs.residual)  # registers, which half of the rows leave free
+    width, per_block = width_of(call.spec.hidden_channels), _num_tiles(call) / gpu.num_multiprocessors
+    more = width > 16 and (call.spec.norm is not None or call.spec.residual)  # registers, which half of the rows leave free
     few = 2048 * width > shared_limit(gpu)  # not even eight tiles fit, so that one warp each would be too few
-    if 64 < inputs.tile_nodes <= MIDDLE_TILE and width <= 32 and not more:
+    if 64 < call.graph.tile_nodes <= MIDDLE_TILE and width <= 32 and not more:
         return _Layout(*_MIDDLE_LAYOUT, 384)
-    if inputs.tile_nodes <= SMALL_TILE:
+    if call.graph.tile_nodes <= SMALL_TILE:
         warps, row_tiles = (3, 1) if per_block <= 4 or width > 32 or more else (1, 3)
     else:
-        places = 128 if inputs.tile_nodes > 64 and width <= 128 else 64
+        places = 128 if call.graph.tile_nodes > 64 and width <= 128 else 64
         long = width == 64 and places == 128  # to compile: 64 rows a warp take twice the time, and leave a scheduler one or two warps
         most_rows = 2048 // width if width > 64 else 32 if more or few or long else 64
         warps = max(-(-places // most_rows), 4 if per_block <= FEW_TILES else 2 if per_block <= 6 else 1)

@@ -93,6 +93,14 @@ def head_loss_reference(x: Tensor, weights: Sequence[Tensor], biases: Sequence[T
     return total / count.clamp(min=1), torch.stack((total.detach().double(), count.double()))
 
 
+def loss_of(outputs: Tensor, objective: Objective, fused: bool) -> tuple[Tensor, Tensor]:
+    """Return the loss of predictions [B, T] that are there already; with `fused` by the operator on CUDA in float32."""
+    if outputs.dtype == torch.bfloat16:  # of a head under autocast
+        outputs = outputs.float()
+    takes = fused and outputs.is_cuda and outputs.dtype == torch.float32
+    return (head_loss if takes else head_loss_reference)(outputs, [], [], objective)
+
+
 def number_of(loss: str) -> int:
     """Return the number by which kernels know a loss.
 

@@ -106,23 +106,22 @@ def _summing_blocks(weight: Tensor) -> int:
     return (width // _COLUMNS + 1) * -(-num_targets // _TARGETS)
 
 
-def empty_head_sums(weight: Tensor) -> Tensor:
-    """Uninitialised, what :func:`launch_ends` gives."""
-    return weight.new_empty(weight.numel() + weight.shape[0])
+def launch_ends(x: Tensor, weight: Tensor, slopes: Tensor, terms: Tensor, sums: Tensor, value: Tensor, head_sums: Tensor) -> None:
+    """Write what is left of a loss whose slopes and terms are known, in one launch.
 
-
-def launch_ends(x: Tensor, weight: Tensor, slopes: Tensor, terms: Tensor, sums: Tensor, value: Tensor) -> Tensor:
-    """Write sums and loss from parts of them, float64 [parts, 2], in one launch.
-
-    Returns:
-        float32 [T H + T], sums over all molecules of slopes times `x` and of slopes
+    Args:
+        x: float32 [B, H].
+        weight: float32 [T, H].
+        slopes: float32 [B, T], derivative of each term.
+        terms: float64 [parts, 2], sum and number of the terms of each part.
+        sums: float64 [2], written: those of all.
+        value: float32 scalar, written: the loss.
+        head_sums: float32 [T H + T], written: sums over all molecules of slopes times `x` and of slopes.
     """
-    head_sums = empty_head_sums(weight)
     tensors = {"x": x, "weight": weight, "slopes": slopes, "partial": terms, "sums": sums, "loss": value}
     tensors |= {"grad_weight": head_sums, "grad_bias": head_sums[weight.numel() :]}
     parameters = _parameters(tensors, weight.shape[0], num_partial=len(terms))
     _kernel("linear_loss_ends", x, weight.shape[0]).launch(_summing_blocks(weight) + 1, THREADS, 16 * THREADS, parameters, overlap=True)
-    return head_sums
 
 
 torch.library.impl("molgcn::head_loss", "CUDA", forward)

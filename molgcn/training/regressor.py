@@ -167,7 +167,7 @@ class MoleculeRegressor(TaskModule):
 
     def add_gradients(self, batch: Any) -> None:
         """Forward, loss and backward."""
-        loss, sums = self.loss.of_model(self.model, batch, *self.for_loss(_targets(batch)))
+        loss, sums = self.model.loss(batch, self.loss.objective(*self.for_loss(_targets(batch))))
         if self._loss_gradient is None:
             self._loss_gradient = torch.full_like(loss, 1 / self.config.training.accumulate_batches)
         self.manual_backward(loss, gradient=self._loss_gradient)

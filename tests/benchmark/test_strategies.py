@@ -5,7 +5,7 @@ from molgcn.benchmark.candidates import build, capture
 from molgcn.benchmark.strategies import Row, Work, strategies_for, table
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
-from molgcn.ops.gcn_stack_cuda import automatic
+from molgcn.ops.message_network_cuda import automatic
 
 
 def test_table_names_what_auto_takes():

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from emulated import run_emulated
-from stack_cases import A100, H100, random_batch, random_inputs
+from stack_cases import A100, H100, changed, random_batch, random_inputs
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
 from molgcn.cuda_runtime.nvrtc import compile_source
@@ -31,7 +31,7 @@ def launched(network: str, arch: str) -> list[tuple[str, dict[str, int]]]:
     """Sources and macros of the kernels of a forward and its backward, each once, in the order of their launches."""
     molecules, hidden, options = NETWORKS[network]
     inputs = random_inputs(random_batch([20] * molecules, 11), hidden, 3, **options)
-    inputs, found = inputs._replace(x=inputs.x.detach()), []
+    inputs, found = changed(inputs, x=inputs.graph.x.detach()), []
 
     class Recorded(Launcher):
         def gpu(self, device: object) -> Gpu:

@@ -22,20 +22,20 @@ REFUSALS = (ValueError, TypeError, IndexError, RuntimeError)  # of the operators
 
 def calls() -> dict[str, Call]:
     """Operators with arguments that fit."""
-    from stack_cases import random_batch, random_inputs
+    from stack_cases import changed, random_batch, random_inputs
 
     ops = torch.ops.molgcn
     cases: dict[str, Call] = {}
     for name, options in (("batch", {"norm": "batch", "training": True}), ("layer", {"norm": "layer", "residual": True}), ("none", {})):
         inputs = random_inputs(random_batch([5, 9, 1, 2], 6), 8, 3, **options)
-        pooled, _, _, saved = ops.gcn_stack(*(detached(value) for value in inputs))
-        arguments = [detached(value) for value in inputs]
-        cases[f"gcn_stack {name}"] = ops.gcn_stack, arguments
+        pooled, _, saved, _ = ops.message_network(*map(detached, inputs.arguments))
+        cases[f"message_network {name}"] = ops.message_network, [detached(value) for value in inputs.arguments]
         if name == "batch":  # as autograd calls it: the running statistics are no arguments of the backward pass
-            arguments = [detached(value) for value in inputs._replace(running_means=[], running_vars=[])]
-        cases[f"gcn_stack_backward {name}"] = ops.gcn_stack_backward, [torch.ones_like(pooled), saved, True, *arguments]
-    inference = [detached(value) for value in inputs._replace(save_for_backward=False)]
-    cases["gcn_predict"] = ops.gcn_predict, [pooled.new_ones(3, 8), pooled.new_ones(3), *inference]
+            inputs = changed(inputs, running_means=(), running_vars=())
+        arguments = [torch.ones_like(pooled), saved, [], True, *map(detached, inputs.arguments)]
+        cases[f"message_network_backward {name}"] = ops.message_network_backward, arguments
+    inference = changed(inputs, save_for_backward=False, head=(pooled.new_ones(3, 8), pooled.new_ones(3)))
+    cases["message_network with a head"] = ops.message_network, [detached(value) for value in inference.arguments]
 
     x, target, vector = torch.randn(4, 8), torch.randn(4, 2), torch.ones(2)
     weights, biases = [torch.randn(5, 8), torch.randn(2, 5)], [torch.zeros(5), torch.zeros(2)]

@@ -10,21 +10,28 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from compiler import COMPILER, with_declared_headers
-from stack_cases import H100, Result, converted, leaves, run, worst, worst_molecule
+from stack_cases import H100, Result, changed, converted, leaves, run, worst, worst_molecule
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, Prefetch, launching_by
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import StackInputs, gcn_stack_cuda, gcn_stack_reference
+from molgcn.ops import HAS_CPU_EXTENSION, NetworkCall, message_network_cuda, message_network_reference
+from molgcn.ops.message_network import register_saved_size
 from molgcn.resources import resource
 
 HEADER_FOLDER = Path(__file__).parents[1] / "cuda"
+if HAS_CPU_EXTENSION:
+    from molgcn.ops import message_network_cpu
+
+LINE = 128  # bytes of the cache's lines
 _GUARD = 2**20  # bytes
 _FOLDER = tempfile.TemporaryDirectory()
 _loaded: dict[str, _Library] = {}
@@ -183,50 +190,65 @@ def emulate() -> Iterator[Emulator]:
         yield emulator
 
 
-def run_emulated(
-    inputs: StackInputs,
-    grad_pooled: Tensor | None = None,
-    saved: Tensor | None = None,
-    dtype: torch.dtype = torch.float32,
-    keep_graph: bool = False,
-) -> Result:
-    """As `stack_cases.run`, past torch's dispatch, which would take the CPU's operator; what kernels do not write, or discard, is NaN.
+@contextmanager
+def gpu_memory() -> Iterator[None]:
+    """For CPU tensors as much is kept for backward as on a GPU.
 
-    `saved`, of `gcn_stack_cuda.saved_bytes`, takes what forward keeps.
+    Uninitialised memory holds NaN, or bytes of ones that begin at a line, as a GPU's memory does; nothing is written
+    beyond these.
     """
-    needs_grad_x, names = inputs.x.requires_grad, list(leaves(inputs))
+    new_empty, rooms = Tensor.new_empty, []
+
+    def poisoned(tensor: Tensor, *size: Any, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+        out = new_empty(tensor, *size, dtype=dtype or tensor.dtype, **options)
+        if out.dtype != torch.uint8 or type(out) is not Tensor:
+            return out.fill_(torch.nan if out.is_floating_point() else -1)
+        room = torch.full((out.numel() + LINE + _GUARD,), 0xA5, dtype=torch.uint8)
+        begin = -room.data_ptr() % LINE
+        rooms.append(room[begin + out.numel() :])
+        return room[begin : begin + out.numel()].fill_(0xFF)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "new_empty", poisoned)
+        register_saved_size("cpu", message_network_cuda.saved_bytes)
+        try:
+            yield
+        finally:
+            if HAS_CPU_EXTENSION:
+                register_saved_size("cpu", message_network_cpu.saved_bytes)
+    assert all((room == 0xA5).all() for room in rooms), "written beyond what was asked for"
+
+
+def run_emulated(
+    inputs: NetworkCall, grad_pooled: Tensor | None = None, dtype: torch.dtype = torch.float32, keep_graph: bool = False
+) -> EmulatedResult:
+    """As `stack_cases.run`, past torch's dispatch, which would take the CPU's operator; what kernels do not write, or discard, is NaN."""
+    needs_grad_x, names = inputs.graph.x.requires_grad, list(leaves(inputs))
     inputs = converted(inputs, dtype)
-    room = torch.full((gcn_stack_cuda.saved_bytes(inputs) + _GUARD,), 0xA5, dtype=torch.uint8)
-    saved = (room[:-_GUARD] if saved is None else saved).fill_(0xFF)
-    statistics = inputs.num_norms if inputs.batch_statistics else 0
-    shapes = [(inputs.num_graphs, inputs.hidden_channels), *2 * [(statistics, inputs.hidden_channels)]]
-    outputs = [torch.full(shape, torch.nan, dtype=dtype) for shape in shapes]
-    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gcn_stack_cuda, "empty_outputs", lambda inputs: (*outputs, saved))
+    with torch.no_grad(), gpu_memory(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: keep_graph)
-        gcn_stack_cuda.forward(*inputs)
+        pooled, statistics, saved, _ = message_network_cuda.forward(*inputs.arguments)
         if grad_pooled is None:
-            grad_pooled = torch.sin(torch.arange(outputs[0].numel(), dtype=torch.float64)).view_as(outputs[0])
+            grad_pooled = torch.sin(torch.arange(pooled.numel(), dtype=torch.float64)).view_as(pooled)
         if inputs.batch_statistics:
-            inputs = inputs._replace(running_means=[], running_vars=[])
-        empty = gcn_stack_cuda.empty_gradients
-        poisoned = [
-            [tensor.fill_(torch.nan) for tensor in tensors] if isinstance(tensors, list) else tensors.fill_(torch.nan)
-            for tensors in empty(grad_pooled.to(dtype), saved, needs_grad_x, *inputs)
-        ]
-        patch.setattr(gcn_stack_cuda, "empty_gradients", lambda *args: tuple(poisoned))
-        grad_x, *gradients = gcn_stack_cuda.backward(grad_pooled.to(dtype), saved, needs_grad_x, *inputs)
-        assert (room[-_GUARD:] == 0xA5).all(), "written beyond what forward keeps"
-    by_name = dict(zip(("pooled", "running_means", "running_vars"), outputs, strict=True))
-    features = [grad_x] if needs_grad_x else []
-    return Result(by_name, dict(zip(names, features + [tensor for tensors in gradients for tensor in tensors], strict=True)))
+            inputs = changed(inputs, running_means=(), running_vars=())
+        grad_x, gradients, _ = message_network_cuda.backward(grad_pooled.to(dtype), saved, [], needs_grad_x, *inputs.arguments)
+    by_name = {"pooled": pooled, "statistics": statistics}
+    return EmulatedResult(by_name, dict(zip(names, [*([grad_x] if needs_grad_x else []), *gradients], strict=True)), saved)
+
+
+@dataclass
+class EmulatedResult(Result):
+    """A result with what forward kept for backward, as backward left it."""
+
+    saved: Tensor
 
 
 def check(
-    inputs: StackInputs, output_bound: float = 1e-5, gradient_bound: float = 5e-5, grad_pooled: Tensor | None = None, floor: float = 1e-9
+    inputs: NetworkCall, output_bound: float = 1e-5, gradient_bound: float = 5e-5, grad_pooled: Tensor | None = None, floor: float = 1e-9
 ) -> None:
     """The operator's outputs and gradients against float64."""
     actual = run_emulated(inputs, grad_pooled)
-    expected = run(gcn_stack_reference, converted(inputs, torch.float64), grad_pooled)
+    expected = run(message_network_reference, converted(inputs, torch.float64), grad_pooled)
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"], floor) < output_bound
     assert worst(actual.gradients, expected.gradients, floor) < gradient_bound

@@ -8,15 +8,15 @@ from stack_cases import random_inputs
 from torch import Tensor
 
 from molgcn.data.merge_leaves import merge_leaves
-from molgcn.ops import StackInputs
+from molgcn.ops import NetworkCall
 
 
-def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **options) -> tuple[StackInputs, StackInputs, Tensor]:
+def inputs_of(sizes, channels, hidden, num_layers, seed=0, ring_bonds=0.0, **options) -> tuple[NetworkCall, NetworkCall, Tensor]:
     """The operator's for a folded batch and for all its atoms, and the row of each of these."""
     molecules = random_trees(sizes, channels, seed, ring_bonds=ring_bonds)
     rows = merge_leaves(molecules)
     assert rows.num_nodes < molecules.num_nodes
-    folded = random_inputs(rows.batch(slice(None)), hidden, num_layers, seed=seed, folded=True, **options)
+    folded = random_inputs(rows.batch(slice(None)), hidden, num_layers, seed=seed, leaves_merged=True, **options)
     whole = random_inputs(molecules.batch(slice(None)), hidden, num_layers, seed=seed, **options)
     return folded, whole, torch.from_numpy(rows_of_atoms(molecules))
 

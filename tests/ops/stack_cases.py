@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.data import GraphBatch, PackedMolecules
-from molgcn.ops import StackInputs
+from molgcn.ops import Epilogue, Graph, NetworkCall, NetworkSpec, Parameters
 from molgcn.ops.gcn_stack_plan import Plan, Saved, backward_plan, forward_plan, next_fit, width_of
 
 H100, A100, RTX = 227 * 1024, 163 * 1024, 99 * 1024  # bytes of shared memory that a block may have
@@ -40,54 +41,78 @@ def random_inputs(
     seed: int = 0,
     gain: float = 1.0,
     **options: object,
-) -> StackInputs:
-    """Weights that keep activations' scale through many layers; a true promise about large molecules."""
+) -> NetworkCall:
+    """A call with weights that keep activations' scale through many layers, and a true promise about large molecules.
+
+    Args:
+        batch: the molecules.
+        hidden: width of the layers.
+        num_layers: their number.
+        dtype: of all numbers.
+        seed: of the weights.
+        gain: factor of the weights.
+        **options: fields of the call's records, by their names, as of :func:`changed`.
+    """
     torch.manual_seed(seed)
-    norm = options.get("norm")
     options.setdefault("large_molecules", int(batch.ptr.diff().max()) > options.get("tile_nodes", 64))  # type: ignore[operator]
-    norms = (num_layers if options.get("last_activation") else num_layers - 1) if norm else 0
-    statistics = norms if norm == "batch" else 0
 
     def draw(count: int, scale: float, shift: float = 0.0) -> list[Tensor]:
         return [(shift + scale * torch.randn(hidden, dtype=torch.float64)).to(dtype).requires_grad_() for _ in range(count)]
 
-    widths = [batch.x.shape[1]] + [hidden] * (num_layers - 1)
-    weights = [(torch.randn(hidden, n, dtype=torch.float64) * gain * (2 / n) ** 0.5).to(dtype).requires_grad_() for n in widths]
-    return StackInputs(
-        batch.x.to(dtype).clone().requires_grad_(),
-        batch.ptr,
-        batch.rowptr,
-        batch.col,
-        None,
+    static = {name: options.pop(name) for name in list(options) if name in NetworkSpec.__dataclass_fields__}
+    spec = NetworkSpec(batch.x.shape[1], hidden, num_layers, **static)  # type: ignore[arg-type]
+    norms, statistics = spec.num_norms, len(spec.statistics) // 2
+    shapes = list(spec.parameters.values())[:num_layers]
+    weights = [(torch.randn(shape, dtype=torch.float64) * gain * (2 / shape[1]) ** 0.5).to(dtype).requires_grad_() for shape in shapes]
+    parameters = Parameters(
         weights,
         draw(num_layers, 0.1),
         draw(norms, 0.2, 1.0),
         draw(norms, 0.2),
         [tensor.detach() for tensor in draw(statistics, 0.3)],
         [tensor.detach().abs() + 0.5 for tensor in draw(statistics, 1.0)],
-        torch.tensor([seed + 2**40]),
-        **options,  # type: ignore[arg-type]
     )
+    graph = Graph(batch.x.to(dtype).clone().requires_grad_(), batch.ptr, batch.rowptr, batch.col)
+    return changed(NetworkCall(graph, spec, parameters, torch.tensor([seed + 2**40])), **options)
 
 
-def leaves(inputs: StackInputs) -> dict[str, Tensor]:
+def changed(call: NetworkCall, **changes: Any) -> NetworkCall:
+    """The call with other values for fields of its records, whose names are all different."""
+    for name, value in changes.items():
+        if name in NetworkSpec.__dataclass_fields__:
+            call = call._replace(spec=replace(call.spec, **{name: value}))
+        elif name in NetworkCall._fields:
+            call = call._replace(**{name: value})
+        else:
+            (place,) = [place for place, record in enumerate(call) if name in getattr(record, "_fields", ())]
+            field = NetworkCall._fields[place]
+            call = call._replace(**{field: call[place]._replace(**{name: value})})
+    return call
+
+
+def leaves(call: NetworkCall) -> dict[str, Tensor]:
     """What the operator is differentiable in, by name."""
-    features = {"x": inputs.x} if inputs.x.requires_grad else {}
-    lists = {name: getattr(inputs, name) for name in ("weights", "biases", "norm_weights", "norm_biases")}
-    return features | {f"{name}[{i}]": tensor for name, tensors in lists.items() for i, tensor in enumerate(tensors)}
+    features = {"x": call.graph.x} if call.graph.x.requires_grad else {}
+    return features | dict(zip(call.spec.parameters, call.parameters.tensors, strict=True))
 
 
-def converted(inputs: StackInputs, dtype: torch.dtype) -> StackInputs:
+def mapped(call: NetworkCall, function: Callable[[Tensor], Tensor]) -> NetworkCall:
+    """The call with a function of each of its tensors."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [of(item) for item in value]
+        return function(value) if isinstance(value, Tensor) else value
+
+    graph, parameters, epilogue = Graph(*map(of, call.graph)), Parameters(*map(of, call.parameters)), Epilogue(*map(of, call.epilogue))
+    return NetworkCall(graph, call.spec, parameters, function(call.seed), call.options, epilogue)
+
+
+def converted(call: NetworkCall, dtype: torch.dtype) -> NetworkCall:
     """The same numbers in another dtype, as leaves."""
-
-    def convert(value: object) -> object:
-        if isinstance(value, list):
-            return [convert(item) for item in value]
-        if isinstance(value, Tensor) and value.is_floating_point():
-            return value.detach().to(dtype).requires_grad_(value.requires_grad)
-        return value
-
-    return StackInputs(*(convert(value) for value in inputs))  # type: ignore[arg-type]
+    return mapped(
+        call, lambda tensor: tensor.detach().to(dtype).requires_grad_(tensor.requires_grad) if tensor.is_floating_point() else tensor
+    )
 
 
 @dataclass
@@ -98,13 +123,13 @@ class Result:
     gradients: dict[str, Tensor]
 
 
-def run(operator, inputs: StackInputs, grad_pooled: Tensor | None = None) -> Result:
-    pooled, means, variances = operator(inputs)
+def run(operator, inputs: NetworkCall, grad_pooled: Tensor | None = None) -> Result:
+    pooled, statistics, *_ = operator(inputs)
     if grad_pooled is None:
         grad_pooled = torch.sin(torch.arange(pooled.numel(), dtype=torch.float64)).view_as(pooled)
     variables = leaves(inputs)
     gradients = torch.autograd.grad(pooled, list(variables.values()), grad_pooled.to(pooled.dtype))
-    outputs = {"pooled": pooled.detach(), "running_means": means, "running_vars": variances}
+    outputs = {"pooled": pooled.detach(), "statistics": statistics.detach()}
     return Result(outputs, dict(zip(variables, gradients, strict=True)))
 
 
@@ -132,7 +157,7 @@ def worst_molecule(actual: Tensor, expected: Tensor, floor: float = 1e-9) -> flo
     return error.max().nan_to_num(nan=math.inf).item()
 
 
-def with_nan(inputs: StackInputs, place: str) -> StackInputs:
+def with_nan(inputs: NetworkCall, place: str) -> NetworkCall:
     """The inputs in float32 with one NaN as CUDA makes it, all bits set."""
     inputs = converted(inputs, torch.float32)
     leaves(inputs)[place].detach().view(torch.int32).view(-1)[5] = 0x7FFFFFFF
@@ -144,77 +169,79 @@ def not_finite(result: Result) -> dict[str, list[list[int]]]:
     return {name: tensor.isfinite().logical_not().nonzero().tolist() for name, tensor in (result.outputs | result.gradients).items()}
 
 
-def warps_of(inputs: StackInputs, gpu: Gpu) -> list[int]:
+def warps_of(inputs: NetworkCall, gpu: Gpu) -> list[int]:
     """A tile's in forward and backward."""
-    with_tiles = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    with_tiles = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr))
     return [plan(with_tiles, gpu).warps for plan in (forward_plan, backward_plan)]
 
 
-def kept_activations(inputs: StackInputs, saved: Tensor, plan: Plan) -> Tensor:
+def kept_activations(inputs: NetworkCall, saved: Tensor, plan: Plan) -> Tensor:
     """Which activations the CUDA operator's forward kept: bool [L - 1, N, H]. Layout: `mask_at` of cuda/gcn_stack.cuh."""
-    assert inputs.tile_ptr is not None
-    width, num_nodes, device = width_of(inputs.hidden_channels), inputs.x.shape[0], inputs.x.device
-    span, own = (32, 8) if inputs.precision == "bf16" and width >= 32 else (16, 4)
-    tiles, places = inputs.tile_ptr.shape[0] - 1, 16 * plan.warps * plan.row_tiles
+    assert inputs.graph.tile_ptr is not None
+    width, num_nodes, device = width_of(inputs.spec.hidden_channels), inputs.graph.x.shape[0], inputs.graph.x.device
+    span, own = (32, 8) if inputs.options.precision == "bf16" and width >= 32 else (16, 4)
+    tiles, places = inputs.graph.tile_ptr.shape[0] - 1, 16 * plan.warps * plan.row_tiles
     words = (plan.row_tiles * 2 * width // 4 + 31) // 32
     strips = 2 * tiles + num_nodes // places + 1
-    begin, size = Saved(inputs).offsets["masks"], 4 * (inputs.num_layers - 1) * strips * plan.warps * words * 32
+    begin, size = Saved(inputs).offsets["masks"], 4 * (inputs.spec.num_layers - 1) * strips * plan.warps * words * 32
     masks = saved[begin : begin + size].view(torch.int32).view(-1, strips, plan.warps, words, 32)
-    firsts = inputs.ptr[inputs.tile_ptr.long()].long()
+    firsts = inputs.graph.ptr[inputs.graph.tile_ptr.long()].long()
     tile = torch.repeat_interleave(torch.arange(tiles, device=device), firsts.diff())
     first = firsts[tile]
     row = torch.arange(num_nodes, device=device) - first
-    by_degree = torch.argsort(8 * tile - inputs.rowptr.diff().clamp(max=4), stable=True)  # a tile's rows: most bonds first
+    by_degree = torch.argsort(8 * tile - inputs.graph.rowptr.diff().clamp(max=4), stable=True)  # a tile's rows: most bonds first
     row = torch.where(firsts.diff()[tile] > places, row, row[torch.argsort(by_degree)])
     strip = torch.where(firsts.diff()[tile] > places, tiles + first // places + tile + row // places, tile)[:, None]
     row_tile = row % places // 16  # of six, one warp has the first, fourth and fifth: `Group::row_tile`
     order = [0, 3, 4, 1, 2, 5] if (plan.warps, plan.row_tiles) == (2, 3) else range(places // 16)
     place = 16 * torch.tensor(list(order), device=device)[row_tile] + row % 16
     warp, rest = place // (16 * plan.row_tiles), place % (16 * plan.row_tiles)
-    column = torch.arange(inputs.hidden_channels, device=device)
+    column = torch.arange(inputs.spec.hidden_channels, device=device)
     bit = (rest // 8 * (width // span))[:, None] * own + column // span * own + column % own
     lane = 4 * (rest % 8)[:, None] + column % span // own
     return masks[:, strip, warp[:, None], bit // 32, lane] >> (31 - bit % 32) & 1 == 1
 
 
-def with_masks(masks: Tensor) -> Callable[[StackInputs], tuple[Tensor, Tensor, Tensor]]:
+def with_masks(masks: Tensor) -> Callable[[NetworkCall], tuple[Tensor, Tensor]]:
     """The operator's formula, for norm=None and layer and mean pooling, with relu replaced by a product with `masks`.
 
     An activation within rounding of zero may fall on its other side, which costs up to 1e-3 of a gradient in any float32 implementation
     (more in lower precisions) and is no error of a backward pass: that is compared with one that makes forward's choices.
     """
 
-    def operator(inputs: StackInputs) -> tuple[Tensor, Tensor, Tensor]:
-        num_nodes, device = inputs.x.shape[0], inputs.x.device
+    def operator(inputs: NetworkCall) -> tuple[Tensor, Tensor]:
+        num_nodes, device = inputs.graph.x.shape[0], inputs.graph.x.device
         nodes = torch.arange(num_nodes, device=device)
-        target, source = torch.repeat_interleave(nodes, inputs.rowptr.diff()), inputs.col.long()
+        target, source = torch.repeat_interleave(nodes, inputs.graph.rowptr.diff()), inputs.graph.col.long()
         bonds = target != source
         index = torch.stack([torch.cat([target[bonds], nodes]), torch.cat([source[bonds], nodes])])
-        scale = torch.bincount(index[0], minlength=num_nodes).to(inputs.x.dtype).rsqrt()
+        scale = torch.bincount(index[0], minlength=num_nodes).to(inputs.graph.x.dtype).rsqrt()
         adjacency = torch.sparse_coo_tensor(index, scale[index[0]] * scale[index[1]], (num_nodes, num_nodes))
-        h = inputs.x
-        for layer, (weight, bias) in enumerate(zip(inputs.weights, inputs.biases, strict=True)):
+        h = inputs.graph.x
+        for layer, (weight, bias) in enumerate(zip(inputs.parameters.weights, inputs.parameters.biases, strict=True)):
             z = torch.sparse.mm(adjacency, h) @ weight.T + bias
-            if layer < inputs.num_layers - 1:
-                if inputs.norm == "layer":
-                    z = F.layer_norm(z, z.shape[1:], inputs.norm_weights[layer], inputs.norm_biases[layer], inputs.eps)
+            if layer < inputs.spec.num_layers - 1:
+                if inputs.spec.norm == "layer":
+                    z = F.layer_norm(
+                        z, z.shape[1:], inputs.parameters.norm_weights[layer], inputs.parameters.norm_biases[layer], inputs.spec.eps
+                    )
                 z = z * masks[layer]
-            h = z + h if inputs.residual and z.shape == h.shape else z
-        sizes = inputs.ptr.diff().long()
-        graph = torch.repeat_interleave(torch.arange(inputs.num_graphs, device=device), sizes)
-        pooled = torch.zeros(inputs.num_graphs, h.shape[1], dtype=h.dtype, device=device).index_add(0, graph, h)
-        return pooled / sizes.clamp(min=1)[:, None], torch.empty(0), torch.empty(0)
+            h = z + h if inputs.spec.residual and z.shape == h.shape else z
+        sizes = inputs.graph.ptr.diff().long()
+        graph = torch.repeat_interleave(torch.arange(inputs.graph.num_graphs, device=device), sizes)
+        pooled = torch.zeros(inputs.graph.num_graphs, h.shape[1], dtype=h.dtype, device=device).index_add(0, graph, h)
+        return pooled / sizes.clamp(min=1)[:, None], torch.empty(0)
 
     return operator
 
 
-def check_broken_promise(run: Callable[[StackInputs, Tensor], Result], hidden: int) -> None:
+def check_broken_promise(run: Callable[[NetworkCall, Tensor], Result], hidden: int) -> None:
     """Molecules larger than a tile, said not to be there, are NaN; all others are as if they were alone, and so are weights' gradients."""
     sizes = [5, 9, 130, 18, 30, 350, 1, 40]
     inputs = random_inputs(random_batch(sizes, 11), hidden, 3)
     large = torch.tensor(sizes) > 64
     grad_pooled = torch.sin(torch.arange(len(sizes) * hidden, dtype=torch.float64)).view(-1, hidden) * ~large[:, None]
-    broken, expected = (run(inputs._replace(large_molecules=allowed), grad_pooled) for allowed in (False, True))
+    broken, expected = (run(changed(inputs, large_molecules=allowed), grad_pooled) for allowed in (False, True))
     nodes = torch.repeat_interleave(large, torch.tensor(sizes))
     for name, rows in (("pooled", large), ("x", nodes)):
         actual, right = ((result.outputs | result.gradients)[name].cpu() for result in (broken, expected))
@@ -223,15 +250,15 @@ def check_broken_promise(run: Callable[[StackInputs, Tensor], Result], hidden: i
     assert worst(broken.gradients, expected.gradients) < 1e-6  # large molecules' zeros change in which tiles the others are added up
 
 
-def check_independence(run: Callable[[StackInputs, Tensor], Result], inputs: StackInputs) -> None:
+def check_independence(run: Callable[[NetworkCall, Tensor], Result], inputs: NetworkCall) -> None:
     """The first molecule's results bit for bit, whatever the others' values and gradients are."""
-    first = inputs.ptr[1]
-    grad_pooled = torch.sin(torch.arange(1.0, 1 + inputs.num_graphs * inputs.hidden_channels, dtype=torch.float64))
-    grad_pooled = grad_pooled.view(inputs.num_graphs, -1)
-    large_x, large_grad = inputs.x.detach().clone(), grad_pooled.clone()
+    first = inputs.graph.ptr[1]
+    grad_pooled = torch.sin(torch.arange(1.0, 1 + inputs.graph.num_graphs * inputs.spec.hidden_channels, dtype=torch.float64))
+    grad_pooled = grad_pooled.view(inputs.graph.num_graphs, -1)
+    large_x, large_grad = inputs.graph.x.detach().clone(), grad_pooled.clone()
     large_x[first:] *= 1e6
     large_grad[1:] *= 1e6
-    alone, beside = run(inputs, grad_pooled), run(inputs._replace(x=large_x.requires_grad_()), large_grad)
+    alone, beside = run(inputs, grad_pooled), run(changed(inputs, x=large_x.requires_grad_()), large_grad)
     assert not torch.equal(alone.outputs["pooled"][1:], beside.outputs["pooled"][1:])
     assert torch.equal(alone.outputs["pooled"][0], beside.outputs["pooled"][0])
     assert torch.equal(alone.gradients["x"][:first], beside.gradients["x"][:first])

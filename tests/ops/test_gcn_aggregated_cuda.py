@@ -4,17 +4,17 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import run_emulated
-from stack_cases import converted, errors, random_batch, random_inputs, run, worst
+from stack_cases import changed, converted, errors, random_batch, random_inputs, run, worst
 from test_gcn_layers_cuda import OPTIONS
 from test_gcn_stack_cuda import SIZES
 
 from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import gcn_aggregated_cuda, gcn_stack_cuda, gcn_stack_reference
+from molgcn.ops import gcn_aggregated_cuda, message_network_cuda, message_network_reference
 
 
 def check(inputs, dtype=torch.float64, bound=1e-11):
     """The oracle's rounding is below the bound: float64 against float64."""
-    actual, expected = run_emulated(inputs, dtype=dtype), run(gcn_stack_reference, converted(inputs, torch.float64))
+    actual, expected = run_emulated(inputs, dtype=dtype), run(message_network_reference, converted(inputs, torch.float64))
     floor = 1e-6 * max(gradient.norm().item() for gradient in expected.gradients.values())
     assert worst(actual.outputs, expected.outputs) < bound
     found = errors(actual.gradients, expected.gradients, floor)
@@ -33,8 +33,8 @@ def test_float32(emulate):
 def test_what_is_wide_or_double_takes_this_way():
     batch = random_batch([5], 3)
     double, wide = random_inputs(batch, 8, 2), converted(random_inputs(batch, 520, 2), torch.float32)
-    assert gcn_stack_cuda.saved_bytes(double) == gcn_aggregated_cuda.saved_bytes(double)
-    assert gcn_stack_cuda.saved_bytes(wide) == gcn_aggregated_cuda.saved_bytes(wide)
+    assert message_network_cuda.saved_bytes(double) == gcn_aggregated_cuda.saved_bytes(double)
+    assert message_network_cuda.saved_bytes(wide) == gcn_aggregated_cuda.saved_bytes(wide)
 
 
 @pytest.mark.parametrize("pool", ["mean", "sum", "max"])
@@ -44,12 +44,13 @@ def test_padded_batches(emulate, pool):
     inputs = random_inputs(random_batch(SIZES, 11), 16, 2, **options)
     grad = torch.sin(torch.arange(16.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 16)
     grad[len(SIZES) :] = torch.nan
-    expected = run(gcn_stack_reference, inputs, grad[: len(SIZES)])
-    padded = inputs._replace(
-        x=torch.cat([inputs.x.detach(), torch.full((7, 11), torch.nan)]).requires_grad_(),
-        ptr=torch.cat([inputs.ptr, inputs.ptr[-1:], inputs.ptr[-1:]]),
-        rowptr=torch.cat([inputs.rowptr, inputs.rowptr[-1:].expand(7)]),
-        col=torch.cat([inputs.col, torch.full((9,), 10**6, dtype=torch.int32)]),
+    expected = run(message_network_reference, inputs, grad[: len(SIZES)])
+    padded = changed(
+        inputs,
+        x=torch.cat([inputs.graph.x.detach(), torch.full((7, 11), torch.nan)]).requires_grad_(),
+        ptr=torch.cat([inputs.graph.ptr, inputs.graph.ptr[-1:], inputs.graph.ptr[-1:]]),
+        rowptr=torch.cat([inputs.graph.rowptr, inputs.graph.rowptr[-1:].expand(7)]),
+        col=torch.cat([inputs.graph.col, torch.full((9,), 10**6, dtype=torch.int32)]),
     )
     actual = run_emulated(padded, grad, dtype=torch.float64)
     assert not actual.outputs["pooled"][len(SIZES) :].any()

@@ -1,7 +1,7 @@
 """All layers with batch statistics in one launch, without a GPU: under emulation, clusters included, against the float64 oracle."""
 
 import pytest
-from stack_cases import H100, RTX, random_batch, random_inputs
+from stack_cases import H100, RTX, changed, random_batch, random_inputs
 from test_gcn_layers_cuda import check
 from test_gcn_stack_cuda import SIZES
 
@@ -38,11 +38,11 @@ def test_plans():
     plan = next(chains(inputs, Gpu(132, H100, True)))
     assert (plan.tiles, plan.cluster, plan.num_blocks) == (3, 8, 128)
     assert all(plan.shared_bytes <= H100 and plan.num_blocks <= 132 for plan in chains(inputs, Gpu(132, H100, True)))
-    assert all(plan.num_blocks * plan.rows >= inputs.x.shape[0] for plan in chains(inputs, Gpu(132, H100, True)))
+    assert all(plan.num_blocks * plan.rows >= inputs.graph.x.shape[0] for plan in chains(inputs, Gpu(132, H100, True)))
     assert not list(chains(inputs, Gpu(132, H100, False)))
     assert not list(chains(inputs, Gpu(132, RTX, True)))
     assert not list(chains(inputs, Gpu(40, H100, True)))
-    assert not list(chains(inputs._replace(training=False), Gpu(132, H100, True)))
+    assert not list(chains(changed(inputs, training=False), Gpu(132, H100, True)))
 
 
 @pytest.mark.parametrize(("arch", "hidden"), [("sm_90", 172), ("sm_100", 172), ("sm_120", 32)])

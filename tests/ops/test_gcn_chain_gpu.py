@@ -3,11 +3,11 @@
 import pytest
 import torch
 from gpu_cases import SIZES, gradient_of, on_gpu
-from stack_cases import random_batch, random_inputs, run
+from stack_cases import changed, random_batch, random_inputs, run
 from test_gcn_layers_gpu import check, check_one_of_three
 
 from molgcn.cuda_runtime.launch import Launcher, launching_by
-from molgcn.ops import gcn_stack
+from molgcn.ops import message_network
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison", "chained")]
 
@@ -59,9 +59,9 @@ def test_lower_precision_is_what_was_asked_for(precision):
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_same_bits_on_every_run(options):
     inputs = on_gpu(random_inputs(random_batch(SIZES * 6, 28), 172, 8, norm="batch", training=True, **options), torch.float32)
-    inputs = inputs._replace(strategy="vertex")
-    first = run(gcn_stack, inputs, gradient_of(inputs))
+    inputs = changed(inputs, strategy="vertex")
+    first = run(message_network, inputs, gradient_of(inputs))
     for _ in range(20):
-        again = run(gcn_stack, inputs, gradient_of(inputs))
+        again = run(message_network, inputs, gradient_of(inputs))
         for name, tensor in (first.outputs | first.gradients).items():
             assert torch.equal(tensor, (again.outputs | again.gradients)[name]), name

@@ -7,11 +7,11 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, run_emulated
-from stack_cases import H100, RTX, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
+from stack_cases import H100, RTX, changed, converted, errors, random_batch, random_inputs, run, worst, worst_molecule
 from test_gcn_stack_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
-from molgcn.ops import gcn_layers_launches, gcn_layers_plan, gcn_stack_reference
+from molgcn.ops import gcn_layers_launches, gcn_layers_plan, message_network_reference
 from molgcn.ops.gcn_layers_plan import blocks, layers_together, weight_blocks
 
 OPTIONS = [
@@ -27,8 +27,8 @@ OPTIONS = [
 
 
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5):
-    actual = run_emulated(inputs._replace(strategy=inputs.strategy.replace("auto", "vertex")))
-    expected = run(gcn_stack_reference, converted(inputs, torch.float64))
+    actual = run_emulated(changed(inputs, strategy=inputs.options.strategy.replace("auto", "vertex")))
+    expected = run(message_network_reference, converted(inputs, torch.float64))
     floor = 1e-5 * max(gradient.norm().item() for gradient in expected.gradients.values())  # a bias before batch norm: 0 but for rounding
     assert worst(actual.outputs, expected.outputs) < output_bound
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < output_bound
@@ -52,7 +52,7 @@ def test_widths(emulate, channels, hidden):
 def test_features_without_a_gradient(emulate, norm):
     """As of most models: the backward's kernel is then another."""
     inputs = random_inputs(random_batch(SIZES[:6], 11), 20, 3, residual=True, norm=norm, training=True)
-    check(inputs._replace(x=inputs.x.detach()))
+    check(changed(inputs, x=inputs.graph.x.detach()))
 
 
 @pytest.mark.slow
@@ -103,11 +103,12 @@ def test_padded_batches(emulate):
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, **options)
     grad = torch.sin(torch.arange(32.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 32)
     expected = run_emulated(inputs, grad[: len(SIZES)])
-    padded = inputs._replace(
-        x=torch.cat([inputs.x.detach(), torch.full((7, 11), torch.nan)]).requires_grad_(),
-        ptr=torch.cat([inputs.ptr, inputs.ptr[-1:], inputs.ptr[-1:]]),
-        rowptr=torch.cat([inputs.rowptr, inputs.rowptr[-1:].expand(7)]),
-        col=torch.cat([inputs.col, torch.full((9,), 10**6, dtype=torch.int32)]),
+    padded = changed(
+        inputs,
+        x=torch.cat([inputs.graph.x.detach(), torch.full((7, 11), torch.nan)]).requires_grad_(),
+        ptr=torch.cat([inputs.graph.ptr, inputs.graph.ptr[-1:], inputs.graph.ptr[-1:]]),
+        rowptr=torch.cat([inputs.graph.rowptr, inputs.graph.rowptr[-1:].expand(7)]),
+        col=torch.cat([inputs.graph.col, torch.full((9,), 10**6, dtype=torch.int32)]),
     )
     actual = run_emulated(padded, grad)
     assert torch.equal(actual.outputs.pop("pooled"), torch.cat([expected.outputs.pop("pooled"), torch.zeros(2, 32)]))
@@ -119,8 +120,8 @@ def test_padded_batches(emulate):
 def test_statistics_far_from_zero(emulate):
     """A mean a thousand times the deviation costs no more than rounding of the norm's inputs."""
     inputs = random_inputs(random_batch(SIZES, 11), 16, 2, norm="batch", training=True)
-    inputs = inputs._replace(biases=[(inputs.biases[0].detach() + 1e3).requires_grad_(), inputs.biases[1]])
-    actual, expected = run_emulated(inputs), run(gcn_stack_reference, converted(inputs, torch.float64))
+    inputs = changed(inputs, biases=[(inputs.parameters.biases[0].detach() + 1e3).requires_grad_(), inputs.parameters.biases[1]])
+    actual, expected = run_emulated(inputs), run(message_network_reference, converted(inputs, torch.float64))
     assert worst({"pooled": actual.outputs["pooled"]}, {"pooled": expected.outputs["pooled"]}) < 5e-4
     assert worst({"v": actual.outputs["running_vars"]}, {"v": expected.outputs["running_vars"]}) < 1e-4
 
@@ -133,10 +134,10 @@ def test_plans(hidden):
     assert plan.shared_bytes <= RTX
     assert plan.threads <= 512
     assert 16 * plan.warp_columns * plan.column_tiles >= hidden
-    assert plan.rows * plan.num_tiles >= inputs.x.shape[0]
+    assert plan.rows * plan.num_tiles >= inputs.graph.x.shape[0]
     assert plan.num_groups * plan.tiles_per_group >= plan.num_tiles
     weights = weight_blocks(inputs, 0, 28, Gpu(132, H100))
-    assert weights.splits * weights.atoms_per_split >= inputs.x.shape[0]
+    assert weights.splits * weights.atoms_per_split >= inputs.graph.x.shape[0]
     assert weights.num_tiles * weights.tile**2 >= hidden * 300 + 27 * hidden**2
 
 
@@ -149,7 +150,7 @@ def test_compiles_for_every_architecture(arch):
     number = ARCHITECTURES.index(arch)
     hidden, precision = (32, 64, 20, 128, 512, 172)[number], ("float32", "tf32", "bf16")[number % 3]
     inputs = random_inputs(random_batch([5], 11), hidden, 3, precision=precision, strategy="vertex", **OPTIONS[2:][number])
-    inputs.x.requires_grad_(number % 2 == 0)
+    inputs.graph.x.requires_grad_(number % 2 == 0)
     with launching_by(compiler := Compiler(arch)):
         run_emulated(inputs)
     assert {f"{name}.cu" for name in SOURCES} == compiler.sources

@@ -5,10 +5,10 @@ import itertools
 import pytest
 import torch
 from gpu_cases import SIZES, check_nothing, gradient_of, on_gpu
-from stack_cases import errors, random_batch, random_inputs, run, worst, worst_molecule
+from stack_cases import changed, errors, random_batch, random_inputs, run, worst, worst_molecule
 
 from molgcn.nn import GCN
-from molgcn.ops import gcn_stack, gcn_stack_reference
+from molgcn.ops import message_network, message_network_reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 
@@ -24,8 +24,8 @@ OPTIONS = [
 
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5, strategy="vertex"):
     """Outputs, statistics and gradients against float64; what is 0 but for rounding, against the largest gradient."""
-    actual = run(gcn_stack, on_gpu(inputs, torch.float32)._replace(strategy=strategy), gradient_of(inputs))
-    expected = run(gcn_stack_reference, on_gpu(inputs, torch.float64), gradient_of(inputs))
+    actual = run(message_network, changed(on_gpu(inputs, torch.float32), strategy=strategy), gradient_of(inputs))
+    expected = run(message_network_reference, on_gpu(inputs, torch.float64), gradient_of(inputs))
     floor = 1e-4 * max(gradient.norm().item() for gradient in expected.gradients.values())
     assert worst(actual.outputs, expected.outputs) < output_bound
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < output_bound
@@ -71,7 +71,7 @@ def test_features_without_a_gradient(strategy, hidden, norm):
 
     def make(seed):
         inputs = random_inputs(random_batch(SIZES, 11, seed), hidden, 3, residual=True, norm=norm, training=strategy != "stack")
-        return inputs._replace(x=inputs.x.detach())
+        return changed(inputs, x=inputs.graph.x.detach())
 
     check_one_of_three(make, strategy=strategy)
 
@@ -94,8 +94,8 @@ def test_widths(channels, hidden, norm):
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "training": True, "pool": "max"}, {"norm": "layer", "dropout": 0.3}], ids=str)
 def test_float64(options):
     inputs = on_gpu(random_inputs(random_batch(SIZES, 11), 32, 4, **options), torch.float64)
-    actual = run(gcn_stack, inputs._replace(strategy="vertex"), gradient_of(inputs))
-    expected = run(gcn_stack_reference, inputs, gradient_of(inputs))
+    actual = run(message_network, changed(inputs, strategy="vertex"), gradient_of(inputs))
+    expected = run(message_network_reference, inputs, gradient_of(inputs))
     assert worst(actual.outputs, expected.outputs) < 1e-11
     assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-10
 
@@ -105,7 +105,7 @@ def test_28_layers_of_every_width(hidden):
     """What tensor cores cut off grows with the width. Outputs only: with so many activations some lie within rounding of zero."""
     inputs = random_inputs(random_batch(SIZES, 11), hidden, 28, strategy="vertex")
     with torch.no_grad():
-        pooled, exact = gcn_stack(on_gpu(inputs, torch.float32))[0], gcn_stack_reference(on_gpu(inputs, torch.float64))[0]
+        pooled, exact = message_network(on_gpu(inputs, torch.float32))[0], message_network_reference(on_gpu(inputs, torch.float64))[0]
     assert worst_molecule(pooled, exact) < 1e-5
 
 
@@ -142,22 +142,22 @@ def test_precision_does_not_depend_on_pytorchs_switch(precision, bound, hidden):
 def test_float32_range():
     """Activations of 1e6 and gradients of 1e-12 keep their accuracy."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 12)
-    inputs = inputs._replace(x=(inputs.x.detach() * 1e6).requires_grad_())
+    inputs = changed(inputs, x=(inputs.graph.x.detach() * 1e6).requires_grad_())
     grad = torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64, device="cuda")
-    actual = run(gcn_stack, on_gpu(inputs, torch.float32)._replace(strategy="vertex"), grad)
-    expected = run(gcn_stack_reference, on_gpu(inputs, torch.float64), grad)
+    actual = run(message_network, changed(on_gpu(inputs, torch.float32), strategy="vertex"), grad)
+    expected = run(message_network_reference, on_gpu(inputs, torch.float64), grad)
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < 1e-5
     assert worst(actual.gradients, expected.gradients, 1e-20) < 5e-5
 
 
 @pytest.mark.parametrize("options", [{"norm": "batch", "dropout": 0.3}, {"norm": "layer"}, {"pool": "max"}], ids=str)
 def test_vertex_gives_the_same_bits_on_every_run(options):
-    inputs = on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6, training=True, **options), torch.float32)._replace(
-        strategy="vertex"
+    inputs = changed(
+        on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6, training=True, **options), torch.float32), strategy="vertex"
     )
-    first = run(gcn_stack, inputs, gradient_of(inputs))
+    first = run(message_network, inputs, gradient_of(inputs))
     for _ in range(20):
-        again = run(gcn_stack, inputs, gradient_of(inputs))
+        again = run(message_network, inputs, gradient_of(inputs))
         for name, tensor in (first.outputs | first.gradients).items():
             assert torch.equal(tensor, (again.outputs | again.gradients)[name]), name
 
@@ -174,16 +174,17 @@ def test_padding_weighs_nothing(norm, pool):
     """Room for more molecules, atoms and bonds, filled with NaN and nonsense: the same outputs, statistics and gradients."""
     options = {"norm": norm, "pool": pool, "training": True, "residual": True, "last_activation": True, "strategy": "vertex"}
     inputs = on_gpu(random_inputs(random_batch([3, 9, 1, 30], 5), 8, 3, **options), torch.float32)
-    expected = run(gcn_stack, inputs, gradient_of(inputs))
-    nodes, edges, graphs = inputs.x.shape[0], inputs.col.shape[0], inputs.num_graphs
-    padded = inputs._replace(
-        x=torch.cat([inputs.x.detach(), torch.full((200, 5), torch.nan, device="cuda")]).requires_grad_(),
-        ptr=torch.cat([inputs.ptr, torch.full((3,), nodes, dtype=torch.int32, device="cuda")]),
-        rowptr=torch.cat([inputs.rowptr, torch.full((200,), edges, dtype=torch.int32, device="cuda")]),
-        col=torch.cat([inputs.col, torch.full((5,), 10**6, dtype=torch.int32, device="cuda")]),
+    expected = run(message_network, inputs, gradient_of(inputs))
+    nodes, edges, graphs = inputs.graph.x.shape[0], inputs.graph.col.shape[0], inputs.graph.num_graphs
+    padded = changed(
+        inputs,
+        x=torch.cat([inputs.graph.x.detach(), torch.full((200, 5), torch.nan, device="cuda")]).requires_grad_(),
+        ptr=torch.cat([inputs.graph.ptr, torch.full((3,), nodes, dtype=torch.int32, device="cuda")]),
+        rowptr=torch.cat([inputs.graph.rowptr, torch.full((200,), edges, dtype=torch.int32, device="cuda")]),
+        col=torch.cat([inputs.graph.col, torch.full((5,), 10**6, dtype=torch.int32, device="cuda")]),
     )
     grad = torch.cat([gradient_of(inputs), torch.full((3, 8), torch.nan, dtype=torch.float64, device="cuda")])
-    actual = run(gcn_stack, padded, grad)
+    actual = run(message_network, padded, grad)
     assert not actual.outputs["pooled"][graphs:].any()
     assert not actual.gradients["x"][nodes:].any()
     actual.outputs["pooled"], actual.gradients["x"] = actual.outputs["pooled"][:graphs], actual.gradients["x"][:nodes]
@@ -256,12 +257,12 @@ def test_captured_step(hidden):
 
 
 def test_batches_without_atoms_or_molecules():
-    inputs = on_gpu(random_inputs(random_batch([5], 11), 32, 2, norm="layer"), torch.float32)._replace(strategy="vertex")
+    inputs = changed(on_gpu(random_inputs(random_batch([5], 11), 32, 2, norm="layer"), torch.float32), strategy="vertex")
     check_nothing(inputs)
 
 
 def test_inference_keeps_nothing():
-    inputs = on_gpu(random_inputs(random_batch(SIZES, 11), 32, 5, norm="batch", residual=True), torch.float32)._replace(strategy="vertex")
+    inputs = changed(on_gpu(random_inputs(random_batch(SIZES, 11), 32, 5, norm="batch", residual=True), torch.float32), strategy="vertex")
     with torch.no_grad():
-        kept, not_kept = gcn_stack(inputs)[0], gcn_stack(inputs._replace(save_for_backward=False))[0]
+        kept, not_kept = message_network(inputs).result, message_network(changed(inputs, save_for_backward=False)).result
     assert torch.equal(kept, not_kept)

@@ -10,6 +10,7 @@ from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import check
 from stack_cases import (
     H100,
+    changed,
     check_broken_promise,
     check_independence,
     converted,
@@ -26,7 +27,7 @@ from stack_cases import (
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.errors import UserError
-from molgcn.ops import gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
+from molgcn.ops import gcn_stack_plan, message_network_cuda, message_network_reference
 from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, limit_shared_memory, next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
@@ -41,12 +42,12 @@ def run_emulated(inputs, grad_pooled=None):
 
 def check_with_masks(inputs, output_bound, gradient_bound):
     """As `check`, backward beside one in float64 that makes forward's choices of relu. Gives the outputs' error."""
-    inputs = converted(inputs._replace(tile_ptr=next_fit(inputs.ptr, inputs.tile_nodes)), torch.float32)
-    saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8)
+    inputs = converted(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, inputs.graph.tile_nodes)), torch.float32)
+    saved = torch.empty(message_network_cuda.saved_bytes(inputs), dtype=torch.uint8)
     result = emulated.run_emulated(inputs, saved=saved)
     masks = kept_activations(inputs, saved, forward_plan(inputs, SMALL))
     exact = converted(inputs, torch.float64)
-    error = worst_molecule(result.outputs["pooled"], run(gcn_stack_reference, exact).outputs["pooled"])
+    error = worst_molecule(result.outputs["pooled"], run(message_network_reference, exact).outputs["pooled"])
     assert error < output_bound
     assert worst(result.gradients, run(with_masks(masks), exact).gradients) < gradient_bound
     return error
@@ -125,7 +126,7 @@ def test_a_molecule_does_not_depend_on_its_neighbours(emulate, options):
 def test_float32_range(emulate):
     """Activations of 1e6 and gradients of 1e-12 keep their accuracy."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 12)
-    inputs = inputs._replace(x=(inputs.x.detach() * 1e6).requires_grad_())
+    inputs = changed(inputs, x=(inputs.graph.x.detach() * 1e6).requires_grad_())
     check(inputs, grad_pooled=torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64), floor=1e-20)
 
 
@@ -142,7 +143,7 @@ def test_same_bits_in_any_number_of_rounds(emulate, monkeypatch, tile_nodes):
 @pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True, "pool": "max", "last_activation": True}], ids=str)
 def test_same_bits_without_code_for_large_molecules(emulate, options):
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, **options)
-    (pooled, gradients), (expected, expected_gradients) = (run_emulated(inputs._replace(large_molecules=large)) for large in (False, True))
+    (pooled, gradients), (expected, expected_gradients) = (run_emulated(changed(inputs, large_molecules=large)) for large in (False, True))
     assert torch.equal(pooled, expected)
     assert all(torch.equal(gradient, expected_gradients[name]) for name, gradient in gradients.items())
 
@@ -156,14 +157,14 @@ def test_a_large_molecule_where_none_was_promised(emulate, hidden):
 def test_a_tile_wider_than_the_plan_is_no_broken_promise(emulate):
     """Tiles of 128 atoms, of which 172 features leave place for 64."""
     inputs = random_inputs(random_batch([100, 20, 70], 11), 172, 2, strategy="stack", tile_nodes=128)
-    assert not inputs.large_molecules
+    assert not inputs.graph.large_molecules
     check(inputs)
 
 
 def test_sums_of_gradients_beyond_shared_memory(emulate):
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3)
     with limit_shared_memory(16 * 1024):
-        plan = backward_plan(inputs._replace(tile_ptr=next_fit(inputs.ptr)), SMALL)
+        plan = backward_plan(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr)), SMALL)
         assert not plan.shared
         check(inputs)
 
@@ -172,15 +173,16 @@ def test_sums_of_gradients_beyond_shared_memory(emulate):
 def test_padded_batches(emulate, with_tiles, tile_nodes):
     """Room for molecules, atoms, bonds and tiles beyond those in use: zero in outputs, no weight in gradients."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 2, tile_nodes=tile_nodes)
-    tiles = next_fit(inputs.ptr, tile_nodes)
+    tiles = next_fit(inputs.graph.ptr, tile_nodes)
     grad = torch.sin(torch.arange(32.0 * (len(SIZES) + 2), dtype=torch.float64)).view(-1, 32)
     expected = run_emulated(inputs, grad[: len(SIZES)])
     junk = torch.full((7, 11), torch.nan)
-    padded = inputs._replace(
-        x=torch.cat([inputs.x.detach(), junk]).requires_grad_(),
-        ptr=torch.cat([inputs.ptr, inputs.ptr[-1:], inputs.ptr[-1:]]),
-        rowptr=torch.cat([inputs.rowptr, inputs.rowptr[-1:].expand(7)]),
-        col=torch.cat([inputs.col, torch.zeros(9, dtype=torch.int32)]),
+    padded = changed(
+        inputs,
+        x=torch.cat([inputs.graph.x.detach(), junk]).requires_grad_(),
+        ptr=torch.cat([inputs.graph.ptr, inputs.graph.ptr[-1:], inputs.graph.ptr[-1:]]),
+        rowptr=torch.cat([inputs.graph.rowptr, inputs.graph.rowptr[-1:].expand(7)]),
+        col=torch.cat([inputs.graph.col, torch.zeros(9, dtype=torch.int32)]),
         tile_ptr=torch.cat([tiles, tiles[-1:], tiles[-1:]]) if with_tiles else None,
     )
     pooled, gradients = run_emulated(padded, grad)
@@ -195,7 +197,7 @@ def test_padded_batches(emulate, with_tiles, tile_nodes):
 def test_nan_stays(emulate, monkeypatch, strategy, precision, hopper, place):
     emulate.hopper = hopper
     inputs = with_nan(random_inputs(random_batch(SIZES, 11), 32, 3, precision=precision, strategy=strategy), place)
-    expected = not_finite(run(gcn_stack_reference, converted(inputs, torch.float64)))
+    expected = not_finite(run(message_network_reference, converted(inputs, torch.float64)))
     assert expected["pooled"]
     assert not_finite(emulated.run_emulated(inputs)) == expected
 
@@ -212,7 +214,7 @@ def test_nan_stays(emulate, monkeypatch, strategy, precision, hopper, place):
 def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layers, options, message):
     inputs = converted(random_inputs(random_batch([5], 3), hidden, num_layers, strategy="stack", **options), dtype)
     with pytest.raises(UserError, match=message):
-        gcn_stack_cuda.forward(*inputs)
+        message_network_cuda.forward(*inputs)
 
 
 @pytest.mark.parametrize(
@@ -221,13 +223,13 @@ def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layer
 )
 def test_auto_takes_the_faster_strategy(hidden, options, strategy):
     inputs = converted(random_inputs(random_batch([5], 3), hidden, 2, **options), torch.float32)
-    assert gcn_stack_cuda.strategy_of(inputs) == strategy
-    assert gcn_stack_cuda.strategy_of(inputs._replace(strategy="vertex")) == "vertex"
+    assert message_network_cuda.strategy_of(inputs) == strategy
+    assert message_network_cuda.strategy_of(changed(inputs, strategy="vertex")) == "vertex"
 
 
 def test_half_precision_is_an_error_in_words():
     with pytest.raises(UserError, match="float32 or float64"):
-        gcn_stack_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16))
+        message_network_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16))
 
 
 @pytest.mark.parametrize("strategy", ["stack", "vertex"])
@@ -235,7 +237,7 @@ def test_half_precision_is_an_error_in_words():
 def test_a_forward_knows_its_backward(emulate, strategy, needs_grad_x):
     """All that forward and backward ask for is compiled beside the first kernel, and nothing else."""
     inputs = random_inputs(random_batch([5, 9], 11), 16, 2, norm="layer", strategy=strategy)
-    inputs.x.requires_grad_(needs_grad_x)
+    inputs.graph.x.requires_grad_(needs_grad_x)
     emulated.run_emulated(inputs)
     assert emulate.prefetched
     assert all(wanted in emulate.used for wanted in emulate.prefetched)
@@ -255,7 +257,7 @@ def test_compiles_for_every_architecture(source, arch):
     large = number % 2 == (source == "gcn_stack_forward")
     hints = {"tile_nodes": tile_nodes, "large_molecules": large}
     inputs = random_inputs(random_batch(sizes, 11), hidden, 3, precision=precision, **hints, **options)
-    inputs = converted(inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)), torch.float32)
+    inputs = converted(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, tile_nodes)), torch.float32)
     plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(1, H100))
     assert (plan.row_tiles == 3) == (tile_nodes != 64)
     with launching_by(emulated.Compiler(arch, f"{source}.cu")):

@@ -7,41 +7,34 @@ from itertools import pairwise
 
 import pytest
 import torch
-from emulated import run_emulated
+from emulated import LINE, run_emulated
 from gpu_cases import gradient_of, on_gpu
-from stack_cases import H100, converted, leaves, random_batch, random_inputs
+from stack_cases import H100, changed, converted, leaves, random_batch, random_inputs
 
 from molgcn.cuda_runtime.launch import Gpu, Launcher, launching_by
-from molgcn.ops import StackInputs, gcn_stack, gcn_stack_cuda
+from molgcn.ops import NetworkCall, message_network
 from molgcn.ops.gcn_stack_discard import capturing_both_ways, discard_from
 from molgcn.ops.gcn_stack_plan import Saved, features_bytes, next_fit
 
-LINE = 128
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 
 
-def example(sizes: list[int] = SIZES, **options: object) -> StackInputs:
+def example(sizes: list[int] = SIZES, **options: object) -> NetworkCall:
     inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), 32, 4, **options)
-    return inputs._replace(tile_ptr=next_fit(inputs.ptr, inputs.tile_nodes))
+    return changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, inputs.graph.tile_nodes))
 
 
-def whole_lines(num_bytes: int) -> torch.Tensor:
-    """Memory that starts at a line, as a GPU's does."""
-    memory = torch.empty(num_bytes + LINE, dtype=torch.uint8)
-    return memory[-memory.data_ptr() % LINE :][:num_bytes]
-
-
-def filled(plain: Gpu, inputs: StackInputs) -> Gpu:
+def filled(plain: Gpu, inputs: NetworkCall) -> Gpu:
     """A GPU whose cache holds not quite all layers, so that all but the first are discarded."""
-    return plain._replace(cache_bytes=inputs.num_layers * features_bytes(inputs) - 1)
+    return plain._replace(cache_bytes=inputs.spec.num_layers * features_bytes(inputs) - 1)
 
 
 @pytest.fixture
-def fill_cache() -> Iterator[Callable[[StackInputs], None]]:
+def fill_cache() -> Iterator[Callable[[NetworkCall], None]]:
     """Gives the machine's GPU such a cache."""
 
     class SmallCache(Launcher):
-        inputs: StackInputs
+        inputs: NetworkCall
 
         def gpu(self, device: torch.device) -> Gpu:
             return filled(super().gpu(device), self.inputs)
@@ -56,15 +49,15 @@ def test_lines_that_hold_one_tiles_rows(emulate, sizes, precision):
     """Of every layer but the first, and of no other array; the gradients do not change."""
     inputs = converted(example(sizes, precision=precision), torch.float32)
     emulate.properties = filled(Gpu(1, H100), inputs)
-    kept, discarded = (whole_lines(gcn_stack_cuda.saved_bytes(inputs)) for _ in range(2))
-    expected, actual = run_emulated(inputs, saved=kept, keep_graph=True), run_emulated(inputs, saved=discarded)
+    expected, actual = run_emulated(inputs, keep_graph=True), run_emulated(inputs)
+    kept, discarded = expected.saved, actual.saved
     assert all(torch.equal(actual.gradients[name], gradient) for name, gradient in expected.gradients.items())
 
-    layer_bytes, row_bytes = features_bytes(inputs), features_bytes(inputs) // inputs.x.shape[0]
+    layer_bytes, row_bytes = features_bytes(inputs), features_bytes(inputs) // inputs.graph.x.shape[0]
     lines = torch.zeros(kept.numel(), dtype=torch.bool)
     for layer in range(1, 4):
         layer_begin = Saved(inputs).offsets["pulled"] + layer * layer_bytes
-        rows = [layer_begin + row_bytes * int(inputs.ptr[graph]) for graph in inputs.tile_ptr.tolist()]
+        rows = [layer_begin + row_bytes * int(inputs.graph.ptr[graph]) for graph in inputs.graph.tile_ptr.tolist()]
         for begin, end in pairwise(rows):
             lines[-(-begin // LINE) * LINE : end // LINE * LINE] = True
     arrivals = slice(0, 8)  # of the barrier, which counts on
@@ -77,9 +70,9 @@ def test_layers_by_precision(monkeypatch):
     """In bf16 those that a cache may still hold."""
     monkeypatch.setattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: False)
     inputs = converted(example(), torch.float32)
-    bf16 = inputs._replace(precision="bf16")
+    bf16 = changed(inputs, precision="bf16")
     two, all_four = 2 * features_bytes(bf16) + 1, 4 * features_bytes(inputs)
-    assert [discard_from(one, Gpu(1, H100, cache_bytes=two)) for one in (inputs, inputs._replace(precision="tf32"), bf16)] == [1, 1, 2]
+    assert [discard_from(one, Gpu(1, H100, cache_bytes=two)) for one in (inputs, changed(inputs, precision="tf32"), bf16)] == [1, 1, 2]
     assert [discard_from(one, Gpu(1, H100, cache_bytes=all_four)) for one in (inputs, bf16)] == [4, 4]
 
 
@@ -94,7 +87,7 @@ def test_autograd(fill_cache, precision):
     """A graph that is kept gives the same gradients again, and a last time where it is not."""
     inputs = on_gpu(example(precision=precision), torch.float32)
     fill_cache(inputs)
-    pooled, grad = gcn_stack(inputs)[0], gradient_of(inputs).float()
+    pooled, grad = message_network(inputs).result, gradient_of(inputs).float()
     gradients = [torch.autograd.grad(pooled, list(leaves(inputs).values()), grad, retain_graph=keep) for keep in (True, True, False)]
     for gradient in gradients[1:]:
         assert all(torch.equal(one, other) for one, other in zip(gradient, gradients[0], strict=True))
@@ -109,7 +102,7 @@ def test_captured_backward(fill_cache, precision):
     variables, grad = list(leaves(inputs).values()), gradient_of(inputs).float()
 
     def step() -> tuple[torch.Tensor, ...]:
-        return torch.autograd.grad(gcn_stack(inputs)[0], variables, grad)
+        return torch.autograd.grad(message_network(inputs).result, variables, grad)
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -118,7 +111,7 @@ def test_captured_backward(fill_cache, precision):
     torch.cuda.current_stream().wait_stream(stream)
     forward, backward, both = (torch.cuda.CUDAGraph() for _ in range(3))
     with torch.cuda.graph(forward):
-        pooled = gcn_stack(inputs)[0]
+        pooled = message_network(inputs).result
     with torch.cuda.graph(backward, pool=forward.pool()):
         alone = torch.autograd.grad(pooled, variables, grad)
     with torch.cuda.graph(both), capturing_both_ways():

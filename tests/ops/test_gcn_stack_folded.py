@@ -8,13 +8,24 @@ from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from folded_cases import inputs_of, summed
 from gpu_cases import gradient_of, on_gpu
 from leaf_cases import random_trees
-from stack_cases import Result, check_independence, converted, kept_activations, random_inputs, run, with_masks, worst, worst_molecule
+from stack_cases import (
+    Result,
+    changed,
+    check_independence,
+    converted,
+    kept_activations,
+    random_inputs,
+    run,
+    with_masks,
+    worst,
+    worst_molecule,
+)
 from torch import Tensor
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.cuda_runtime.nvrtc import compile_source
 from molgcn.errors import UserError
-from molgcn.ops import StackInputs, gcn_stack, gcn_stack_cuda, gcn_stack_plan, gcn_stack_reference
+from molgcn.ops import NetworkCall, gcn_stack_cuda, gcn_stack_plan, message_network, message_network_cuda, message_network_reference
 from molgcn.ops.gcn_stack_plan import next_fit
 
 SIZES = [5, 9, 18, 1, 30, 2, 7, 22, 40, 64, 3]
@@ -37,19 +48,19 @@ def operator(request):
     on_device = request.param == "cuda"
     request.getfixturevalue("poison" if on_device else "emulate")
 
-    def operate(inputs: StackInputs, masks: bool = False, grad_pooled: Tensor | None = None) -> tuple[Result, Tensor | None]:
+    def operate(inputs: NetworkCall, masks: bool = False, grad_pooled: Tensor | None = None) -> tuple[Result, Tensor | None]:
         inputs = on_gpu(inputs, torch.float32) if on_device else converted(inputs, torch.float32)
-        inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, inputs.tile_nodes))
-        saved = torch.empty(gcn_stack_cuda.saved_bytes(inputs), dtype=torch.uint8)
+        inputs = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, inputs.graph.tile_nodes))
+        saved = torch.empty(message_network_cuda.saved_bytes(inputs), dtype=torch.uint8)
         if on_device:
-            result = run(gcn_stack, inputs, gradient_of(inputs) if grad_pooled is None else grad_pooled.cuda())
+            result = run(message_network, inputs, gradient_of(inputs) if grad_pooled is None else grad_pooled.cuda())
         else:
             result = emulated.run_emulated(inputs, grad_pooled, saved)
         if not masks:
             return result, None
         if on_device:
-            saved = torch.ops.molgcn.gcn_stack(*inputs)[3]
-        return result, kept_activations(inputs, saved, gcn_stack_plan.forward_plan(inputs, gcn_stack_cuda.gpu(inputs.x.device))).cpu()
+            saved = message_network(inputs).saved
+        return result, kept_activations(inputs, saved, gcn_stack_plan.forward_plan(inputs, gcn_stack_cuda.gpu(inputs.graph.x.device))).cpu()
 
     return operate
 
@@ -58,12 +69,12 @@ def check(operator, given, output_bound=1e-5, gradient_bound=5e-5, masks=False) 
     folded, whole, rows = given
     actual, kept = operator(folded, masks)
     exact = converted(whole, torch.float64)
-    expected = run(gcn_stack_reference, exact)
+    expected = run(message_network_reference, exact)
     if kept is not None:
         expected.gradients = run(with_masks(kept[:, rows]), exact).gradients
     gradients, right = {name: gradient.cpu() for name, gradient in actual.gradients.items()}, summed(expected.gradients, rows)
-    if whole.pool == "max":  # where branches are alike rounding chooses whose atom is the oracle's largest
-        of_molecules = torch.repeat_interleave(torch.arange(folded.num_graphs), folded.ptr.diff())
+    if whole.spec.pool == "max":  # where branches are alike rounding chooses whose atom is the oracle's largest
+        of_molecules = torch.repeat_interleave(torch.arange(folded.graph.num_graphs), folded.graph.ptr.diff())
         gradients, right = summed(gradients, of_molecules), summed(right, of_molecules)
     assert worst_molecule(actual.outputs["pooled"].cpu(), expected.outputs["pooled"]) < output_bound
     assert worst(gradients, right) < gradient_bound
@@ -110,7 +121,7 @@ def test_a_molecule_does_not_depend_on_its_neighbours(operator):
 def test_nothing_to_fold_gives_the_same_bits(emulate):
     """Of a batch whose rows are all atoms a folded one is a copy."""
     inputs = random_inputs(random_trees([9, 18, 30], 11, kinds=60).batch(slice(None)), 32, 3)
-    first, second = (emulated.run_emulated(inputs._replace(folded=folded)) for folded in (False, True))
+    first, second = (emulated.run_emulated(changed(inputs, folded=folded)) for folded in (False, True))
     for name, tensor in (first.outputs | first.gradients).items():
         assert torch.equal((second.outputs | second.gradients)[name], tensor), name
 
@@ -133,7 +144,7 @@ def test_compiles_for_every_architecture(arch):
     number = ARCHITECTURES.index(arch)
     hidden, precision = (32, 32, 64)[number // 2], ("float32", "tf32", "bf16")[number % 3]
     inputs = converted(inputs_of(SIZES, 11, hidden, 2, precision=precision)[0], torch.float32)
-    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, 64))
+    inputs = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, 64))
     for name, plan in (("forward", gcn_stack_plan.forward_plan), ("backward", gcn_stack_plan.backward_plan)):
         defines = gcn_stack_cuda._defines(inputs, plan(inputs, Gpu(1, 227 * 1024)), needs_grad_x=name == "backward", loss=number % 2 == 1)
         assert defines["FOLDED"] == 1
@@ -143,18 +154,18 @@ def test_compiles_for_every_architecture(arch):
 def test_what_cannot_take_it_says_so():
     folded = converted(inputs_of(SIZES, 11, 32, 3)[0], torch.float32)
     with pytest.raises(ValueError, match="CPU does not take a folded batch"):
-        gcn_stack(folded)
+        message_network(folded)
     for options in ({"strategy": "vertex"}, {"norm": "batch", "training": True}):
         with pytest.raises(UserError, match="vertex does not take a folded batch"):
-            gcn_stack_cuda.forward(*converted(inputs_of(SIZES, 11, 32, 3, **options)[0], torch.float32))
+            message_network_cuda.forward(*converted(inputs_of(SIZES, 11, 32, 3, **options)[0], torch.float32))
 
 
 @pytest.mark.gpu
 def test_dropout_tells_atoms_apart():
     folded = on_gpu(inputs_of(SIZES, 11, 32, 3, dropout=0.5)[0], torch.float32)
-    gcn_stack(folded)  # in evaluation there is none
+    message_network(folded)  # in evaluation there is none
     with pytest.raises(ValueError, match=r"dropout=0\.5"):
-        gcn_stack(folded._replace(training=True))
+        message_network(changed(folded, training=True))
 
 
 @pytest.mark.gpu
@@ -162,11 +173,11 @@ def test_dropout_tells_atoms_apart():
 def test_many_tiles(poison, tiles):
     """In groups of every size; against the same molecules with all their atoms on the same kernels, whose roundings they share."""
     folded, whole, rows = inputs_of([18] * 3 * tiles, 11, 32, 6, tiles, tile_nodes=64)
-    actual, expected = (run(gcn_stack, on_gpu(inputs, torch.float32), uniform_gradient(whole)) for inputs in (folded, whole))
+    actual, expected = (run(message_network, on_gpu(inputs, torch.float32), uniform_gradient(whole)) for inputs in (folded, whole))
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"]) < 1e-6
     assert worst(actual.gradients, summed(expected.gradients, rows.cuda())) < 5e-5
 
 
-def uniform_gradient(inputs: StackInputs) -> Tensor:
+def uniform_gradient(inputs: NetworkCall) -> Tensor:
     """A gradient of what is pooled whose sums do not cancel."""
-    return torch.from_numpy(np.random.default_rng(0).uniform(0.5, 1.5, (inputs.num_graphs, inputs.hidden_channels))).cuda()
+    return torch.from_numpy(np.random.default_rng(0).uniform(0.5, 1.5, (inputs.graph.num_graphs, inputs.spec.hidden_channels))).cuda()

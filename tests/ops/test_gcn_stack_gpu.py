@@ -6,6 +6,7 @@ import pytest
 import torch
 from gpu_cases import SIZES, check_nothing, gradient_of, on_gpu
 from stack_cases import (
+    changed,
     check_broken_promise,
     check_independence,
     kept_activations,
@@ -22,7 +23,7 @@ from test_gcn_stack_cuda import NEIGHBOURLY
 
 from molgcn.cuda_runtime.launch import gpu
 from molgcn.nn import GCN
-from molgcn.ops import gcn_stack, gcn_stack_reference
+from molgcn.ops import message_network, message_network_reference
 from molgcn.ops.gcn_stack_plan import forward_plan, limit_shared_memory, next_fit
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
@@ -44,8 +45,8 @@ LOWER_PRECISIONS = pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-
 def check(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled=None, floor=1e-9):
     if grad_pooled is None:
         grad_pooled = gradient_of(inputs)
-    actual = run(gcn_stack, on_gpu(inputs, torch.float32), grad_pooled)
-    expected = run(gcn_stack_reference, on_gpu(inputs, torch.float64), grad_pooled)
+    actual = run(message_network, on_gpu(inputs, torch.float32), grad_pooled)
+    expected = run(message_network_reference, on_gpu(inputs, torch.float64), grad_pooled)
     assert worst_molecule(actual.outputs["pooled"], expected.outputs["pooled"], floor) < output_bound
     assert worst(actual.gradients, expected.gradients, floor) < gradient_bound
 
@@ -55,12 +56,12 @@ def check_with_masks(inputs, output_bound=1e-5, gradient_bound=5e-5, grad_pooled
     if grad_pooled is None:
         grad_pooled = gradient_of(inputs)
     on_device = on_gpu(inputs, torch.float32)
-    on_device = on_device._replace(tile_ptr=next_fit(on_device.ptr, on_device.tile_nodes))
-    actual = run(gcn_stack, on_device, grad_pooled)
-    masks = kept_activations(on_device, torch.ops.molgcn.gcn_stack(*on_device)[3], forward_plan(on_device, gpu(on_device.x.device)))
+    on_device = changed(on_device, tile_ptr=next_fit(on_device.graph.ptr, on_device.graph.tile_nodes))
+    actual = run(message_network, on_device, grad_pooled)
+    masks = kept_activations(on_device, message_network(on_device).saved, forward_plan(on_device, gpu(on_device.x.device)))
     exact = on_gpu(inputs, torch.float64)
     expected = run(with_masks(masks), exact, grad_pooled)
-    assert worst_molecule(actual.outputs["pooled"], gcn_stack_reference(exact)[0]) < output_bound
+    assert worst_molecule(actual.outputs["pooled"], message_network_reference(exact)[0]) < output_bound
     assert worst(actual.gradients, expected.gradients) < gradient_bound
 
 
@@ -89,7 +90,7 @@ def test_28_layers_in_every_plan(limit, seed):
 
 @pytest.mark.parametrize("hidden", [32, 64])
 def test_a_large_molecule_where_none_was_promised(hidden):
-    check_broken_promise(lambda inputs, grad_pooled: run(gcn_stack, on_gpu(inputs, torch.float32), grad_pooled.cuda()), hidden)
+    check_broken_promise(lambda inputs, grad_pooled: run(message_network, on_gpu(inputs, torch.float32), grad_pooled.cuda()), hidden)
 
 
 @pytest.mark.parametrize(("hidden", "channels"), [(32, 43), (16, 70)])
@@ -130,7 +131,7 @@ def test_lower_precision(hidden, precision, bound):
 
 def test_tiles_of_128_places():
     inputs = random_inputs(random_batch([100, 120, 90, 30, 70, 200], 11), 32, 4, tile_nodes=128)
-    inputs = inputs._replace(tile_ptr=torch.tensor([0, 1, 2, 4, 5, 6], dtype=torch.int32))
+    inputs = changed(inputs, tile_ptr=torch.tensor([0, 1, 2, 4, 5, 6], dtype=torch.int32))
     plan = forward_plan(inputs, gpu(torch.device("cuda")))
     assert 16 * plan.warps * plan.row_tiles == 128
     check(inputs)
@@ -171,7 +172,7 @@ def test_any_depth(num_layers):
 def test_float32_range():
     """Activations of 1e6 and gradients of 1e-12 keep their accuracy."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 12)
-    inputs = inputs._replace(x=(inputs.x.detach() * 1e6).requires_grad_())
+    inputs = changed(inputs, x=(inputs.graph.x.detach() * 1e6).requires_grad_())
     check(inputs, grad_pooled=torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64, device="cuda"), floor=1e-20)
 
 
@@ -180,8 +181,8 @@ def test_float32_range():
 @pytest.mark.parametrize(("strategy", "count"), [("stack", 1), ("stack", 100), ("vertex", 1)])
 def test_nan_stays(strategy, count, precision, place):
     inputs = with_nan(random_inputs(random_batch(SIZES * count, 11), 32, 3, precision=precision, strategy=strategy), place)
-    expected = not_finite(run(gcn_stack_reference, on_gpu(inputs, torch.float64), gradient_of(inputs)))
-    actual = not_finite(run(gcn_stack, on_gpu(inputs, torch.float32), gradient_of(inputs)))
+    expected = not_finite(run(message_network_reference, on_gpu(inputs, torch.float64), gradient_of(inputs)))
+    actual = not_finite(run(message_network, on_gpu(inputs, torch.float32), gradient_of(inputs)))
     if place != "x":  # which atoms it reaches goes by relu's choices, and they by rounding
         assert expected.pop("x") and actual.pop("x")
     assert expected["pooled"]
@@ -193,14 +194,14 @@ def test_nan_stays(strategy, count, precision, place):
 def test_a_molecule_does_not_depend_on_its_neighbours(options, hidden):
     """Its features and its gradient bit for bit, beside atoms and gradients 1e6 times larger."""
     inputs = random_inputs(random_batch([9, 9, 9, 9], 11), hidden, 12, **options)
-    check_independence(lambda inputs, grad: run(gcn_stack, on_gpu(inputs, torch.float32), grad.cuda()), inputs)
+    check_independence(lambda inputs, grad: run(message_network, on_gpu(inputs, torch.float32), grad.cuda()), inputs)
 
 
 def test_same_bits_on_every_run():
     inputs = on_gpu(random_inputs(random_batch(SIZES * 100, 11), 32, 6), torch.float32)
-    first = run(gcn_stack, inputs, gradient_of(inputs))
+    first = run(message_network, inputs, gradient_of(inputs))
     for _ in range(20):
-        again = run(gcn_stack, inputs, gradient_of(inputs))
+        again = run(message_network, inputs, gradient_of(inputs))
         assert all(torch.equal(first.gradients[name], again.gradients[name]) for name in first.gradients)
 
 
@@ -255,7 +256,7 @@ def test_captured_step_sees_new_inputs_and_draws_new_dropout():
 def test_opcheck():
     inputs = on_gpu(random_inputs(random_batch([5, 9], 11), 32, 2, norm="layer"), torch.float32)
     torch.library.opcheck(
-        torch.ops.molgcn.gcn_stack, tuple(inputs), test_utils=("test_schema", "test_faketensor", "test_autograd_registration")
+        torch.ops.molgcn.message_network, inputs.arguments, test_utils=("test_schema", "test_faketensor", "test_autograd_registration")
     )
 
 

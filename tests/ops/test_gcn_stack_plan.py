@@ -6,11 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from stack_cases import A100, H100, RTX, random_batch, random_inputs, warps_of
+from stack_cases import A100, H100, RTX, changed, random_batch, random_inputs, warps_of
 
 from molgcn.cuda_runtime.launch import Gpu
-from molgcn.ops.gcn_stack import PRECISIONS, StackInputs
+from molgcn.ops import CallOptions, Graph, NetworkCall, NetworkSpec, Parameters
 from molgcn.ops.gcn_stack_plan import Saved, backward_plan, forward_plan, next_fit, width_of
+from molgcn.ops.message_network import PRECISIONS
 
 
 def test_next_fit_keeps_molecules_whole():
@@ -25,7 +26,7 @@ def test_next_fit_keeps_molecules_whole():
 )
 def test_plans_fit_the_shared_memory(hidden, sizes, tile_nodes):
     inputs = random_inputs(random_batch(sizes, 11), hidden, 28)
-    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes), tile_nodes=tile_nodes)
+    inputs = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, tile_nodes), tile_nodes=tile_nodes)
     places = tile_nodes if tile_nodes <= 64 else 64 if hidden > 128 else 128 if hidden > 32 else tile_nodes  # as room and registers allow
     for limit, num_multiprocessors in itertools.product((RTX, A100, H100), (2, 30, 132)):
         for plan in (forward_plan(inputs, Gpu(num_multiprocessors, limit)), backward_plan(inputs, Gpu(num_multiprocessors, limit))):
@@ -53,17 +54,10 @@ def test_what_forward_keeps_has_room_for_its_masks(
     """As `mask_at` of cuda/gcn_stack.cuh places them, behind everything else."""
     num_nodes = round(num_tiles * tile_nodes * filled)
     shapes = ((num_nodes, 11), (4 * num_tiles + 1,), (num_nodes + 1,), (2 * num_nodes,), (num_tiles + 1,))
-    inputs = StackInputs(
-        *(torch.empty(shape, device="meta") for shape in shapes),
-        *([torch.empty(hidden, device="meta")] * num_layers for _ in range(2)),
-        *([] for _ in range(4)),
-        torch.empty(1, device="meta"),
-        residual=more,
-        precision=precision,
-        last_activation=last_activation,
-        tile_nodes=tile_nodes,
-        large_molecules=large_molecules,
-    )
+    arrays, seed = [torch.empty(shape, device="meta") for shape in shapes], torch.empty(1, device="meta")
+    graph = Graph(*arrays, tile_nodes=tile_nodes, large_molecules=large_molecules)
+    spec = NetworkSpec(11, hidden, num_layers, residual=more, last_activation=last_activation)
+    inputs = NetworkCall(graph, spec, Parameters([], []), seed, CallOptions(precision=precision))
     room = Saved(inputs).num_bytes - Saved(inputs).offsets["masks"]
     for plan in (forward_plan(inputs, Gpu(132, limit)), backward_plan(inputs, Gpu(132, limit))):
         words = (plan.row_tiles * 2 * width_of(hidden) // 4 + 31) // 32
@@ -81,7 +75,7 @@ def test_64_features_in_two_warps_a_tile_where_eight_tiles_do_not_fit():
 )
 def test_sums_in_shared_memory_leave_room_for_enough_groups(num_tiles, groups, shared):
     inputs = random_inputs(random_batch([60] * num_tiles, 11), 32, 28)
-    plan = backward_plan(inputs._replace(tile_ptr=next_fit(inputs.ptr)), Gpu(1, H100))
+    plan = backward_plan(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr)), Gpu(1, H100))
     assert (plan.groups, plan.shared) == (groups, shared)
 
 
@@ -89,11 +83,11 @@ def test_sums_in_shared_memory_leave_room_for_enough_groups(num_tiles, groups, s
 def test_a_padded_batch_is_planned_for_half_of_its_room(num_multiprocessors, warps):
     """How many of its tiles are filled is not known on the host: each of so many gets a group, if they fit."""
     inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)
-    tiles = next_fit(inputs.ptr)
-    padded = inputs._replace(
-        x=torch.cat([inputs.x, inputs.x[:800]]), tile_ptr=torch.cat([tiles, torch.full((100,), 200, dtype=torch.int32)])
+    tiles = next_fit(inputs.graph.ptr)
+    padded = changed(
+        inputs, x=torch.cat([inputs.graph.x, inputs.graph.x[:800]]), tile_ptr=torch.cat([tiles, torch.full((100,), 200, dtype=torch.int32)])
     )
-    assert padded.tile_ptr.shape[0] - 1 == 167
+    assert padded.graph.tile_ptr.shape[0] - 1 == 167
     for plan in (forward_plan, backward_plan):
         found = plan(padded, Gpu(num_multiprocessors, H100))
         assert found.grid == num_multiprocessors
@@ -102,11 +96,11 @@ def test_a_padded_batch_is_planned_for_half_of_its_room(num_multiprocessors, war
 
 
 def test_tiles_of_one_molecule_each_are_all_filled():
-    inputs = random_inputs(random_batch([20] * 200, 11), 32, 28)._replace(tile_ptr=torch.arange(201, dtype=torch.int32))
+    inputs = changed(random_inputs(random_batch([20] * 200, 11), 32, 28), tile_ptr=torch.arange(201, dtype=torch.int32))
     assert forward_plan(inputs, Gpu(30, H100)).groups == 7
 
 
 def test_blocks_of_bf16s_backward_have_a_multiprocessor_each():
     inputs = random_inputs(random_batch([9] * 20, 11), 32, 3, precision="bf16")
-    inputs = inputs._replace(tile_ptr=next_fit(inputs.ptr))
+    inputs = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr))
     assert [2 * backward_plan(inputs, Gpu(132, limit)).shared_bytes > limit for limit in (H100, RTX)] == [True, True]

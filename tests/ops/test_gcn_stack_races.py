@@ -3,7 +3,7 @@
 import emulated
 import pytest
 from folded_cases import inputs_of
-from stack_cases import random_batch, random_inputs
+from stack_cases import changed, random_batch, random_inputs
 
 from molgcn.cuda_runtime.structs import Header
 from molgcn.ops import gcn_stack_plan
@@ -99,4 +99,4 @@ def test_atoms(find_races, hidden, options, sizes):
 @pytest.mark.parametrize("options", [{}, pytest.param({"precision": "bf16", "tile_nodes": 48}, marks=pytest.mark.slow)], ids=str)
 def test_rows(find_races, options, sizes):
     inputs = inputs_of([max(size, 2) for size in sizes], 11, 32, 3, **options)[0]
-    emulated.run_emulated(inputs._replace(tile_ptr=next_fit(inputs.ptr, inputs.tile_nodes)))
+    emulated.run_emulated(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, inputs.graph.tile_nodes)))

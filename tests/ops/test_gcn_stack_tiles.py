@@ -3,7 +3,7 @@
 import pytest
 import torch
 from emulated import check
-from stack_cases import H100, random_batch, random_inputs, warps_of
+from stack_cases import H100, changed, random_batch, random_inputs, warps_of
 
 from molgcn.cuda_runtime.launch import Gpu
 from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, next_fit
@@ -86,7 +86,7 @@ MIDDLE_SIZES = [5, 9, 18, 1, 30, 7, 22, 40, 64, 3, 96, 20, 60]
 def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
     """In two warps, each with turns of its own; those of a large molecule take them between its strips."""
     inputs = random_inputs(random_batch(sizes, channels, bonds_per_atom=1.2), hidden, 3, tile_nodes=96, **options)
-    planned = inputs._replace(tile_ptr=next_fit(inputs.ptr, 96))
+    planned = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, 96))
     layouts = {(plan.warps, plan.row_tiles) for plan in (forward_plan(planned, SMALL), backward_plan(planned, SMALL))}
     assert layouts == {(4, 2) if "norm" in options and hidden > 16 else (2, 3)}
     check(inputs, *((3e-2, 9e-2) if "precision" in options else ()))
@@ -97,7 +97,7 @@ def test_tiles_of_96_places(emulate, hidden, channels, options, sizes):
 def test_few_and_many_bonds(emulate, tile_nodes, bonds_per_atom):
     """Row tiles whose atoms have one neighbour, two, three, four or more, pulled beside ones that have others."""
     inputs = random_inputs(random_batch(MIDDLE_SIZES, 11, bonds_per_atom=bonds_per_atom), 32, 3, tile_nodes=tile_nodes)
-    check(inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)))
+    check(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, tile_nodes)))
 
 
 def test_a_width_that_is_no_power_of_two_in_many_tiles(emulate, monkeypatch):
@@ -119,5 +119,5 @@ def test_empty_tiles_at_the_end(emulate, monkeypatch, num_multiprocessors, tile_
     """As a padded batch has them: a block may get none but such."""
     emulate.properties = Gpu(num_multiprocessors, H100)
     inputs = random_inputs(random_batch(SIZES, 11), 32, 3, tile_nodes=tile_nodes)
-    tiles = next_fit(inputs.ptr, tile_nodes)
-    check(inputs._replace(tile_ptr=torch.cat([tiles, tiles[-1:].expand(9)])))
+    tiles = next_fit(inputs.graph.ptr, tile_nodes)
+    check(changed(inputs, tile_ptr=torch.cat([tiles, tiles[-1:].expand(9)])))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from emulated import run_emulated
-from stack_cases import A100, H100, RTX, random_batch, random_inputs
+from stack_cases import A100, H100, RTX, changed, random_batch, random_inputs
 from test_gcn_layers_cuda import check
 
 from molgcn.cuda_runtime.launch import Gpu
@@ -36,20 +36,21 @@ def test_every_option(emulate, options):
 def test_features_without_a_gradient(emulate):
     """As of most models: the backward's kernel is then another."""
     inputs = make(residual=True)
-    check(inputs._replace(x=inputs.x.detach()))
+    check(changed(inputs, x=inputs.graph.x.detach()))
     assert "gcn_stream_backward.cu" in emulate.sources
 
 
 @pytest.mark.slow
 def test_padded_batches(emulate):
     """Room for atoms beyond those in use, so much that one block has none: no weight in outputs, statistics and gradients."""
-    inputs, more = make(2)._replace(strategy="vertex"), 400
+    inputs, more = changed(make(2), strategy="vertex"), 400
     grad = torch.sin(torch.arange(float(HIDDEN) * len(SIZES), dtype=torch.float64)).view(-1, HIDDEN)
     expected = run_emulated(inputs, grad)
-    padded = inputs._replace(
-        x=torch.cat([inputs.x.detach(), torch.full((more, 11), torch.nan)]).requires_grad_(),
-        rowptr=torch.cat([inputs.rowptr, inputs.rowptr[-1:].expand(more)]),
-        col=torch.cat([inputs.col, torch.full((9,), 10**6, dtype=torch.int32)]),
+    padded = changed(
+        inputs,
+        x=torch.cat([inputs.graph.x.detach(), torch.full((more, 11), torch.nan)]).requires_grad_(),
+        rowptr=torch.cat([inputs.graph.rowptr, inputs.graph.rowptr[-1:].expand(more)]),
+        col=torch.cat([inputs.graph.col, torch.full((9,), 10**6, dtype=torch.int32)]),
     )
     actual = run_emulated(padded, grad)
     assert torch.equal(actual.gradients.pop("x"), torch.cat([expected.gradients.pop("x"), torch.zeros(more, 11)]))
@@ -60,11 +61,11 @@ def test_padded_batches(emulate):
 @pytest.mark.slow
 def test_no_atoms(emulate):
     """Room for many, none in use: zeros, and running statistics as they were."""
-    inputs = make(2)._replace(strategy="vertex")
-    none = {name: torch.zeros_like(getattr(inputs, name)) for name in ("ptr", "rowptr")}
-    result = run_emulated(inputs._replace(x=torch.full_like(inputs.x.detach(), torch.nan).requires_grad_(), **none))
+    inputs = changed(make(2), strategy="vertex")
+    none = {name: torch.zeros_like(getattr(inputs.graph, name)) for name in ("ptr", "rowptr")}
+    result = run_emulated(changed(inputs, x=torch.full_like(inputs.graph.x.detach(), torch.nan).requires_grad_(), **none))
     assert not result.outputs["pooled"].any() and not any(gradient.any() for gradient in result.gradients.values())
-    assert torch.equal(result.outputs["running_means"][0], inputs.running_means[0].float())
+    assert torch.equal(result.outputs["running_means"][0], inputs.parameters.running_means[0].float())
 
 
 def test_plans():

@@ -3,11 +3,11 @@
 import pytest
 import torch
 from gpu_cases import gradient_of, on_gpu
-from stack_cases import random_batch, random_inputs, run
+from stack_cases import changed, random_batch, random_inputs, run
 from test_gcn_layers_gpu import check_one_of_three
 
 from molgcn.cuda_runtime.launch import gpu
-from molgcn.ops import gcn_stack
+from molgcn.ops import message_network
 from molgcn.ops.gcn_layers_plan import blocks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
@@ -18,7 +18,7 @@ def make(seed=0, **options):
     inputs = random_inputs(random_batch([23] * 1700, 11, seed, 1.1), 172, 2, seed=seed, norm="batch", training=True, **options)
     if not blocks(inputs, gpu(torch.device("cuda"))).streams:
         pytest.skip("the batch has too few tiles, or a multiprocessor too little shared memory")
-    return inputs._replace(strategy="vertex")
+    return changed(inputs, strategy="vertex")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,6 @@ def test_every_option(options):
 def test_same_bits_on_every_run():
     """Some tiles have more bonds to others than room for their atoms."""
     inputs = on_gpu(make(residual=True, last_activation=True), torch.float32)
-    first, second = (run(gcn_stack, inputs, gradient_of(inputs)) for _ in range(2))
+    first, second = (run(message_network, inputs, gradient_of(inputs)) for _ in range(2))
     for left, right in ((first.outputs, second.outputs), (first.gradients, second.gradients)):
         assert all(torch.equal(tensor, right[name]) for name, tensor in left.items())

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 import torch
 from gpu_cases import SIZES, gradient_of, on_gpu
-from stack_cases import random_batch, random_inputs, run
+from stack_cases import changed, mapped, random_batch, random_inputs, run
 from test_head_loss import example
 
 from molgcn.nn import GCN
-from molgcn.ops import StackInputs, gcn_stack
+from molgcn.ops import message_network
 from molgcn.ops.head_loss import Objective, head_loss
 
 pytestmark = pytest.mark.gpu
@@ -22,17 +22,11 @@ STRATEGIES = ("stack", "vertex")
 
 def moved(inputs, device):
     """The same leaves on another device."""
-
-    def move(value):
-        if isinstance(value, list):
-            return [move(item) for item in value]
-        return value.detach().to(device).requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
-
-    return StackInputs(*(move(value) for value in inputs))
+    return mapped(inputs, lambda tensor: tensor.detach().to(device).requires_grad_(tensor.requires_grad))
 
 
 def small(strategy, **options):
-    return on_gpu(random_inputs(random_batch(SIZES, 11), 32, 3, **options), torch.float32)._replace(strategy=strategy)
+    return changed(on_gpu(random_inputs(random_batch(SIZES, 11), 32, 3, **options), torch.float32), strategy=strategy)
 
 
 def assert_same(actual, expected):
@@ -50,17 +44,17 @@ def in_a_new_thread(call):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_new_thread_runs_both_ways(strategy):
     inputs = small(strategy)
-    grad, leaves = gradient_of(inputs).float(), (inputs.x, *inputs.weights, *inputs.biases)
-    pooled, _, _, saved = torch.ops.molgcn.gcn_stack(*inputs)
+    grad, leaves = gradient_of(inputs).float(), (inputs.graph.x, *inputs.parameters.weights, *inputs.parameters.biases)
+    pooled, _, saved, _ = torch.ops.molgcn.message_network(*inputs.arguments)
     expected = torch.autograd.grad(pooled, leaves, grad, retain_graph=True)  # else `saved` is no longer there
 
     def backward():
         with torch.no_grad():
-            return torch.ops.molgcn.gcn_stack_backward(grad, saved, True, *inputs)
+            return torch.ops.molgcn.message_network_backward(grad, saved, [], True, *inputs.arguments)
 
     grad_x, grad_weights, grad_biases, _, _ = in_a_new_thread(backward)
     assert all(torch.equal(actual, right) for actual, right in zip((grad_x, *grad_weights, *grad_biases), expected, strict=True))
-    forward = in_a_new_thread(lambda: torch.ops.molgcn.gcn_stack(*inputs)[0])
+    forward = in_a_new_thread(lambda: torch.ops.molgcn.message_network(*inputs.arguments)[0])
     assert torch.equal(forward, pooled)
 
 
@@ -68,10 +62,10 @@ def test_a_new_thread_runs_both_ways(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_device_that_is_not_the_current_one(strategy):
     inputs = small(strategy, norm="layer", dropout=0.3, training=True)
-    expected = run(gcn_stack, inputs, gradient_of(inputs))
+    expected = run(message_network, inputs, gradient_of(inputs))
     there = moved(inputs, "cuda:1")
     for thread in (lambda call: call(), in_a_new_thread):
-        actual = thread(lambda: run(gcn_stack, there, gradient_of(inputs).to("cuda:1")))
+        actual = thread(lambda: run(message_network, there, gradient_of(inputs).to("cuda:1")))
         assert all(tensor.device.index == 1 for tensor in actual.gradients.values())
         assert torch.cuda.current_device() == 0
         assert_same(actual, expected)
@@ -81,11 +75,11 @@ def test_a_device_that_is_not_the_current_one(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_two_devices_at_once(strategy):
     inputs = small(strategy)
-    expected = run(gcn_stack, inputs, gradient_of(inputs))
+    expected = run(message_network, inputs, gradient_of(inputs))
 
     def steps(device):
         there, grad = moved(inputs, device), gradient_of(inputs).to(device)
-        return [run(gcn_stack, there, grad) for _ in range(50)]
+        return [run(message_network, there, grad) for _ in range(50)]
 
     with ThreadPoolExecutor(2) as pool:
         for results in pool.map(steps, ("cuda:0", "cuda:1")):
@@ -127,39 +121,34 @@ def shifted(tensor):
 @pytest.mark.parametrize("laid_out", [strided, shifted])
 def test_any_layout_of_the_inputs(laid_out, strategy):
     inputs = small(strategy, norm="layer")
-    expected = run(gcn_stack, inputs, gradient_of(inputs))
+    expected = run(message_network, inputs, gradient_of(inputs))
 
-    def lay_out(value):
-        if isinstance(value, list):
-            return [lay_out(item) for item in value]
-        return laid_out(value) if isinstance(value, torch.Tensor) else value
-
-    others = StackInputs(*(lay_out(value) for value in inputs))
+    others = mapped(inputs, laid_out)
     grad = gradient_of(inputs).T.contiguous().T
-    assert others.x.data_ptr() % 16 != 0
-    assert_same(run(gcn_stack, others, grad), expected)
+    assert others.graph.x.data_ptr() % 16 != 0
+    assert_same(run(message_network, others, grad), expected)
 
 
 def test_another_device_is_refused_in_words():
     inputs = small("auto")
     for wrong, message in [
-        ({"x": inputs.x.cpu()}, r"on (cpu|cuda:0)"),
-        ({"ptr": inputs.ptr.cpu()}, "ptr to be one-dimensional int32 on cuda:0, got torch.int32 on cpu"),
+        ({"x": inputs.graph.x.cpu()}, r"on (cpu|cuda:0)"),
+        ({"ptr": inputs.graph.ptr.cpu()}, "ptr to be one-dimensional int32 on cuda:0, got torch.int32 on cpu"),
         ({"counts": torch.zeros(3, dtype=torch.int32)}, "counts"),
-        ({"weights": [weight.cpu() for weight in inputs.weights]}, "parameter is torch.float32 on cpu"),
+        ({"weights": [weight.cpu() for weight in inputs.parameters.weights]}, "lin.weight is torch.float32 on cpu"),
         ({"seed": inputs.seed.cpu()}, r"seed of shape .* on cuda:0"),
     ]:
         with pytest.raises(ValueError, match=message):
-            gcn_stack(inputs._replace(**wrong))
-    with pytest.raises(ValueError, match=r"float32 on cpu, but a parameter is torch.float32 on cuda:0"):
+            message_network(changed(inputs, **wrong))
+    with pytest.raises(ValueError, match=r"float32 on cpu, but convs.0.lin.weight is torch.float32 on cuda:0"):
         GCN(11, 8, 2, 1, backend="fused").cuda()(random_batch(SIZES, 11))
 
 
 @two_devices
 def test_the_other_gpu_is_refused_in_words():
     inputs = small("auto")
-    with pytest.raises(ValueError, match=r"parameter is torch.float32 on cuda:1"):
-        gcn_stack(inputs._replace(biases=[bias.to("cuda:1") for bias in inputs.biases]))
+    with pytest.raises(ValueError, match=r"bias is torch.float32 on cuda:1"):
+        message_network(changed(inputs, biases=[bias.to("cuda:1") for bias in inputs.parameters.biases]))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -173,6 +162,6 @@ def test_1000_steps_without_drift_in_memory(strategy):
     seen = []
     for steps in (10, 1000, 1000):
         for _ in range(steps):
-            run(gcn_stack, inputs, gradient_of(inputs))
+            run(message_network, inputs, gradient_of(inputs))
         seen.append(allocated())
     assert any(before == after for before, after in pairwise(seen)), seen  # what other tests left may go once; a drift goes on

@@ -1,11 +1,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from compiler import needs_extension
 
 from molgcn.config import TrainingConfig
-from molgcn.data import PackedMolecules
-from molgcn.nn import GCN
 from molgcn.tasks.masked_loss import MaskedLoss
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -45,31 +42,3 @@ def test_nothing_known_is_zero_without_nan(device):
     value.backward()
     assert value == total == count == 0
     assert torch.equal(prediction.grad, torch.zeros(4, 2, device=device))
-
-
-@needs_extension
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"norm": "batch"}, {"norm": "layer", "residual": True}, {"hidden_channels": 128}, {"head_layers": 1}, {"embed": True}],
-    ids=str,
-)
-def test_a_models_loss_is_that_of_its_prediction(options, dtype, device):
-    torch.manual_seed(0)
-    batch = PackedMolecules.from_smiles(["CCO", "CCN", "C1CC1", "CNC"], num_workers=0).batch([0, 1, 2, 3])
-    model = GCN(11, **{"hidden_channels": 32, "num_layers": 3, "out_channels": 2, "backend": "fused", **options}).to(device, dtype)
-    batch = batch.to(device) if dtype == torch.float32 else batch.to(device).double()
-    target, mean, std = (torch.randn(size, dtype=dtype, device=device).abs() for size in ((4, 2), (2,), (2,)))
-    for frozen in (None, model.convs, model.head):
-        if frozen is not None:
-            model.requires_grad_(True)
-            frozen.requires_grad_(False)
-        learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        (value, sums), (expected, expected_sums) = (
-            MaskedLoss(TrainingConfig(loss="mse"), fused=True).of_model(model, batch, target, mean, std),
-            MaskedLoss(TrainingConfig(loss="mse"), fused=False)(model(batch), target, mean, std),
-        )
-        actual = value, sums.to(dtype), *torch.autograd.grad(value, learning)
-        right = expected, expected_sums.to(dtype), *torch.autograd.grad(expected, learning)
-        torch.testing.assert_close(actual, right, rtol=1e-5, atol=1e-6)

@@ -102,10 +102,10 @@ class DirectStep:
     def _make(self, batch: GraphBatch) -> None:
         model = self.module.model
         with torch.random.fork_rng(devices=[]):  # which draws a seed
-            inputs = fused.stack_inputs(model, batch)
+            call = fused.network_call(model, batch)
         statistics: list[Any] = list(model.norms) if model.norm == "batch" else []
-        self._stack = BoundStack(inputs, [norm.num_batches_tracked for norm in statistics])
-        gradients = dict(zip([p for some in inputs[5:9] for p in some], self._stack.gradients, strict=True))
+        self._stack = BoundStack(call, [norm.num_batches_tracked for norm in statistics])
+        gradients = dict(zip(call.parameters.tensors, self._stack.gradients, strict=True))
         gradients |= {parameter: torch.empty_like(parameter) for parameter in model.parameters() if parameter not in gradients}
         self._gradients = [gradients[parameter] for parameter in self._parameters]
         linears = model.linears

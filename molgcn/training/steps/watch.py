@@ -11,6 +11,8 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers_of_torch
 from torch.utils.hooks import RemovableHandle
 
+from molgcn.nn.hooks import has_hooks
+
 if TYPE_CHECKING:
     from molgcn.nn.gcn import GCN
 
@@ -25,7 +27,7 @@ def overridden(one: object, base: type, names: Iterable[str]) -> str | None:
     return None
 
 
-def has_hooks(optimizer: Optimizer) -> bool:
+def _optimizer_has_hooks(optimizer: Optimizer) -> bool:
     """Whether somebody listens to an optimiser's steps."""
     return bool(
         optimizer._optimizer_step_pre_hooks
@@ -64,9 +66,9 @@ class Watch:
             self._handles = RemovableHandle.next_id
             self._heard = (
                 any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in self.parameters)
-                or any(map(_is_heard, self._modules))
+                or any(map(has_hooks, self._modules))
                 or bool(modules_of_torch._has_any_global_hook())
-                or (self.optimizer is not None and has_hooks(self.optimizer))
+                or (self.optimizer is not None and _optimizer_has_hooks(self.optimizer))
             )
         return self._heard
 
@@ -86,7 +88,3 @@ class Watch:
             norms,
             options,
         ]
-
-
-def _is_heard(module: Any) -> bool:
-    return bool(module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks)

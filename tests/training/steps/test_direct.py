@@ -12,13 +12,9 @@ import torch.nn.utils.prune
 from compiler import needs_extension
 from test_captured import assert_same_progress, count_steps
 from torch import nn
-from torch.nn import functional as F
 from torch.optim import SGD, Adam, AdamW
 
-from molgcn.config import TrainingConfig
-from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
-from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.steps.direct import _has_its_own_weights
 from molgcn.training.steps.fused_update import FusedUpdate
@@ -96,22 +92,6 @@ def test_weights_of_which_others_are_made_or_shared(options):
     nn.utils.prune.l1_unstructured(pruned.convs[1].lin, "weight", 0.5)
     nn.utils.parametrizations.weight_norm(parametrized.convs[1].lin)
     assert not any(map(_has_its_own_weights, (tied, pruned, parametrized)))
-
-
-def test_heads_of_other_kinds():
-    """The loss of a head that is no chain of linear maps and relu is that of its prediction."""
-    torch.manual_seed(0)
-    batch = PackedMolecules.from_smiles(["CCO", "CCN"], num_workers=0).batch([0, 1])
-    target, mean, std = torch.randn(2, 1), torch.zeros(1), torch.ones(1)
-    loss = MaskedLoss(TrainingConfig(loss="mse"), fused=True)
-    model = GCN(11, 8, 2, 1, backend="fused")
-    heads = [nn.Linear(8, 1), nn.Linear(8, 1, bias=False), nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1))]
-    hooked = nn.Linear(8, 1)
-    hooked.register_forward_hook(lambda module, inputs, output: 2 * output)
-    for head in (*heads, hooked, nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1))):
-        model.head = head
-        expected = F.mse_loss(model(batch), target)
-        torch.testing.assert_close(loss.of_model(model, batch, target, mean, std)[0], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_optimisers_in_another_form():

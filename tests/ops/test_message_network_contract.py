@@ -3,22 +3,23 @@
 import pytest
 import torch
 from compiler import needs_extension
-from stack_cases import converted, leaves, random_batch, random_inputs, run, worst
+from stack_cases import changed, converted, leaves, random_batch, random_inputs, run, worst
 
-from molgcn.ops import gcn_stack, gcn_stack_reference
+from molgcn.ops import message_network, message_network_reference
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
 
 def test_not_contiguous_inputs():
     inputs = random_inputs(random_batch([5, 1, 7, 200, 3], 6), 8, 3)
-    strided = inputs._replace(
-        x=inputs.x.detach().T.contiguous().T.requires_grad_(),
-        weights=[weight.detach().T.contiguous().T.requires_grad_() for weight in inputs.weights],
+    strided = changed(
+        inputs,
+        x=inputs.graph.x.detach().T.contiguous().T.requires_grad_(),
+        weights=[weight.detach().T.contiguous().T.requires_grad_() for weight in inputs.parameters.weights],
     )
-    assert not strided.x.is_contiguous()
-    expected = run(gcn_stack_reference, inputs)
-    actual = run(gcn_stack, strided)
+    assert not strided.graph.x.is_contiguous()
+    expected = run(message_network_reference, inputs)
+    actual = run(message_network, strided)
     assert worst(actual.outputs, expected.outputs) < 1e-11
     assert worst(actual.gradients, expected.gradients) < 1e-11
 
@@ -29,7 +30,7 @@ CHECKED = [{}, {"norm": "batch", "training": True, "residual": True}, {"norm": "
 @pytest.mark.parametrize("options", CHECKED)
 def test_opcheck(options):
     inputs = random_inputs(random_batch([5, 9, 2], 6, kinds=2), 8, 3, **options)
-    torch.library.opcheck(torch.ops.molgcn.gcn_stack, tuple(inputs))
+    torch.library.opcheck(torch.ops.molgcn.message_network, inputs.arguments)
 
 
 @pytest.mark.parametrize("options", CHECKED)
@@ -38,7 +39,7 @@ def test_gradcheck(options):
     variables = leaves(inputs)
 
     def pooled(*_):
-        return gcn_stack(inputs)[0]
+        return message_network(inputs).result
 
     assert torch.autograd.gradcheck(pooled, tuple(variables.values()), eps=1e-6, atol=1e-6)
 
@@ -48,17 +49,17 @@ def test_torch_compile():
     inputs = random_inputs(batch, 8, 3, residual=True)
 
     def loss(x):
-        return gcn_stack(inputs._replace(x=x))[0].square().sum()
+        return message_network(changed(inputs, x=x)).result.square().sum()
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    (expected,) = torch.autograd.grad(loss(inputs.x), inputs.x)
-    (actual,) = torch.autograd.grad(compiled(inputs.x), inputs.x)
+    (expected,) = torch.autograd.grad(loss(inputs.graph.x), inputs.graph.x)
+    (actual,) = torch.autograd.grad(compiled(inputs.graph.x), inputs.graph.x)
     assert torch.equal(actual, expected)
 
 
 def test_second_derivative_is_refused():
     inputs = random_inputs(random_batch([4], 3), 4, 2)
-    (grad,) = torch.autograd.grad(gcn_stack(inputs)[0].sum(), inputs.x, create_graph=True)
+    (grad,) = torch.autograd.grad(message_network(inputs).result.sum(), inputs.graph.x, create_graph=True)
     with pytest.raises(RuntimeError, match="backend=pyg"):
         grad.sum().backward()
 
@@ -66,7 +67,7 @@ def test_second_derivative_is_refused():
 def test_backward_needs_what_forward_kept():
     inputs = random_inputs(random_batch([4], 3), 4, 2)
     with pytest.raises(RuntimeError, match="save_for_backward"):
-        gcn_stack(inputs._replace(save_for_backward=False))[0].sum().backward()
+        message_network(changed(inputs, save_for_backward=False)).result.sum().backward()
 
 
 def test_what_forward_kept_may_come_back_from_anywhere():
@@ -78,39 +79,37 @@ def test_what_forward_kept_may_come_back_from_anywhere():
         return room[begin : begin + tensor.numel() * tensor.element_size()].view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
     inputs = random_inputs(random_batch([5, 9, 2], 6), 8, 3, norm="batch", training=True)
-    expected = run(gcn_stack, inputs)
+    expected = run(message_network, inputs)
     with torch.autograd.graph.saved_tensors_hooks(elsewhere, lambda tensor: tensor):
-        actual = run(gcn_stack, inputs)
+        actual = run(message_network, inputs)
     assert all(torch.equal(gradient, actual.gradients[name]) for name, gradient in expected.gradients.items())
 
 
 def test_wrong_inputs_are_refused_in_words():
     inputs = random_inputs(random_batch([4, 3], 3), 4, 2)
-    none = inputs.col[:0]
+    none = inputs.graph.col[:0]
     for wrong, message in [
-        ({"x": inputs.x[0]}, "x of shape"),
-        ({"biases": inputs.biases[:1]}, "2 biases"),
-        ({"weights": [inputs.weights[1], inputs.weights[0]]}, r"weights\[0\]"),
-        ({"rowptr": inputs.rowptr[:-1]}, "rowptr"),
-        ({"col": inputs.col.long()}, "int32"),
-        ({"col": inputs.col.to("meta")}, "int32 on cpu, got torch.int32 on meta"),
-        ({"biases": [bias.to("meta") for bias in inputs.biases]}, "float64 on cpu, but a parameter is torch.float64 on meta"),
-        ({"x": inputs.x.float()}, "float32 on cpu, but a parameter is torch.float64"),
-        ({"pool": "median"}, r"pool=median is unknown\. Expected one of mean, sum, max"),
+        ({"x": inputs.graph.x[0]}, "x of shape"),
+        ({"biases": inputs.parameters.biases[:1]}, r"4 parameters \(convs.0.lin.weight, .*\), got 3"),
+        ({"weights": [inputs.parameters.weights[1], inputs.parameters.weights[0]]}, r"convs.0.lin.weight of shape"),
+        ({"rowptr": inputs.graph.rowptr[:-1]}, "rowptr"),
+        ({"col": inputs.graph.col.long()}, "int32"),
+        ({"col": inputs.graph.col.to("meta")}, "int32 on cpu, got torch.int32 on meta"),
+        ({"biases": [bias.to("meta") for bias in inputs.parameters.biases]}, "float64 on cpu, but convs.0.bias is torch.float64 on meta"),
+        ({"x": inputs.graph.x.float()}, "float32 on cpu, but convs.0.lin.weight is torch.float64"),
         ({"strategy": "vertexes"}, "strategy=vertexes is unknown"),
         ({"tile_nodes": 0}, "tile_nodes=0"),
-        ({"counts": inputs.ptr[:2]}, "counts of molecules, atoms and bonds, got 2"),
-        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"counts": inputs.graph.ptr[:2]}, "counts of molecules, atoms and bonds, got 2"),
         ({"seed": torch.tensor([1.0])}, "seed"),
         ({"seed": inputs.seed.to("meta")}, "seed of shape .* in torch.int64 on cpu"),
         ({"strategy": "vertex"}, "on the CPU use auto or stack"),
-        ({"ptr": inputs.ptr + 1}, "ptr must run"),
-        ({"rowptr": inputs.rowptr.flip(0)}, "rowptr must run"),
-        ({"rowptr": inputs.rowptr.clamp(max=int(inputs.rowptr[-1]) - 1)}, "rowptr must run"),
-        ({"rowptr": torch.full_like(inputs.rowptr, 5), "col": none}, "rowptr must run"),
-        ({"col": inputs.col + 100}, "stay inside their molecule"),
+        ({"ptr": inputs.graph.ptr + 1}, "ptr must run"),
+        ({"rowptr": inputs.graph.rowptr.flip(0)}, "rowptr must run"),
+        ({"rowptr": inputs.graph.rowptr.clamp(max=int(inputs.graph.rowptr[-1]) - 1)}, "rowptr must run"),
+        ({"rowptr": torch.full_like(inputs.graph.rowptr, 5), "col": none}, "rowptr must run"),
+        ({"col": inputs.graph.col + 100}, "stay inside their molecule"),
     ]:
         with pytest.raises(ValueError, match=message):
-            gcn_stack(inputs._replace(**wrong))
+            message_network(changed(inputs, **wrong))
     with pytest.raises(TypeError, match="float32 or float64"):
-        gcn_stack(converted(inputs, torch.bfloat16))
+        message_network(converted(inputs, torch.bfloat16))

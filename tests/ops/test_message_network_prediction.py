@@ -4,24 +4,32 @@ import pytest
 import torch
 from compiler import needs_extension
 from gpu_cases import on_gpu
-from stack_cases import converted, leaves, random_batch, random_inputs, worst
+from stack_cases import changed, converted, leaves, random_batch, random_inputs, worst
 from torch.nn import functional as F
 
 from molgcn.benchmark.measure import count_kernels
 from molgcn.nn import GCN
-from molgcn.ops import gcn_predict, gcn_stack, gcn_stack_cuda, gcn_stack_reference
+from molgcn.ops import Epilogue, message_network, message_network_cuda, message_network_reference
 from molgcn.ops.gcn_stack_plan import next_fit
 
 SIZES = [5, 9, 18, 1, 30, 7, 40, 64, 3, 130]
+
+
+def with_head(inputs, *head):
+    return inputs._replace(epilogue=Epilogue(head))
+
+
+def predicted(inputs):
+    return message_network(inputs).result
 
 
 @pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 def predict(request):
     """The CUDA operator, of inputs and a head in float64."""
     if request.param == "cuda":
-        return lambda inputs, *head: gcn_predict(on_gpu(inputs, torch.float32), *(tensor.cuda().float() for tensor in head)).cpu()
+        return lambda inputs, *head: predicted(on_gpu(with_head(inputs, *head), torch.float32)).cpu()
     request.getfixturevalue("emulate")
-    return lambda inputs, *head: gcn_stack_cuda.predict(*(tensor.float() for tensor in head), *converted(inputs, torch.float32))
+    return lambda inputs, *head: message_network_cuda.forward(*converted(with_head(inputs, *head), torch.float32).arguments).result
 
 
 def inference(sizes, hidden, num_targets, **options):
@@ -32,7 +40,7 @@ def inference(sizes, hidden, num_targets, **options):
 
 def check(predict, inputs, head, bound=1e-5):
     with torch.no_grad():
-        expected = F.linear(gcn_stack_reference(converted(inputs, torch.float64))[0], *head)
+        expected = F.linear(message_network_reference(converted(inputs, torch.float64))[0], *head)
         assert worst({"predictions": predict(inputs, *head)}, {"predictions": expected}) < bound
 
 
@@ -47,7 +55,7 @@ def test_the_head_of_what_is_pooled(predict, hidden, num_targets, options):
 @pytest.mark.parametrize("tile_nodes", [48, 96])
 def test_other_tiles(predict, tile_nodes):
     inputs, head = inference([20, 9, 31, 45, 130] * 3, 32, 2, tile_nodes=tile_nodes)
-    check(predict, inputs._replace(tile_ptr=next_fit(inputs.ptr, tile_nodes)), head)
+    check(predict, changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, tile_nodes)), head)
 
 
 @pytest.mark.slow
@@ -63,11 +71,12 @@ def test_strategies_without_a_launch_for_it(predict):
 def test_padded_batch(predict):
     """What is not there is the head's bias, as it is of a molecule without atoms."""
     inputs, head = inference(SIZES, 32, 3)
-    tiles = next_fit(inputs.ptr)
-    padded = inputs._replace(
-        x=torch.cat([inputs.x.detach(), torch.full((7, 11), torch.nan)]),
-        ptr=torch.cat([inputs.ptr, inputs.ptr[-1:], inputs.ptr[-1:]]),
-        rowptr=torch.cat([inputs.rowptr, inputs.rowptr[-1:].expand(7)]),
+    tiles = next_fit(inputs.graph.ptr)
+    padded = changed(
+        inputs,
+        x=torch.cat([inputs.graph.x.detach(), torch.full((7, 11), torch.nan)]),
+        ptr=torch.cat([inputs.graph.ptr, inputs.graph.ptr[-1:], inputs.graph.ptr[-1:]]),
+        rowptr=torch.cat([inputs.graph.rowptr, inputs.graph.rowptr[-1:].expand(7)]),
         tile_ptr=torch.cat([tiles, tiles[-1:]]),
     )
     alone, beside = predict(inputs, *head), predict(padded, *head)
@@ -77,29 +86,29 @@ def test_padded_batch(predict):
 
 def test_a_large_molecule_where_none_was_promised(predict):
     inputs, head = inference([5, 130, 9], 32, 3)
-    expected, broken = predict(inputs, *head), predict(inputs._replace(large_molecules=False), *head)
+    expected, broken = predict(inputs, *head), predict(changed(inputs, large_molecules=False), *head)
     assert broken[1].isnan().all() and torch.equal(broken[::2], expected[::2])
 
 
 def test_no_molecules(predict):
     inputs, head = inference([3], 32, 2)
     none = torch.zeros(1, dtype=torch.int32)
-    assert predict(inputs._replace(x=inputs.x.detach()[:0], ptr=none, rowptr=none, col=none[:0]), *head).shape == (0, 2)
+    assert predict(changed(inputs, x=inputs.graph.x.detach()[:0], ptr=none, rowptr=none, col=none[:0]), *head).shape == (0, 2)
 
 
 @needs_extension
 def test_on_the_cpu():
     inputs, head = inference(SIZES, 20, 2)
     with torch.no_grad():
-        assert torch.equal(gcn_predict(inputs, *head), F.linear(gcn_stack(inputs)[0], *head))
+        assert torch.equal(predicted(with_head(inputs, *head)), F.linear(predicted(inputs), *head))
         narrow, head_of_32 = converted(inputs, torch.float32), [tensor.float() for tensor in head]
         with torch.autocast("cpu", torch.bfloat16):
-            assert gcn_predict(narrow, *head_of_32).dtype == torch.float32
-    with pytest.raises(RuntimeError, match="no derivative"):
-        gcn_predict(inputs, *head).sum().backward()
+            assert predicted(with_head(narrow, *head_of_32)).dtype == torch.float32
+    with pytest.raises(RuntimeError, match="save_for_backward=False"):
+        predicted(with_head(inputs, *head)).sum().backward()
     for leaf in leaves(inputs).values():
         leaf.requires_grad_(False)
-    torch.library.opcheck(torch.ops.molgcn.gcn_predict, (*head, *inputs))
+    torch.library.opcheck(torch.ops.molgcn.message_network, with_head(inputs, *head).arguments)
 
 
 @pytest.mark.parametrize(
@@ -107,22 +116,22 @@ def test_on_the_cpu():
     [
         ({"save_for_backward": True}, (2, 8), (2,), "is for inference"),
         ({"norm": "batch", "training": True}, (2, 8), (2,), "is for inference"),
-        ({}, (2, 9), (2,), r"head_weight of shape \[T, 8\]"),
-        ({}, (2, 8), (3,), r"head_bias \[T\]"),
-        ({}, (8,), (1,), r"head_weight of shape \[T, 8\]"),
+        ({}, (2, 9), (2,), r"the head's weight of shape \[\d, 8\]"),
+        ({}, (2, 8), (3,), r"the head's bias of shape \[2\]"),
+        ({}, (8,), (1,), r"the head's weight of shape \[\d, 8\]"),
     ],
 )
 def test_what_does_not_fit_is_an_error_in_words(change, weight, bias, message):
     options = {"save_for_backward": False, **change}
     inputs = random_inputs(random_batch([4], 3), 8, 2, **options)
     with pytest.raises(ValueError, match=message):
-        gcn_predict(inputs, torch.zeros(weight, dtype=torch.float64), torch.zeros(bias, dtype=torch.float64))
+        predicted(with_head(inputs, torch.zeros(weight, dtype=torch.float64), torch.zeros(bias, dtype=torch.float64)))
 
 
 def test_another_dtype_is_an_error_in_words():
     inputs = random_inputs(random_batch([4], 3), 8, 2, save_for_backward=False)
-    with pytest.raises(ValueError, match=r"head in torch.float64 on cpu, got torch.float32 on cpu"):
-        gcn_predict(inputs, torch.zeros(2, 8), torch.zeros(2))
+    with pytest.raises(ValueError, match=r"the head's weight .* in torch.float64 on cpu, got .* in torch.float32 on cpu"):
+        predicted(with_head(inputs, torch.zeros(2, 8), torch.zeros(2)))
 
 
 @pytest.mark.gpu

@@ -5,20 +5,24 @@ from __future__ import annotations
 import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
+from emulated import Compiler, gpu_memory
 from folded_cases import inputs_of, summed
 from gpu_cases import on_gpu
-from stack_cases import H100, converted, leaves, random_batch, random_inputs, worst
+from stack_cases import H100, changed, converted, leaves, random_batch, random_inputs, worst
 from torch import Tensor
 
 from molgcn.benchmark.measure import count_kernels
-from molgcn.cuda_runtime.launch import Gpu
-from molgcn.cuda_runtime.nvrtc import compile_source
-from molgcn.ops import StackInputs, gcn_stack_cuda, gcn_stack_reference, head_loss_cuda
-from molgcn.ops import gcn_loss as module
-from molgcn.ops.gcn_loss import gcn_loss, takes
-from molgcn.ops.gcn_stack import _SAVED_BYTES
-from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, next_fit
+from molgcn.cuda_runtime.launch import Gpu, launching_by
+from molgcn.ops import (
+    Epilogue,
+    NetworkCall,
+    head_loss_cuda,
+    message_network,
+    message_network_cuda,
+    message_network_reference,
+)
 from molgcn.ops.head_loss import LOSSES, Objective, head_loss_reference
+from molgcn.ops.message_network_cuda import fuses_loss
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
@@ -28,21 +32,24 @@ DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
 @pytest.fixture
 def emulate_loss(emulate, monkeypatch):
     """The kernels as the operator's implementation for CPU tensors."""
-    new_empty = torch.Tensor.new_empty
-
-    def poisoned(tensor, *size, dtype=None, **options):
-        out = new_empty(tensor, *size, dtype=dtype or tensor.dtype, **options)
-        return out.fill_(torch.nan if out.is_floating_point() else 0xFF)
-
-    monkeypatch.setattr(torch.Tensor, "new_empty", poisoned)
     monkeypatch.setattr(head_loss_cuda, "THREADS", 64)  # a thread is a fiber here, and slow
-    monkeypatch.setattr(module, "check", lambda inputs: None)  # which refuses folded inputs on a CPU
-    monkeypatch.setitem(_SAVED_BYTES, "cpu", gcn_stack_cuda.saved_bytes)
     library = torch.library.Library("molgcn", "IMPL")
-    library.impl("gcn_loss", module._forward, "CPU")
-    library.impl("gcn_loss_backward", module._backward, "CPU")
-    yield
+    library.impl("message_network", message_network_cuda.forward, "CPU")
+    library.impl("message_network_backward", message_network_cuda.backward, "CPU")
+    with gpu_memory():
+        yield
     library._destroy()
+
+
+def with_loss(inputs: NetworkCall, head: list[Tensor], loss: str, delta: float = 1.0) -> NetworkCall:
+    """The call with weight, bias, target, mean and std."""
+    return inputs._replace(epilogue=Epilogue(head[:2], head[2:], loss, delta))
+
+
+def loss_of(inputs: NetworkCall, head: list[Tensor], loss: str, delta: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Loss and sums."""
+    outputs = message_network(with_loss(inputs, head, loss, delta))
+    return outputs.result, outputs.of_loss[0]
 
 
 @pytest.fixture(params=DEVICES)
@@ -51,16 +58,16 @@ def device(request):
     return "cuda" if request.param == "cuda" else "cpu"
 
 
-def head_of(inputs: StackInputs, num_targets: int, missing: float = 0.3) -> list[Tensor]:
+def head_of(inputs: NetworkCall, num_targets: int, missing: float = 0.3) -> list[Tensor]:
     """Weight, bias, targets, means and deviations."""
     generator = torch.Generator().manual_seed(num_targets)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.double)
 
-    target = draw(inputs.num_graphs, num_targets)
+    target = draw(inputs.graph.num_graphs, num_targets)
     target[torch.rand(target.shape, generator=generator) < missing] = torch.nan
-    weight = draw(num_targets, inputs.hidden_channels) / inputs.hidden_channels
+    weight = draw(num_targets, inputs.spec.hidden_channels) / inputs.spec.hidden_channels
     return [weight, draw(num_targets), target, draw(num_targets), draw(num_targets).abs() + 0.1]
 
 
@@ -69,13 +76,13 @@ def differentiated(value: Tensor, variables: dict[str, Tensor]) -> dict[str, Ten
 
 
 def check(
-    inputs: StackInputs,
+    inputs: NetworkCall,
     device: str,
     num_targets: int = 1,
     loss: str = "mse",
     bounds: tuple[float, float] = (1e-5, 5e-5),
     missing: float = 0.3,
-    folded_from: tuple[StackInputs, Tensor] | None = None,
+    folded_from: tuple[NetworkCall, Tensor] | None = None,
 ) -> None:
     """`folded_from` is all atoms, for the oracle, and the row of each."""
     head = head_of(inputs, num_targets, missing)
@@ -86,9 +93,9 @@ def check(
     for one, of in ((mine, my_head), (exact, exact_head)):
         of[:2] = [tensor.requires_grad_() for tensor in of[:2]]
         variables.append(leaves(one) | {"head_weight": of[0], "head_bias": of[1]})
-    pooled = gcn_stack_reference(exact)[0]
+    pooled = message_network_reference(exact)[0]
     expected, sums = head_loss_reference(pooled, exact_head[:1], exact_head[1:2], Objective(*exact_head[2:], loss, 0.5))
-    actual, my_sums = gcn_loss(mine, *my_head, loss, 0.5)
+    actual, my_sums = loss_of(mine, my_head, loss, 0.5)
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=bounds[0], atol=1e-9)
     torch.testing.assert_close(my_sums.cpu(), sums.double(), rtol=bounds[0], atol=1e-9)
     right = differentiated(expected, variables[1])
@@ -133,10 +140,13 @@ def test_bf16(device):
 def test_room_of_a_padded_batch(device):
     """Molecules without atoms, in no tile, whose targets are missing."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 2)
-    count, nodes = inputs.num_graphs, inputs.x.shape[0]
+    count, nodes = inputs.graph.num_graphs, inputs.graph.x.shape[0]
     tile_ptr = torch.tensor([0, 4, 5, 8, 9, 10, *[count] * 9], dtype=torch.int32)
-    padded = inputs._replace(
-        ptr=torch.cat([inputs.ptr, torch.full((5,), nodes, dtype=torch.int32)]), tile_ptr=tile_ptr, x=inputs.x.detach().requires_grad_()
+    padded = changed(
+        inputs,
+        ptr=torch.cat([inputs.graph.ptr, torch.full((5,), nodes, dtype=torch.int32)]),
+        tile_ptr=tile_ptr,
+        x=inputs.graph.x.detach().requires_grad_(),
     )
     head = [tensor.float() for tensor in head_of(inputs, 2)]
     results = []
@@ -144,13 +154,13 @@ def test_room_of_a_padded_batch(device):
         one = on_gpu(one, torch.float32) if device == "cuda" else converted(one, torch.float32)
         target = torch.cat([head[2], torch.full((room, 2), torch.nan)])
         weight, bias, target, mean, std = (tensor.to(device) for tensor in (*head[:2], target, *head[3:]))
-        value, sums = gcn_loss(one, weight.requires_grad_(), bias.requires_grad_(), target, mean, std, "mse")
+        value, sums = loss_of(one, [weight.requires_grad_(), bias.requires_grad_(), target, mean, std], "mse")
         results.append((sums.cpu(), differentiated(value, leaves(one) | {"weight": weight, "bias": bias})))
     torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-6, atol=0)
     assert worst(results[1][1], results[0][1]) < 1e-5
 
 
-def example(device: str, num_targets: int = 2, **options: object) -> tuple[StackInputs, list[Tensor]]:
+def example(device: str, num_targets: int = 2, **options: object) -> tuple[NetworkCall, list[Tensor]]:
     """Inputs, and the head's as :func:`gcn_loss` takes them."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 2, **options)
     head = [tensor.float().to(device) for tensor in head_of(inputs, num_targets)]
@@ -171,23 +181,23 @@ def test_opcheck(device, request):
     inputs, head = example(device)
     checks = ["test_schema", "test_autograd_registration", "test_faketensor"]
     checks += ["test_aot_dispatch_dynamic"] if device == "cpu" else []
-    torch.library.opcheck(torch.ops.molgcn.gcn_loss, (*head, "mse", 1.0, *inputs), test_utils=checks)
+    torch.library.opcheck(torch.ops.molgcn.message_network, with_loss(inputs, head, "mse").arguments, test_utils=checks)
 
 
 def test_torch_compile(device):
     inputs, head = example(device)
 
     def loss(x):
-        return gcn_loss(inputs._replace(x=x), *head, "mse")[0]
+        return loss_of(changed(inputs, x=x), head, "mse")[0]
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    expected, actual = (torch.autograd.grad(call(inputs.x), [inputs.x, *head[:2]]) for call in (loss, compiled))
+    expected, actual = (torch.autograd.grad(call(inputs.graph.x), [inputs.graph.x, *head[:2]]) for call in (loss, compiled))
     assert all(torch.equal(one, other) for one, other in zip(actual, expected, strict=True))
 
 
 def test_second_derivative_is_refused(device):
     inputs, head = example(device)
-    gradients = torch.autograd.grad(gcn_loss(inputs, *head, "mse")[0], [inputs.x, *head[:2]], create_graph=True)
+    gradients = torch.autograd.grad(loss_of(inputs, head, "mse")[0], [inputs.graph.x, *head[:2]], create_graph=True)
     for gradient in gradients:
         with pytest.raises(RuntimeError, match="backend=pyg"):
             gradient.sum().backward(retain_graph=True)
@@ -195,8 +205,8 @@ def test_second_derivative_is_refused(device):
 
 def test_backward_may_run_twice(device):
     inputs, head = example(device)
-    value, _ = gcn_loss(inputs, *head, "mse")
-    first, again = (torch.autograd.grad(value, [inputs.x, *head[:2]], retain_graph=True) for _ in range(2))
+    value, _ = loss_of(inputs, head, "mse")
+    first, again = (torch.autograd.grad(value, [inputs.graph.x, *head[:2]], retain_graph=True) for _ in range(2))
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
 
 
@@ -206,11 +216,11 @@ def test_three_launches_forward_and_backward(device, request, options):
     variables, one = [*leaves(inputs).values(), *head[:2]], torch.ones((), device=device)
 
     def both():
-        torch.autograd.grad(gcn_loss(inputs, *head, "mse")[0], variables, one)
+        torch.autograd.grad(loss_of(inputs, head, "mse")[0], variables, one)
 
     if device == "cuda":
         both()
-        assert count_kernels(both, inputs.x.device) == 3
+        assert count_kernels(both, inputs.graph.x.device) == 3
         return
     both()
     assert request.getfixturevalue("emulate").num_launches == 3
@@ -231,36 +241,39 @@ def test_no_races(emulate_loss, emulate):
 def test_tensors_that_do_not_fit(emulate_loss):
     inputs, (weight, bias, target, mean, std) = example("cpu")
     for wrong, message in [
-        ((bias.double(), target, mean, std), r"biases\[0\] in torch.float32"),
-        ((bias, target[:3], mean, std), r"target \[3, 2\]"),
-        ((bias[:1], target, mean, std), r"biases\[0\] \[1\]"),
-        ((bias, target, mean, std[None]), r"std \[1, 2\]"),
+        ((bias.double(), target, mean, std), "the head's bias of shape .* in torch.float32"),
+        ((bias, target[:3], mean, std), r"target of shape .*, got \[3, 2\]"),
+        ((bias[:1], target, mean, std), r"the head's bias of shape \[2\] .*, got \[1\]"),
+        ((bias, target, mean, std[None]), r"std of shape \[2\] .*, got \[1, 2\]"),
+        ((bias, target, mean), "got 2 and 2 tensors"),
     ]:
-        with pytest.raises(ValueError, match=f"head_loss: .*{message}"):
-            gcn_loss(inputs, weight, *wrong, "mse")
+        with pytest.raises(ValueError, match=message):
+            loss_of(inputs, [weight, *wrong], "mse")
 
 
-def test_what_it_takes():
+def test_what_it_fuses_loss():
     def inputs(hidden=32, dtype=torch.float32, **options):
         return random_inputs(random_batch([5, 3], 11), hidden, 2, dtype, **options)
 
-    assert all(takes(one) for one in (inputs(), inputs(norm="batch"), inputs(hidden=128, strategy="stack")))
+    assert all(fuses_loss(one) for one in (inputs(), inputs(norm="batch"), inputs(hidden=128, strategy="stack")))
     batch_norm = {"norm": "batch", "training": True}
     wrong = [{"hidden": 128}, {"dtype": torch.double}, {"strategy": "vertex"}, {"save_for_backward": False}, batch_norm]
-    nothing = inputs()._replace(ptr=torch.zeros(1, dtype=torch.int32))
+    nothing = changed(inputs(), ptr=torch.zeros(1, dtype=torch.int32))
     for other in (nothing, *(inputs(**options) for options in wrong)):
-        assert not takes(other)
-        with pytest.raises(ValueError, match="use gcn_stack and head_loss"):
-            gcn_loss(other, *head_of(other, 1), "mse")
+        assert not fuses_loss(other)
+        with pytest.raises(ValueError, match=r"use molgcn\.ops\.head_loss"):
+            message_network_cuda.forward(
+                *with_loss(other, [tensor.to(other.graph.x.dtype) for tensor in head_of(other, 1)], "mse").arguments
+            )
 
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 @pytest.mark.parametrize("source", ["gcn_stack_forward", "gcn_stack_backward"])
-def test_compiles_for_every_architecture(source, arch):
+def test_compiles_for_every_architecture(source, arch, emulate_loss):
     number = ARCHITECTURES.index(arch)
     precision, hidden, pool = ("float32", "tf32", "bf16")[number % 3], (32, 64, 20)[number // 2], ("mean", "max")[number % 2]
-    inputs = random_inputs(random_batch([20] * 20, 11), hidden, 3, precision=precision, pool=pool)
-    inputs = converted(inputs._replace(tile_ptr=next_fit(inputs.ptr, 64)), torch.float32)
-    plan = (forward_plan if source == "gcn_stack_forward" else backward_plan)(inputs, Gpu(1, H100))
-    defines = gcn_stack_cuda._defines(inputs, plan, needs_grad_x=False, loss=True)
-    assert compile_source(f"{source}.cu", defines, arch).startswith(b"\x7fELF")
+    inputs = random_inputs(random_batch([20] * 20, 11), hidden, 3, torch.float32, precision=precision, pool=pool)
+    compiler = Compiler(arch, f"{source}.cu")
+    with launching_by(compiler):
+        loss_of(inputs, [tensor.float() for tensor in head_of(inputs, 2)], "mse")[0].backward()
+    assert compiler.sources == {f"{source}.cu"}

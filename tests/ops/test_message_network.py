@@ -7,11 +7,11 @@ import torch
 from compiler import needs_extension
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from stack_cases import converted, errors, random_batch, random_inputs, run, worst
+from stack_cases import changed, converted, errors, random_batch, random_inputs, run, worst
 from torch_geometric.data import Data
 
 from molgcn.data import GraphBatch
-from molgcn.ops import StackInputs, gcn_stack, gcn_stack_reference
+from molgcn.ops import NetworkCall, message_network, message_network_reference
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
@@ -35,7 +35,7 @@ def test_every_option_in_float64(in_channels, hidden, instruction_set):
         dropout = 0.3 * (number % 2)
         batch = batches[None if options["pool"] == "max" else 2]  # of equal atoms rounding chooses the oracle's largest
         inputs = random_inputs(batch, hidden, 1 + number % 4, seed=number, dropout=dropout, **options)
-        actual, expected = run(gcn_stack, inputs), run(gcn_stack_reference, inputs)
+        actual, expected = run(message_network, inputs), run(message_network_reference, inputs)
         assert worst(actual.outputs, expected.outputs) < TOLERANCE, (options, dropout)
         assert worst(actual.gradients, expected.gradients) < TOLERANCE, (options, dropout)
 
@@ -48,9 +48,9 @@ def test_28_layers_in_float32(options, instruction_set):
     gain = 0.3 if options == {"residual": True} else 1.0  # the sum of 28 layers must not explode
     inputs = random_inputs(batch, 32, 28, torch.float32, gain=gain, **options)
     actual, torchs, expected = (
-        run(gcn_stack, inputs),
-        run(gcn_stack_reference, inputs),
-        run(gcn_stack_reference, converted(inputs, torch.float64)),
+        run(message_network, inputs),
+        run(message_network_reference, inputs),
+        run(message_network_reference, converted(inputs, torch.float64)),
     )
     floor = 1e-5 * max(gradient.norm().item() for gradient in expected.gradients.values())  # a bias before batch norm: 0 but for rounding
     amplified = options.get("norm") == "batch"
@@ -83,10 +83,10 @@ def test_random_graphs(sizes, bonds, channels, num_layers, options, dropout, kin
     kinds = None if options["pool"] == "max" else kinds
     batch = random_batch(sizes or [1], channels[0], seed, bonds, kinds)
     inputs = random_inputs(batch, channels[1], num_layers, seed=seed, dropout=dropout, **options)
-    actual, expected = run(gcn_stack, inputs), run(gcn_stack_reference, inputs)
+    actual, expected = run(message_network, inputs), run(message_network_reference, inputs)
     if options["norm"] == "batch" and options["training"]:  # over atoms that are alike it amplifies rounding, by 1 / sqrt(eps) a layer
-        rounding = 2.0**-50 * torch.sin(torch.arange(inputs.x.numel(), dtype=torch.double)).view_as(inputs.x)
-        moved = run(gcn_stack_reference, inputs._replace(x=(inputs.x.detach() * (1 + rounding)).requires_grad_()))
+        rounding = 2.0**-50 * torch.sin(torch.arange(inputs.graph.x.numel(), dtype=torch.double)).view_as(inputs.graph.x)
+        moved = run(message_network_reference, changed(inputs, x=(inputs.graph.x.detach() * (1 + rounding)).requires_grad_()))
         assume(worst(moved.outputs, expected.outputs) < 1e-9 and worst(moved.gradients, expected.gradients, 1e-6) < 1e-7)
     assert worst(actual.outputs, expected.outputs) < 1e-9
     assert worst(actual.gradients, expected.gradients, 1e-6) < 1e-7  # batch norm over few atoms amplifies rounding
@@ -103,7 +103,7 @@ def test_twins(options, pool):
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))[torch.cat([torch.tensor([3, 4]), leaf_kinds])]
     batch = GraphBatch.from_pyg(Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1)))
     inputs = random_inputs(batch, 8, 4, pool=pool, residual=True, **options)
-    actual, expected = run(gcn_stack, inputs), run(gcn_stack_reference, inputs)
+    actual, expected = run(message_network, inputs), run(message_network_reference, inputs)
     assert worst(actual.outputs, expected.outputs) < TOLERANCE
     mine, right = actual.gradients.pop("x"), expected.gradients.pop("x")
     assert worst(actual.gradients, expected.gradients) < TOLERANCE
@@ -114,32 +114,32 @@ def test_twins(options, pool):
         torch.testing.assert_close(mine[twins].sum(0), right[twins].sum(0), rtol=1e-10, atol=1e-12)
 
 
-def _mutants(inputs: StackInputs):
+def _mutants(inputs: NetworkCall):
     """Mistakes that the comparison must notice, as the oracle run on altered inputs or with altered results."""
 
-    def transposed(i: StackInputs):
-        return gcn_stack_reference(i._replace(weights=[i.weights[0], *(w.T for w in i.weights[1:])]))
+    def transposed(i: NetworkCall):
+        return message_network_reference(changed(i, weights=[i.parameters.weights[0], *(w.T for w in i.parameters.weights[1:])]))
 
-    def no_bias_gradient(i: StackInputs):
-        return gcn_stack_reference(i._replace(biases=[b.detach() + 0 * b for b in i.biases]))
+    def no_bias_gradient(i: NetworkCall):
+        return message_network_reference(changed(i, biases=[b.detach() + 0 * b for b in i.parameters.biases]))
 
-    def no_normalisation(i: StackInputs):
-        degree = torch.diff(i.rowptr).to(i.x.dtype) + 1
-        return gcn_stack_reference(i._replace(x=i.x * degree[:, None]))
+    def no_normalisation(i: NetworkCall):
+        degree = torch.diff(i.graph.rowptr).to(i.graph.x.dtype) + 1
+        return message_network_reference(changed(i, x=i.graph.x * degree[:, None]))
 
     return {
-        "missing self-loop": lambda i: gcn_stack_reference(i._replace(add_self_loops=False)),
+        "missing self-loop": lambda i: message_network_reference(changed(i, add_self_loops=False)),
         "transposed weight": transposed,
         "dropped bias gradient": no_bias_gradient,
         "no normalisation": no_normalisation,
-        "sum for mean": lambda i: gcn_stack_reference(i._replace(pool="sum")),
+        "sum for mean": lambda i: message_network_reference(changed(i, pool="sum")),
     }
 
 
 @pytest.mark.parametrize("mutant", list(_mutants(None)))
 def test_mutants_are_caught(mutant):
     inputs = random_inputs(random_batch(SIZES, 32, kinds=4), 32, 3)
-    actual = run(gcn_stack, inputs)
+    actual = run(message_network, inputs)
     wrong = run(_mutants(inputs)[mutant], inputs)
     found = errors(actual.outputs, wrong.outputs) | errors(actual.gradients, wrong.gradients)
     assert max(found.values()) > 1e-3
@@ -149,19 +149,19 @@ def test_a_molecule_does_not_depend_on_its_neighbours():
     """Bit for bit, beside atoms 1e6 times larger."""
     batch = random_batch([9, 9, 9, 9], 11)
     inputs = random_inputs(batch, 32, 12, torch.float32)
-    large = inputs.x.detach().clone()
+    large = inputs.graph.x.detach().clone()
     large[9:] *= 1e6
-    alone, beside = gcn_stack(inputs)[0], gcn_stack(inputs._replace(x=large))[0]
+    alone, beside = message_network(inputs).result, message_network(changed(inputs, x=large)).result
     assert torch.equal(alone[0], beside[0])
 
 
 def test_float32_range():
     """Activations of 1e6 and gradients of 1e-12 keep their accuracy."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 12, torch.float32)
-    inputs = inputs._replace(x=(inputs.x.detach() * 1e6).requires_grad_())
+    inputs = changed(inputs, x=(inputs.graph.x.detach() * 1e6).requires_grad_())
     double = converted(inputs, torch.float64)
     grad = torch.full((len(SIZES), 32), 1e-12, dtype=torch.float64)
-    actual, expected = run(gcn_stack, inputs, grad), run(gcn_stack_reference, double, grad)
+    actual, expected = run(message_network, inputs, grad), run(message_network_reference, double, grad)
     assert worst(actual.outputs, expected.outputs) < 1e-5
     assert worst(actual.gradients, expected.gradients, 1e-20) < 5e-5
 
@@ -174,7 +174,7 @@ def test_same_bits_for_any_number_of_threads(options):
     try:
         for threads in (1, 2, 3, 7):
             torch.set_num_threads(threads)
-            results.append(run(gcn_stack, inputs))
+            results.append(run(message_network, inputs))
     finally:
         torch.set_num_threads(before)
     for other in results[1:]:
@@ -185,8 +185,8 @@ def test_same_bits_for_any_number_of_threads(options):
 def test_empty_batch():
     inputs = random_inputs(random_batch([3], 5), 8, 3)
     none = torch.zeros(1, dtype=torch.int32)
-    inputs = inputs._replace(x=torch.zeros(0, 5, dtype=torch.float64, requires_grad=True), ptr=none, rowptr=none, col=none[:0])
-    result = run(gcn_stack, inputs)
+    inputs = changed(inputs, x=torch.zeros(0, 5, dtype=torch.float64, requires_grad=True), ptr=none, rowptr=none, col=none[:0])
+    result = run(message_network, inputs)
     assert result.outputs["pooled"].shape == (0, 8)
     assert all(not gradient.any() for gradient in result.gradients.values())
 
@@ -195,7 +195,7 @@ def test_empty_batch():
 def test_molecule_without_atoms_pools_to_zero(pool):
     inputs = random_inputs(random_batch([3, 4], 5), 8, 2, pool=pool)
     ptr = torch.tensor([0, 3, 3, 7], dtype=torch.int32)
-    actual, expected = run(gcn_stack, inputs._replace(ptr=ptr)), run(gcn_stack_reference, inputs._replace(ptr=ptr))
+    actual, expected = run(message_network, changed(inputs, ptr=ptr)), run(message_network_reference, changed(inputs, ptr=ptr))
     assert not actual.outputs["pooled"][1].any()
     assert worst(actual.gradients, expected.gradients) < TOLERANCE
 
@@ -205,17 +205,19 @@ def test_molecule_without_atoms_pools_to_zero(pool):
 def test_padding_weighs_nothing(norm, pool):
     """Room for more molecules, atoms and bonds, filled with NaN and nonsense: the same outputs, statistics and gradients."""
     inputs = random_inputs(random_batch([3, 9, 1, 30], 5), 8, 3, norm=norm, pool=pool, training=True, residual=True, last_activation=True)
-    expected = run(gcn_stack, inputs)
-    nodes, edges, graphs = inputs.x.shape[0], inputs.col.shape[0], inputs.num_graphs
-    x = torch.cat([inputs.x.detach(), torch.full((7, inputs.x.shape[1]), torch.nan, dtype=inputs.x.dtype)]).requires_grad_()
-    ptr = torch.cat([inputs.ptr, torch.full((3,), nodes, dtype=torch.int32)])
-    rowptr = torch.cat([inputs.rowptr, torch.full((7,), edges, dtype=torch.int32)])
-    col = torch.cat([inputs.col, torch.full((5,), 10**6, dtype=torch.int32)])
-    padded = inputs._replace(x=x, ptr=ptr, rowptr=rowptr, col=col)
+    expected = run(message_network, inputs)
+    nodes, edges, graphs = inputs.graph.x.shape[0], inputs.graph.col.shape[0], inputs.graph.num_graphs
+    x = torch.cat(
+        [inputs.graph.x.detach(), torch.full((7, inputs.graph.x.shape[1]), torch.nan, dtype=inputs.graph.x.dtype)]
+    ).requires_grad_()
+    ptr = torch.cat([inputs.graph.ptr, torch.full((3,), nodes, dtype=torch.int32)])
+    rowptr = torch.cat([inputs.graph.rowptr, torch.full((7,), edges, dtype=torch.int32)])
+    col = torch.cat([inputs.graph.col, torch.full((5,), 10**6, dtype=torch.int32)])
+    padded = changed(inputs, x=x, ptr=ptr, rowptr=rowptr, col=col)
     for wrong in (None, torch.tensor([graphs, nodes + 8, edges], dtype=torch.int32), torch.tensor([graphs, nodes, edges - 1]).int()):
         with pytest.raises(ValueError, match=r"must run|room for"):
-            gcn_stack(padded._replace(counts=wrong))
-    actual = run(gcn_stack, padded._replace(counts=torch.tensor([graphs, nodes, edges, 1], dtype=torch.int32)))
+            message_network(changed(padded, counts=wrong))
+    actual = run(message_network, changed(padded, counts=torch.tensor([graphs, nodes, edges, 1], dtype=torch.int32)))
     assert not actual.outputs["pooled"][graphs:].any()
     assert torch.equal(actual.outputs.pop("pooled")[:graphs], expected.outputs.pop("pooled"))
     assert not actual.gradients["x"][nodes:].any()
@@ -227,9 +229,9 @@ def test_padding_weighs_nothing(norm, pool):
 def test_dropout_is_reproducible_and_has_the_right_rate():
     batch = random_batch([2000], 4)
     inputs = random_inputs(batch, 16, 1, last_activation=True, dropout=0.25, training=True)
-    inputs = inputs._replace(weights=[torch.zeros(16, 4).double()], biases=[torch.ones(16).double()])
-    first, again = gcn_stack(inputs)[0], gcn_stack(inputs)[0]
-    other = gcn_stack(inputs._replace(seed=inputs.seed + 1))[0]
+    inputs = changed(inputs, weights=[torch.zeros(16, 4).double()], biases=[torch.ones(16).double()])
+    first, again = message_network(inputs).result, message_network(inputs).result
+    other = message_network(changed(inputs, seed=inputs.seed + 1)).result
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert abs(first.mean().item() - 1) < 5 * (0.25 / 0.75 / 32000) ** 0.5

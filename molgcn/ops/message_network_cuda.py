@@ -1,0 +1,139 @@
+"""`molgcn::message_network` on CUDA: the choice of a strategy, and what all have in common; imported for its registrations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from molgcn.errors import UserError
+from molgcn.ops import gcn_aggregated_cuda, gcn_layers_cuda, gcn_layers_plan, gcn_stack_cuda
+from molgcn.ops.gcn_stack_arguments import MAX_LAYERS
+from molgcn.ops.gcn_stack_plan import TILE_MAX_WIDTH, Saved
+from molgcn.ops.graph import Graph
+from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs, empty_gradients, empty_outputs, register_saved_size
+from molgcn.ops.message_network_check import check, check_backward
+from molgcn.ops.spec import Parameters
+
+MAX_AUTOMATIC = 96  # features up to which `stack` is faster than `vertex`: docs/decisions/cuda_speed.md
+
+
+def strategy_of(call: NetworkCall) -> str:
+    """Return the strategy that "auto" means."""
+    if call.options.strategy != "auto":
+        return call.options.strategy
+    spec = call.spec
+    norm = spec.norm if call.options.training or spec.norm == "layer" else None
+    return automatic(norm, spec.hidden_channels, spec.num_layers) if call.graph.x.dtype == torch.float32 else "vertex"
+
+
+def automatic(norm: str | None, hidden_channels: int, num_layers: int) -> str:
+    """Return `stack` where it can train a model in float32 and is the faster one, else `vertex`."""
+    return "stack" if norm != "batch" and hidden_channels <= MAX_AUTOMATIC and num_layers <= MAX_LAYERS else "vertex"
+
+
+def fuses_loss(call: NetworkCall) -> bool:
+    """Whether a loss may follow: of at least one molecule, in float32 for strategy "stack", with `save_for_backward`."""
+    fits = call.options.save_for_backward and call.graph.num_graphs > 0 and call.graph.x.dtype == torch.float32
+    return fits and strategy_of(call) == "stack"
+
+
+def _by_layers(call: NetworkCall) -> ModuleType:
+    """What runs strategy `vertex`: kernels of whole layers where they can, else kernels that only aggregate."""
+    whole = call.spec.hidden_channels <= gcn_layers_plan.MAX_HIDDEN and call.graph.x.dtype == torch.float32
+    return gcn_layers_cuda if whole else gcn_aggregated_cuda
+
+
+def saved_bytes(call: NetworkCall) -> int:
+    """Bytes that forward leaves for backward."""
+    return Saved(call).num_bytes if strategy_of(call) == "stack" else _by_layers(call).saved_bytes(call)
+
+
+def forward(*args: Any) -> Outputs:
+    """Compute the operator's outputs; see :mod:`molgcn.ops.message_network`."""
+    call = NetworkCall.of(*args)
+    check(call)
+    if call.epilogue.targets and not fuses_loss(call):
+        raise ValueError(
+            "message_network: a loss follows at least one molecule, in float32 for strategy stack, with save_for_backward; use "
+            "molgcn.ops.head_loss"
+        )
+    call = prepare_inputs(call)
+    if strategy_of(call) == "stack" and call.graph.num_graphs > 0:
+        outputs = empty_outputs(call)
+        gcn_stack_cuda.forward(call, outputs)
+        return outputs
+    outputs = empty_outputs(call._replace(epilogue=Epilogue()))
+    if strategy_of(call) != "stack":
+        _by_layers(call).forward(call, outputs.result, outputs.statistics, outputs.saved)
+    if not call.epilogue.head:
+        return outputs
+    with torch.autocast("cuda", enabled=False):
+        return outputs._replace(result=F.linear(outputs.result, *call.epilogue.head))
+
+
+def backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], needs_grad_x: bool, *args: Any) -> Gradients:
+    """Compute the gradients; see :mod:`molgcn.ops.message_network`."""
+    call = NetworkCall.of(*args)
+    check_backward(grad_result, saved, of_loss, saved_bytes(call), call)
+    call, grad_result = prepare_inputs(call), grad_result.contiguous()
+    gradients = grad_x, of_parameters, _ = empty_gradients(call, needs_grad_x, with_head=len(of_loss) > 0)
+    if call.graph.num_graphs == 0:
+        for tensor in (grad_x, *of_parameters):
+            tensor.zero_()
+    elif strategy_of(call) == "stack":
+        gcn_stack_cuda.backward(call, grad_result, saved, of_loss, gradients)
+    else:
+        _by_layers(call).backward(call, grad_result, saved, grad_x, Parameters.of(call.spec, of_parameters))
+    return gradients
+
+
+def prepare_inputs(call: NetworkCall) -> NetworkCall:
+    """Return the call with its tensors as kernels read them.
+
+    Raises:
+        UserError: for what the strategy cannot do.
+    """
+    dtype, spec = call.graph.x.dtype, call.spec
+    if dtype not in (torch.float32, torch.float64):
+        raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
+    if strategy_of(call) == "stack":
+        if dtype != torch.float32:
+            raise UserError(f"backend.strategy=stack computes in float32, not {dtype}. Convert model and batch, or use auto.")
+        if spec.hidden_channels > TILE_MAX_WIDTH:
+            raise UserError(
+                f"model.hidden_channels={spec.hidden_channels} is more than backend.strategy=stack holds, {TILE_MAX_WIDTH}. Use auto."
+            )
+        if spec.num_layers > MAX_LAYERS:
+            raise UserError(f"model.num_layers={spec.num_layers} is more than backend.strategy=stack has, {MAX_LAYERS}. Use auto.")
+        if call.batch_statistics:
+            raise UserError("backend.strategy=stack cannot train model.norm=batch, which couples all molecules. Use auto or vertex.")
+    elif call.graph.leaves_merged:
+        raise UserError(
+            f"backend.strategy={strategy_of(call)} does not take a folded batch, whose rows stand for several atoms; stack does. "
+            "Give a batch that is not folded."
+        )
+    return call._replace(
+        graph=Graph(*map(_contiguous, call.graph)),
+        parameters=Parameters(*map(_contiguous, call.parameters)),
+        seed=_contiguous(call.seed),
+        epilogue=Epilogue(*map(_contiguous, call.epilogue)),
+    )
+
+
+def _contiguous(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_contiguous(tensor) for tensor in value]
+    if not isinstance(value, Tensor):
+        return value
+    value = value.contiguous()
+    return value if value.data_ptr() % 16 == 0 or value.dtype != torch.float32 else value.clone()
+
+
+register_saved_size("cuda", saved_bytes)
+torch.library.impl("molgcn::message_network", "CUDA", forward)
+torch.library.impl("molgcn::message_network_backward", "CUDA", backward)

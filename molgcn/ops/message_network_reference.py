@@ -1,0 +1,59 @@
+"""The oracle of `molgcn::message_network`: plain PyTorch in any dtype, differentiable as often as wanted, slow."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from molgcn.ops.message_network import NetworkCall
+from molgcn.ops.philox import keep_mask
+
+
+def message_network_reference(call: NetworkCall) -> tuple[Tensor, Tensor]:
+    """Return pooled features and statistics as :func:`molgcn.ops.message_network.message_network` does without an epilogue."""
+    x, spec, parameters = call.graph.x, call.spec, call.parameters
+    source, target, weight = normalised_edges(call.graph.rowptr, call.graph.col, spec.add_self_loops, x.dtype)
+    means, variances = [], []
+    h = x
+    for layer in range(spec.num_layers):
+        pulled = torch.zeros_like(h).index_add(0, target, weight[:, None] * h[source])
+        out = pulled @ parameters.weights[layer].T + parameters.biases[layer]
+        if layer < spec.num_layers - 1 or spec.last_activation:
+            if spec.norm == "layer":
+                out = F.layer_norm(out, out.shape[1:], parameters.norm_weights[layer], parameters.norm_biases[layer], spec.eps)
+            elif spec.norm == "batch":
+                mean, variance = parameters.running_means[layer].clone(), parameters.running_vars[layer].clone()
+                affine = parameters.norm_weights[layer], parameters.norm_biases[layer]
+                out = F.batch_norm(out, mean, variance, *affine, call.options.training, spec.momentum, spec.eps)
+                means.append(mean)
+                variances.append(variance)
+            out = out.relu()
+            if call.dropout_rate > 0:
+                out = out * keep_mask(call.seed, layer, out.shape[0], out.shape[1], spec.dropout) / (1 - spec.dropout)
+        h = out + h if spec.residual and out.shape == h.shape else out
+    statistics = torch.stack([*means, *variances]) if call.batch_statistics and means else x.new_empty(0, spec.hidden_channels)
+    return pool(h, call.graph.ptr, spec.pool), statistics.view(2, -1, spec.hidden_channels)
+
+
+def normalised_edges(rowptr: Tensor, col: Tensor, add_self_loops: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Source, target and weight of the entries of D^-1/2 (A + I) D^-1/2, as PyG's `gcn_norm` counts them."""
+    nodes = torch.arange(rowptr.shape[0] - 1, device=col.device)
+    source, target = col.long(), torch.repeat_interleave(nodes, torch.diff(rowptr), output_size=col.shape[0])
+    if add_self_loops:
+        bond = source != target
+        source, target = torch.cat([source[bond], nodes]), torch.cat([target[bond], nodes])
+    degree = torch.bincount(target, minlength=nodes.shape[0]).to(dtype)
+    scale = torch.where(degree > 0, degree.rsqrt(), 0.0)
+    return source, target, scale[source] * scale[target]
+
+
+def pool(h: Tensor, ptr: Tensor, how: str) -> Tensor:
+    """Mean, sum or max of each molecule's rows of h [N, H]: [B, H]; 0 for a molecule without atoms."""
+    sizes = torch.diff(ptr).long()
+    graph = torch.repeat_interleave(torch.arange(sizes.shape[0], device=h.device), sizes, output_size=h.shape[0])
+    if how == "max":
+        zeros = h.new_zeros(sizes.shape[0], h.shape[1])
+        return zeros.scatter_reduce(0, graph[:, None].expand_as(h), h, "amax", include_self=False)
+    total = h.new_zeros(sizes.shape[0], h.shape[1]).index_add(0, graph, h)
+    return total / sizes.clamp(min=1)[:, None] if how == "mean" else total
