@@ -73,7 +73,7 @@ const Kernels<T>& kernels() {
 
 using Address = uintptr_t;
 
-// Arguments of forward and backward alike; see molgcn/ops/gcn_stack_cpu.py.
+// Arguments of forward and backward alike; see molgcn/ops/message_network_cpu.py.
 struct Arguments {
     std::array<int64_t, 9> sizes;     // B, N, E, F, H, L, K, threads, bytes saved
     std::array<int, 6> options;       // pool, norm, residual, add_self_loops, last_activation, training
@@ -112,7 +112,7 @@ private:
 
     static int checked_threads(const Arguments& a) {
         const int64_t nodes = used_nodes(a), edges = index(a, 5) != nullptr ? index(a, 5)[2] : a.sizes[2];
-        if (nodes > a.sizes[1] || edges > a.sizes[2]) throw std::invalid_argument("gcn_stack: counts are more than x and col have room for");
+        if (nodes > a.sizes[1] || edges > a.sizes[2]) throw std::invalid_argument("message_network: counts are more than x and col have room for");
         check_pointers(index(a, 1), a.sizes[0], index(a, 2), nodes, edges);
         return int(std::clamp<int64_t>(nodes / chunk_rows, 1, a.sizes[7]));
     }
@@ -222,7 +222,7 @@ public:
     // Of the batch of the last forward; grad_x may be null.
     void backward(Address grad_pooled, Address grad_x) {
         const nb::gil_scoped_release release;
-        if (!layout_) throw std::logic_error("gcn_stack: backward comes after forward");
+        if (!layout_) throw std::logic_error("message_network: backward comes after forward");
         gradients_[0] = grad_pooled;
         gradients_[1] = grad_x;
         run_backward(**layout_, arguments_.sizes[1], gradients_);

@@ -1,4 +1,4 @@
-// molgcn::gcn_stack on the CPU: the problem as plain arrays, shared by every instruction set's implementation.
+// molgcn::message_network on the CPU: the problem as plain arrays, shared by every instruction set's implementation.
 #pragma once
 
 #include <cstddef>

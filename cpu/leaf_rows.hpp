@@ -33,7 +33,7 @@ public:
                 row_ptr_[g + 1] = stays && merge ? number(x, num_features, rowptr, col, first, last, copies) : last - first;
             }
         }
-        if (outside) throw std::invalid_argument("gcn_stack: col has an atom of another molecule; bonds must stay inside their molecule");
+        if (outside) throw std::invalid_argument("message_network: col has an atom of another molecule; bonds must stay inside their molecule");
         row_ptr_[0] = 0;
         for (int64_t g = 0; g < num_graphs; g++) row_ptr_[g + 1] += row_ptr_[g];
 #pragma omp parallel for num_threads(num_threads)

@@ -1,4 +1,4 @@
-// All layers of `molgcn::gcn_stack_backward` with batch norm in training.
+// All layers of `molgcn::message_network_backward` with batch norm in training.
 //
 // With dZ the gradient of a layer's product and bias, and Â symmetric: G = Â dZ, dH = G W, and for the layer before the sums over all atoms
 // that its norm's gradient needs; dZ is made of them after the barrier. dW = G^T H is left to gcn_layer_weights.cu, for all layers together.

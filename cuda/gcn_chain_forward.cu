@@ -1,4 +1,4 @@
-// All layers of `molgcn::gcn_stack` with batch norm in training.
+// All layers of `molgcn::message_network` with batch norm in training.
 //
 // A layer ends at its norm's input and the sums for its statistics; the next one begins with norm, relu, dropout and residual.
 #include "gcn_chain_tile.cuh"

@@ -1,4 +1,4 @@
-// One layer of `molgcn::gcn_stack_backward`. With dZ the gradient of the layer's product and bias, and Â symmetric: G = Â dZ, dH = G W, and
+// One layer of `molgcn::message_network_backward`. With dZ the gradient of the layer's product and bias, and Â symmetric: G = Â dZ, dH = G W, and
 // then through dropout, relu and norm of the layer before. dW = G^T H is left to gcn_layer_weights.cu, for all layers together.
 //
 // Sums over all atoms for biases and norms are formed where a gradient is made and finished by the next kernel, which with batch statistics

@@ -1,4 +1,4 @@
-// One layer of `molgcn::gcn_stack`: neighbours pulled, product, bias, norm, relu, dropout and residual in one launch.
+// One layer of `molgcn::message_network`: neighbours pulled, product, bias, norm, relu, dropout and residual in one launch.
 //
 // With batch statistics a layer ends at its norm's input and the sums for its statistics; the next layer's kernel applies norm, relu, dropout
 // and residual to whatever it pulls, and keeps its own atoms' results.

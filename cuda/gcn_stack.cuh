@@ -1,4 +1,4 @@
-// What forward and backward of `molgcn::gcn_stack` share: the arguments, and how weights, atoms and molecules are read.
+// What forward and backward of `molgcn::message_network` share: the arguments, and how weights, atoms and molecules are read.
 //
 // Macros: HIDDEN (H), MAX_LAYERS, PRECISION, NORM, RESIDUAL, DROPOUT, SELF_LOOPS, LAST_ACTIVATION, POOL, ALIGNED (all weights may be read 16
 // bytes at a time), SAVE (keep what backward needs), WARPS and ROW_TILES (of a tile), MAX_THREADS (of a block), WIDE_INPUT (more columns go

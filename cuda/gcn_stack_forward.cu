@@ -1,4 +1,4 @@
-// `molgcn::gcn_stack`: all layers and the pooling in one launch. A persistent block a multiprocessor, a group of warps a tile.
+// `molgcn::message_network`: all layers and the pooling in one launch. A persistent block a multiprocessor, a group of warps a tile.
 #include "gcn_stack_pool.cuh"
 #include "gcn_stack_weights.cuh"
 

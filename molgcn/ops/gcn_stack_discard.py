@@ -1,4 +1,4 @@
-"""Which kept features the backward of `molgcn::gcn_stack` discards from the cache, as it is the last to read them."""
+"""Which kept features the backward of `molgcn::message_network` discards from the cache, as it is the last to read them."""
 
 from __future__ import annotations
 

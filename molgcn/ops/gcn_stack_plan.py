@@ -1,4 +1,4 @@
-"""How `molgcn::gcn_stack` lays out a batch on a GPU: tiles, groups of warps, shared memory, and what forward keeps for backward."""
+"""How `molgcn::message_network` lays out a batch on a GPU: tiles, groups of warps, shared memory, and what forward keeps for backward."""
 
 from __future__ import annotations
 

@@ -114,8 +114,8 @@ def prepare_inputs(call: NetworkCall) -> NetworkCall:
             raise UserError("backend.strategy=stack cannot train model.norm=batch, which couples all molecules. Use auto or vertex.")
     elif call.graph.leaves_merged:
         raise UserError(
-            f"backend.strategy={strategy_of(call)} does not take a folded batch, whose rows stand for several atoms; stack does. "
-            "Give a batch that is not folded."
+            f"backend.strategy={strategy_of(call)} does not take merged leaves, rows that stand for several atoms; stack does. "
+            "Give a batch whose leaves are not merged."
         )
     return call._replace(
         graph=Graph(*map(_contiguous, call.graph)),

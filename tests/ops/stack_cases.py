@@ -110,9 +110,11 @@ def mapped(call: NetworkCall, function: Callable[[Tensor], Tensor]) -> NetworkCa
 
 def converted(call: NetworkCall, dtype: torch.dtype) -> NetworkCall:
     """The same numbers in another dtype, as leaves."""
-    return mapped(
-        call, lambda tensor: tensor.detach().to(dtype).requires_grad_(tensor.requires_grad) if tensor.is_floating_point() else tensor
-    )
+
+    def convert(tensor: Tensor) -> Tensor:
+        return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad) if tensor.is_floating_point() else tensor
+
+    return mapped(call, convert)
 
 
 @dataclass

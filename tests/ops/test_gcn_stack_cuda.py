@@ -43,9 +43,8 @@ def run_emulated(inputs, grad_pooled=None):
 def check_with_masks(inputs, output_bound, gradient_bound):
     """As `check`, backward beside one in float64 that makes forward's choices of relu. Gives the outputs' error."""
     inputs = converted(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, inputs.graph.tile_nodes)), torch.float32)
-    saved = torch.empty(message_network_cuda.saved_bytes(inputs), dtype=torch.uint8)
-    result = emulated.run_emulated(inputs, saved=saved)
-    masks = kept_activations(inputs, saved, forward_plan(inputs, SMALL))
+    result = emulated.run_emulated(inputs)
+    masks = kept_activations(inputs, result.saved, forward_plan(inputs, SMALL))
     exact = converted(inputs, torch.float64)
     error = worst_molecule(result.outputs["pooled"], run(message_network_reference, exact).outputs["pooled"])
     assert error < output_bound
@@ -214,7 +213,7 @@ def test_nan_stays(emulate, monkeypatch, strategy, precision, hopper, place):
 def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layers, options, message):
     inputs = converted(random_inputs(random_batch([5], 3), hidden, num_layers, strategy="stack", **options), dtype)
     with pytest.raises(UserError, match=message):
-        message_network_cuda.forward(*inputs)
+        message_network_cuda.forward(*inputs.arguments)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +228,7 @@ def test_auto_takes_the_faster_strategy(hidden, options, strategy):
 
 def test_half_precision_is_an_error_in_words():
     with pytest.raises(UserError, match="float32 or float64"):
-        message_network_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16))
+        message_network_cuda.forward(*converted(random_inputs(random_batch([5], 3), 8, 2), torch.float16).arguments)
 
 
 @pytest.mark.parametrize("strategy", ["stack", "vertex"])

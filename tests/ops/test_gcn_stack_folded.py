@@ -22,10 +22,9 @@ from stack_cases import (
 )
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import Gpu
-from molgcn.cuda_runtime.nvrtc import compile_source
+from molgcn.cuda_runtime.launch import gpu, launching_by
 from molgcn.errors import UserError
-from molgcn.ops import NetworkCall, gcn_stack_cuda, gcn_stack_plan, message_network, message_network_cuda, message_network_reference
+from molgcn.ops import NetworkCall, gcn_stack_plan, message_network, message_network_cuda, message_network_reference
 from molgcn.ops.gcn_stack_plan import next_fit
 
 SIZES = [5, 9, 18, 1, 30, 2, 7, 22, 40, 64, 3]
@@ -51,16 +50,14 @@ def operator(request):
     def operate(inputs: NetworkCall, masks: bool = False, grad_pooled: Tensor | None = None) -> tuple[Result, Tensor | None]:
         inputs = on_gpu(inputs, torch.float32) if on_device else converted(inputs, torch.float32)
         inputs = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, inputs.graph.tile_nodes))
-        saved = torch.empty(message_network_cuda.saved_bytes(inputs), dtype=torch.uint8)
         if on_device:
             result = run(message_network, inputs, gradient_of(inputs) if grad_pooled is None else grad_pooled.cuda())
         else:
-            result = emulated.run_emulated(inputs, grad_pooled, saved)
+            result = emulated.run_emulated(inputs, grad_pooled)
         if not masks:
             return result, None
-        if on_device:
-            saved = message_network(inputs).saved
-        return result, kept_activations(inputs, saved, gcn_stack_plan.forward_plan(inputs, gcn_stack_cuda.gpu(inputs.graph.x.device))).cpu()
+        saved = message_network(inputs).saved if on_device else result.saved
+        return result, kept_activations(inputs, saved, gcn_stack_plan.forward_plan(inputs, gpu(inputs.graph.x.device))).cpu()
 
     return operate
 
@@ -121,7 +118,7 @@ def test_a_molecule_does_not_depend_on_its_neighbours(operator):
 def test_nothing_to_fold_gives_the_same_bits(emulate):
     """Of a batch whose rows are all atoms a folded one is a copy."""
     inputs = random_inputs(random_trees([9, 18, 30], 11, kinds=60).batch(slice(None)), 32, 3)
-    first, second = (emulated.run_emulated(changed(inputs, folded=folded)) for folded in (False, True))
+    first, second = (emulated.run_emulated(changed(inputs, leaves_merged=folded)) for folded in (False, True))
     for name, tensor in (first.outputs | first.gradients).items():
         assert torch.equal((second.outputs | second.gradients)[name], tensor), name
 
@@ -140,24 +137,21 @@ def test_same_bits_whichever_warps_run_ahead(emulate, monkeypatch, precision, sl
 
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch):
-    """With and without the loss, in turns."""
     number = ARCHITECTURES.index(arch)
     hidden, precision = (32, 32, 64)[number // 2], ("float32", "tf32", "bf16")[number % 3]
     inputs = converted(inputs_of(SIZES, 11, hidden, 2, precision=precision)[0], torch.float32)
-    inputs = changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, 64))
-    for name, plan in (("forward", gcn_stack_plan.forward_plan), ("backward", gcn_stack_plan.backward_plan)):
-        defines = gcn_stack_cuda._defines(inputs, plan(inputs, Gpu(1, 227 * 1024)), needs_grad_x=name == "backward", loss=number % 2 == 1)
-        assert defines["FOLDED"] == 1
-        assert compile_source(f"gcn_stack_{name}.cu", defines, arch).startswith(b"\x7fELF")
+    with launching_by(compiler := emulated.Compiler(arch)):
+        emulated.run_emulated(changed(inputs, tile_ptr=next_fit(inputs.graph.ptr, 64)))
+    assert compiler.sources == {"gcn_stack_forward.cu", "gcn_stack_backward.cu"}
 
 
 def test_what_cannot_take_it_says_so():
     folded = converted(inputs_of(SIZES, 11, 32, 3)[0], torch.float32)
-    with pytest.raises(ValueError, match="CPU does not take a folded batch"):
+    with pytest.raises(ValueError, match="CPU does not take merged leaves"):
         message_network(folded)
     for options in ({"strategy": "vertex"}, {"norm": "batch", "training": True}):
-        with pytest.raises(UserError, match="vertex does not take a folded batch"):
-            message_network_cuda.forward(*converted(inputs_of(SIZES, 11, 32, 3, **options)[0], torch.float32))
+        with pytest.raises(UserError, match="vertex does not take merged leaves"):
+            message_network_cuda.forward(*converted(inputs_of(SIZES, 11, 32, 3, **options)[0], torch.float32).arguments)
 
 
 @pytest.mark.gpu

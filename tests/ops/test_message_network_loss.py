@@ -161,7 +161,7 @@ def test_room_of_a_padded_batch(device):
 
 
 def example(device: str, num_targets: int = 2, **options: object) -> tuple[NetworkCall, list[Tensor]]:
-    """Inputs, and the head's as :func:`gcn_loss` takes them."""
+    """Inputs, and the head's as :func:`with_loss` takes them."""
     inputs = random_inputs(random_batch(SIZES, 11), 32, 2, **options)
     head = [tensor.float().to(device) for tensor in head_of(inputs, num_targets)]
     inputs = on_gpu(inputs, torch.float32) if device == "cuda" else converted(inputs, torch.float32)
