@@ -181,13 +181,14 @@ def _gpu(device: torch.device) -> Gpu:
 MIN_CAPABILITY = 8  # of a GPU: its tensor cores know TF32 and bf16
 _Macros = tuple[tuple[str, int], ...]
 Prefetch = Callable[[], Iterable[tuple[str, Mapping[str, int]]]]
-_compilers = ThreadPoolExecutor(thread_name_prefix="molgcn-nvrtc")
-_codes: dict[tuple[str, _Macros, str], Future[bytes]] = {}
-_kernels: dict[tuple[str, str, _Macros, int], Kernel] = {}
+
+
+def _sorted(defines: Mapping[str, int]) -> _Macros:
+    return tuple(sorted(defines.items()))
 
 
 class Launcher:
-    """Gives the kernels of a process: each is compiled once an architecture, in the background, and loaded once a device.
+    """Gives kernels, each compiled once an architecture, in the background, and loaded once a device; a subclass may stand in for a GPU.
 
     Args:
         compile_code: gives the machine code of a file of `cuda/`, with macros, for an architecture.
@@ -206,26 +207,12 @@ class Launcher:
         self._codes: dict[tuple[str, _Macros, str], Future[bytes]] = {}
         self._kernels: dict[tuple[str, str, _Macros, int], Kernel] = {}
 
-    def kernel(
-        self,
-        source: str,
-        name: str,
-        defines: Mapping[str, int],
-        device: torch.device,
-        soon: Soon | None = None,
-    ) -> Kernel:
-        """Return the kernel `name` of `cuda/<source>`, compiled for the device on first use.
+    def gpu(self, device: torch.device) -> Gpu:
+        """See :func:`gpu`."""
+        return _gpu(device)
 
-        Args:
-            source: name of the file in `cuda/`.
-            name: of the kernel.
-            defines: macros, which specialise it.
-            device: where it is to run.
-            soon: gives sources and macros of what will be wanted next; asked on first use, they are compiled at the same time.
-
-        Raises:
-            UserError: when the CUDA tool chain is not installed, or the GPU is too old for the kernels or too new for NVRTC.
-        """
+    def kernel(self, source: str, name: str, defines: Mapping[str, int], device: torch.device, prefetch: Prefetch | None = None) -> Kernel:
+        """See :func:`kernel`."""
         index = device.index if device.index is not None else torch.cuda.current_device()
         key = (source, name, _sorted(defines), index)
         if key not in self._kernels:
@@ -237,7 +224,7 @@ class Launcher:
                 )
             arch = f"sm_{properties.major}{properties.minor}"
             code = self._code(source, key[2], arch)
-            for other, macros in soon() if soon is not None else ():
+            for other, macros in prefetch() if prefetch is not None else ():
                 self._code(other, _sorted(macros), arch)
             self._kernels[key] = self._load(code, name, index)
         return self._kernels[key]
@@ -249,36 +236,6 @@ class Launcher:
         if code is None or (code.done() and code.exception() is not None):
             code = self._codes[key] = self._compilers.submit(self._compile, source, dict(defines), arch)
         return code
-
-
-def _sorted(defines: Mapping[str, int]) -> _Macros:
-    return tuple(sorted(defines.items()))
-
-
-class Launcher:
-    """Where kernels come from: the GPUs of this machine. A subclass may be anything that stands in for one."""
-
-    def gpu(self, device: torch.device) -> Gpu:
-        """See :func:`gpu`."""
-        return _gpu(device)
-
-    def kernel(self, source: str, name: str, defines: Mapping[str, int], device: torch.device, prefetch: Prefetch | None = None) -> Kernel:
-        """See :func:`kernel`."""
-        index = device.index if device.index is not None else torch.cuda.current_device()
-        key = (source, name, _sorted(defines), index)
-        if key not in _kernels:
-            properties = torch.cuda.get_device_properties(index)
-            if properties.major < MIN_CAPABILITY:
-                raise UserError(
-                    f"backend=fused needs a GPU of compute capability {MIN_CAPABILITY}.0 (Ampere) or later; cuda:{index} "
-                    f"({properties.name}) has {properties.major}.{properties.minor}. Use backend=pyg, or trainer.accelerator=cpu."
-                )
-            arch = f"sm_{properties.major}{properties.minor}"
-            code = _code(source, key[2], arch)
-            for other, macros in prefetch() if prefetch is not None else ():
-                _code(other, _sorted(macros), arch)
-            _kernels[key] = Kernel(code, name, index)
-        return _kernels[key]
 
 
 _launcher = Launcher()

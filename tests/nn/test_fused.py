@@ -15,8 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.errors import UserError
-from molgcn.nn import GCN, backend
-from molgcn.nn.fused import network_call
+from molgcn.nn import GCN
 
 pytestmark = [needs_extension, pytest.mark.usefixtures("one_thread")]
 
@@ -113,9 +112,26 @@ def test_autocast_keeps_working(batch):
         assert relative(model(batch).float(), expected) < 3e-2
 
 
+class Asked(TorchDispatchMode):
+    """Notes the precision that our operators are asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.precisions = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if "molgcn" in str(function):
+            self.precisions += [arg for arg in args if arg in ("float32", "tf32", "bf16")]
+        return function(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
 def asked_for(batch):
     """The precision that a model asks the operator for."""
-    return network_call(GCN(11, 8, 2, 1, backend="fused"), batch).options.precision
+    with Asked() as asked:
+        GCN(11, 8, 2, 1, backend="fused")(batch)
+    (precision,) = asked.precisions
+    return precision
 
 
 def test_precision_is_what_torchs_switches_say(batch):
@@ -131,80 +147,6 @@ def test_precision_is_what_torchs_switches_say(batch):
             assert asked_for(batch) == precision
     finally:
         torch.backends.cuda.matmul.fp32_precision = "none"
-
-
-def test_a_compiled_model_is_as_precise_as_the_switch_says_now(batch):
-    """PyTorch compiles anew between highest and the others, but not between high and medium."""
-    asked = []
-
-    def keep(graph, inputs):
-        precisions = [
-            arg
-            for node in graph.graph.nodes
-            if "message_network" in str(node.target)
-            for arg in node.args
-            if arg in ("float32", "tf32", "bf16")
-        ]
-        return lambda *args: asked.append(*precisions) or graph(*args)
-
-    compiled = torch.compile(GCN(11, 8, 2, 1, backend="fused").eval(), backend=keep)
-    try:
-        for switch in ("highest", "medium", "high", "highest"):
-            torch.set_float32_matmul_precision(switch)
-            with torch.no_grad():
-                compiled(batch)
-    finally:
-        torch.backends.cuda.matmul.fp32_precision = "none"
-    assert asked == ["float32", "tf32", "tf32", "float32"]
-
-
-def test_torch_compile(batch):
-    model = GCN(11, 16, 3, 1, backend="fused", norm="batch", residual=True).eval()
-    compiled = torch.compile(model, backend="aot_eager")
-    assert torch.allclose(compiled(batch), model(batch), atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}], ids=str)
-def test_torch_compile_with_inductor(molecules, options):
-    """Four Adam steps and then forward in evaluation, as without compilation; one graph. (Inductor draws dropout's seed by itself.)"""
-    batches = [molecules.batch(range(start, start + 8)) for start in range(0, 32, 8)]
-    results = []
-    for compiled in (False, True):
-        torch.manual_seed(0)
-        model = GCN(11, 16, 4, 2, backend="fused", **options)
-        call = torch.compile(model, fullgraph=True) if compiled else model
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        torch.manual_seed(1)
-        losses = []
-        for batch in batches:
-            optimizer.zero_grad()
-            loss = nn.functional.mse_loss(call(batch), batch.targets)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
-        call.eval()
-        with torch.no_grad():
-            results.append((torch.stack(losses), call(batches[0]), [p.detach() for p in model.parameters()]))
-    (losses, outputs, weights), (right_losses, right_outputs, right_weights) = results[1], results[0]
-    torch.testing.assert_close(losses, right_losses, rtol=1e-5, atol=0)
-    torch.testing.assert_close(outputs, right_outputs, rtol=1e-4, atol=1e-5)
-    for mine, right in zip(weights, right_weights, strict=True):
-        torch.testing.assert_close(mine, right, rtol=1e-4, atol=1e-4)
-
-
-def test_batch_norm_of_one_atom_is_refused(molecules):
-    single = PackedMolecules.from_smiles(["[He]"], features="general", num_workers=1).batch([0])
-    model = GCN(single.x.shape[1], 8, 2, 1, backend="fused", norm="batch")
-    with pytest.raises(ValueError, match="more than 1 value"):
-        model(single)
-
-
-def test_batch_norm_in_another_mode_is_refused(batch):
-    model = GCN(11, 8, 3, 1, backend="fused", norm="batch")
-    model.norms[0].eval()
-    with pytest.raises(UserError, match="train\\(\\) or eval\\(\\)"):
-        model(batch)
 
 
 def test_wrong_use_is_refused_in_words(batch):

@@ -190,7 +190,7 @@ def test_padded_batches(emulate, with_tiles, tile_nodes):
     assert worst(gradients, expected[1]) < 5e-6  # more room for tiles may take more warps a tile, which add up in another order
 
 
-@pytest.mark.parametrize("place", ["x", pytest.param("weights[1]", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("place", ["x", pytest.param("convs.1.lin.weight", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("precision", "hopper"), ROUNDINGS)
 @pytest.mark.parametrize("strategy", ["stack", "vertex"])
 def test_nan_stays(emulate, monkeypatch, strategy, precision, hopper, place):
