@@ -16,6 +16,8 @@ from molgcn.errors import UserError
 if TYPE_CHECKING:
     from molgcn.data.packed import PackedMolecules
 
+_MADE_ANEW = ("hashes", "rwse", "bond_rw")  # may depend on the other molecules of a set; are made for the steps that a model wants
+
 
 def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
     """See :meth:`PackedMolecules.concat`."""
@@ -29,15 +31,15 @@ def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
                     f"Set {number} cannot be joined to set 0: its {name} is {getattr(part, name)!r}, not {getattr(first, name)!r}. "
                     "Featurise both sets alike and name their targets alike."
                 )
-    joined = {
+    joined: dict[str, Any] = dict.fromkeys(_MADE_ANEW)
+    joined |= {
         array.name: array.join([getattr(part, array.name) for part in parts])
         for array in ARRAYS
-        if array.axis != "table row" and not array.table
+        if array.axis != "table row" and not array.table and array.name not in _MADE_ANEW
     }
     for array in ARRAYS:
         if array.table is not None:
             joined[array.name], joined[array.table] = _concat_features(parts, array.name, array.table)
-    joined["hashes"] = None  # which may depend on the other molecules of a set
     return replace(first, **joined, skipped=[row for part in parts for row in part.skipped])
 
 

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
+from molgcn.data.encodings import with_encodings
 from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
@@ -22,11 +23,12 @@ class BatchLayout:
 
     Attributes:
         tile_nodes: node places of a tile, T; None is 64, or 128 where a molecule needs it.
-        merge_leaves: whether equal leaves are one row (:func:`molgcn.data.merge_leaves.merge_leaves`); not together with `bonds`.
+        merge_leaves: whether equal leaves are one row (:func:`molgcn.data.merge_leaves.merge_leaves`); not together with
+            `bonds`, `rwse` or `bond_rw`.
         join_single: whether a single molecule left over at the end of a training epoch joins the batch before.
         bonds: whether batches hold the features of bonds.
-        rwse: return probabilities of random walks a batch holds of each atom, k; 0 for none.
-        bond_rw: probabilities of random walks a batch holds of each bond, k; 0 for none.
+        rwse: steps of the random walks by which batches encode each atom (:mod:`molgcn.data.encodings`); 0 for none.
+        bond_rw: steps of the random walks by which batches encode each bond; 0 for none.
     """
 
     tile_nodes: int | None = None
@@ -37,8 +39,8 @@ class BatchLayout:
     bond_rw: int = 0
 
     def __post_init__(self) -> None:
-        if self.bonds and self.merge_leaves:
-            raise ValueError("leaves whose bonds differ are not equal: bonds and merge_leaves exclude each other")
+        if self.merge_leaves and (self.bonds or self.rwse or self.bond_rw):
+            raise ValueError("merge_leaves and bonds, which tell leaves apart, or encodings, which follow from all atoms, exclude each other")
 
 
 class LayoutChoice(Protocol):
@@ -70,8 +72,7 @@ def lay_out(molecules: PackedMolecules, layout: BatchLayout) -> PackedMolecules:
             "model.bonds=true takes features of bonds, but the set has none. Choose dataset.features that describe bonds, give PyG's Data "
             "an edge_attr, or set model.bonds=false."
         )
-    if layout.merge_leaves:
-        molecules = merge_leaves(molecules)
+    molecules = merge_leaves(molecules) if layout.merge_leaves else with_encodings(molecules, layout.rwse, layout.bond_rw)
     if layout.bonds or molecules.edge_attr is None:
         return molecules
     if molecules not in _without_bonds:

@@ -58,8 +58,10 @@ def _merge_all(molecules: PackedMolecules) -> PackedMolecules:
         degree=degree,
         neighbors=neighbors,
         x=x,
-        edge_attr=None,  # models that see bonds take sets that have all atoms
+        edge_attr=None,  # models that see bonds or encodings take sets that have all atoms
         edge_table=None,
+        rwse=None,
+        bond_rw=None,
         leaves_merged=True,
     )
 

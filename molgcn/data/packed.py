@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +13,7 @@ import numpy as np
 from molgcn.data import packing
 from molgcn.data.concat import concat_packed
 from molgcn.data.digits import stored
-from molgcn.data.packed_arrays import ARRAYS
+from molgcn.data.packed_arrays import content_hash
 from molgcn.data.select import select_packed
 from molgcn.data.strings import PackedStrings
 from molgcn.data.tiles import tile_size
@@ -49,6 +48,8 @@ class PackedMolecules:
         edge_attr: the bonds' features, in the order of `neighbors`: codes uint8 or uint16 [E] into `edge_table`, or float32 [E, D] when
             `edge_table` is None; None for a set without them.
         edge_table: float32 [K, D], the distinct rows of the bonds' features, or None.
+        rwse: float32 [N, k], an encoding of the atoms by random walks (:func:`molgcn.data.encodings.with_encodings`), or None.
+        bond_rw: float32 [E, k], an encoding of the bonds likewise, in the order of `neighbors`, or None.
         targets: float [M, T], NaN where missing: float32, or float64 where that has too few digits (:mod:`molgcn.data.digits`).
         rows: int64 [M], 0-based data row of each molecule in its source.
         smiles: the molecules' SMILES, or None.
@@ -78,6 +79,8 @@ class PackedMolecules:
     leaves_merged: bool = False
     edge_attr: np.ndarray | None = None
     edge_table: np.ndarray | None = None
+    rwse: np.ndarray | None = None
+    bond_rw: np.ndarray | None = None
 
     @classmethod
     def from_arrays(
@@ -310,10 +313,4 @@ class PackedMolecules:
 
     def content_hash(self) -> str:
         """sha256 of everything a model can see: graphs, features and targets."""
-        digest = hashlib.sha256()
-        for name in (array.name for array in ARRAYS if array.seen):
-            array = getattr(self, name)
-            if array is not None:
-                digest.update(f"{name}{array.dtype}{array.shape}".encode())
-                digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        return content_hash(self)

@@ -6,6 +6,7 @@ Saving, checking, selecting, joining and hashing them follow from the list, and 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,7 +35,7 @@ class PackedArray:
         axis: what its entries, or the rows of a matrix, belong to.
         dtypes: the types that it may have; `str` stands for :class:`molgcn.data.strings.PackedStrings`.
         optional: whether it may be None.
-        seen: whether a model sees it, so that other content is another data set.
+        seen: whether a model sees it, so that other content is another data set; not what follows from other arrays.
         table: name of the array that its codes are rows of; None for an array that is never coded.
         gathered: whether batches have it, as an attribute of its name, float32 rows.
         gathered_codes: name of the batch's attribute if it has codes, as int32, in place of the rows that are looked up; else None.
@@ -81,7 +82,20 @@ ARRAYS = (
     PackedArray("rows", "molecule", (np.int64,), seen=False),
     PackedArray("smiles", "molecule", (str,), optional=True, seen=False),
     PackedArray("hashes", "molecule", (np.uint64,), optional=True, seen=False),
+    PackedArray("rwse", "atom", (np.float32,), optional=True, seen=False, gathered=True),
+    PackedArray("bond_rw", "bond", (np.float32,), optional=True, seen=False, gathered=True),
 )
+
+
+def content_hash(molecules: PackedMolecules) -> str:
+    """Return the sha256 of every array that a model sees."""
+    digest = hashlib.sha256()
+    for name in (array.name for array in ARRAYS if array.seen):
+        value = getattr(molecules, name)
+        if value is not None:
+            digest.update(f"{name}{value.dtype}{value.shape}".encode())
+            digest.update(np.ascontiguousarray(value).data)
+    return digest.hexdigest()
 
 
 _checked: WeakSet[PackedMolecules] = WeakSet()

@@ -83,6 +83,9 @@ def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
         item = Data(x=torch.tensor(molecules.node_features(nodes)), edge_index=torch.from_numpy(edge_index))
         if molecules.edge_attr is not None:
             item.edge_attr = torch.tensor(molecules.edge_features(bonds))
+        for name, encodings, places in (("rwse", molecules.rwse, nodes), ("bond_rw", molecules.bond_rw, bonds)):
+            if encodings is not None:
+                item[name] = torch.tensor(encodings[places])
         if molecules.targets.shape[1]:
             item.y = torch.tensor(molecules.targets[i : i + 1])
         result.append(item)

@@ -1,0 +1,158 @@
+r"""Encodings of atoms and bonds by random walks.
+
+A walk goes from an atom along one of its bonds, each as likely as the others: :math:`P = D^{-1} A`, where :math:`A` counts the bonds
+between two atoms (duplicates as often as they are there, a self-loop once) and :math:`D` its row sums; rows of atoms without bonds are 0.
+
+- ``rwse=k``: :math:`(P^1, \ldots, P^k)_{ii}` of atom :math:`i`, the probabilities to be back after 1 to k steps. Source: Dwivedi et al.,
+  "Graph Neural Networks with Learnable Structural and Positional Representations", ICLR 2022.
+- ``bond_rw=k``: :math:`(P^1, \ldots, P^k)_{st}` of the bond from :math:`s` to :math:`t`, the probabilities to be at its target after 1 to
+  k steps from its source.
+
+`with_encodings` computes them for a whole set, from which loaders gather them; `batch_encodings` is what models call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from molgcn.data.merge_leaves import refuse_merged
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.packed_arrays import check_once
+from molgcn.data.tiles import HAS_EXTENSION
+from molgcn.errors import UserError
+
+if TYPE_CHECKING:
+    from molgcn.data.batch import GraphBatch
+
+_MOLECULES_A_PIECE = 256  # without the extension: what takes floats for all pairs of an atom and a column
+_encoded: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
+
+
+def with_encodings(molecules: PackedMolecules, rwse: int = 0, bond_rw: int = 0) -> PackedMolecules:
+    """Return the set with the encodings of its atoms and bonds, made once and kept as long as `molecules`.
+
+    Args:
+        molecules: a set that has all its atoms.
+        rwse: steps of the walks that encode atoms, k; 0 for none.
+        bond_rw: steps of the walks that encode bonds; 0 for none.
+
+    Returns:
+        The set with `rwse` float32 [N, k] and `bond_rw` float32 [E, k], or None for no steps; itself where it has just these.
+
+    Raises:
+        UserError: for a set whose equal leaves are one row.
+    """
+    if _steps(molecules) == (rwse, bond_rw):
+        return molecules
+    if molecules not in _encoded or _steps(_encoded[molecules]) != (rwse, bond_rw):
+        refuse_merged(molecules)
+        atoms, bonds = set_encodings(molecules, rwse, bond_rw)
+        _encoded[molecules] = replace(molecules, rwse=atoms if rwse else None, bond_rw=bonds if bond_rw else None)
+    return _encoded[molecules]
+
+
+def _steps(molecules: PackedMolecules) -> tuple[int, int]:
+    atoms, bonds = (0 if array is None else array.shape[1] for array in (molecules.rwse, molecules.bond_rw))
+    return atoms, bonds
+
+
+def set_encodings(
+    molecules: PackedMolecules, rwse: int, bond_rw: int, use_extension: bool = HAS_EXTENSION
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `rwse` float32 [N, k] and `bond_rw` float32 [E, k] of a set: in C++ on all cores, or with the same results in PyTorch."""
+    atoms = np.empty((molecules.num_nodes, rwse), np.float32)
+    bonds = np.empty((molecules.num_edges, bond_rw), np.float32)
+    if use_extension:
+        from molgcn._cpu import walk_molecules
+
+        check_once(molecules)
+        walk_molecules(molecules.node_ptr, molecules.edge_ptr, molecules.degree, molecules.neighbors, atoms, bonds)
+        return atoms, bonds
+    for first in range(0, len(molecules), _MOLECULES_A_PIECE):
+        last = min(first + _MOLECULES_A_PIECE, len(molecules))
+        batch = molecules.batch(slice(first, last))
+        of_atoms, of_bonds = random_walks(batch.edge_index, *_columns(batch), rwse, bond_rw)
+        atoms[molecules.node_ptr[first] : molecules.node_ptr[last]] = of_atoms
+        bonds[molecules.edge_ptr[first] : molecules.edge_ptr[last]] = of_bonds
+    return atoms, bonds
+
+
+def batch_encodings(batch: GraphBatch, rwse: int, bond_rw: int) -> tuple[Tensor | None, Tensor | None]:
+    """Return the encodings that a model wants: those that the batch holds, or else computed from its graph.
+
+    Args:
+        batch: B molecules of N atoms and E bonds.
+        rwse: steps of the walks that encode atoms, k; 0 for none.
+        bond_rw: steps of the walks that encode bonds; 0 for none.
+
+    Returns:
+        `rwse` float [N, k] and `bond_rw` float [E, k] in the order of `edge_index`, None for no steps; what is computed has
+        the dtype of `batch.x`.
+
+    Raises:
+        UserError: when the batch holds encodings of another number of steps.
+    """
+    atoms, bonds = _held(batch, "rwse", rwse), _held(batch, "bond_rw", bond_rw)
+    atom_steps, bond_steps = 0 if atoms is not None else rwse, 0 if bonds is not None else bond_rw
+    if atom_steps or bond_steps:
+        of_atoms, of_bonds = random_walks(batch.edge_index, *_columns(batch), atom_steps, bond_steps, batch.x.dtype)
+        atoms, bonds = of_atoms if atom_steps else atoms, of_bonds if bond_steps else bonds
+    return atoms, bonds
+
+
+def _held(batch: GraphBatch, name: str, steps: int) -> Tensor | None:
+    """Return an encoding that the batch holds, if it is wanted; None where it does not."""
+    encoding: Tensor | None = getattr(batch, name) if steps else None
+    if encoding is not None and encoding.shape[1] != steps:
+        raise UserError(
+            f"The batch holds `{name}` of {encoding.shape[1]} steps, but the model wants {steps}. Give as many, or leave `{name}` out: "
+            "it is computed where a batch has none."
+        )
+    return encoding
+
+
+def _columns(batch: GraphBatch) -> tuple[Tensor, int]:
+    """Return each atom's place in its molecule, int64 [N], and the atoms of the largest molecule."""
+    places = torch.arange(batch.num_nodes, device=batch.ptr.device) - batch.ptr.long()[batch.batch]
+    return places, int(torch.diff(batch.ptr).max()) if batch.num_graphs else 0
+
+
+def random_walks(
+    edge_index: Tensor, column: Tensor, num_columns: int, rwse: int, bond_rw: int, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """Return the encodings of any graphs in plain PyTorch operations, whose shapes follow from those of the arguments.
+
+    Powers of P are held as N rows of `num_columns`. The columns of different molecules may be the same ones, since no walk leads from one
+    to another: an atom's place in its molecule keeps them few. For a graph to export, the atoms' numbers and N need no look at the data.
+
+    Args:
+        edge_index: int64 [2, E], source and target of every bond, both directions present.
+        column: int64 [N], a column for each atom, different within a molecule.
+        num_columns: how many there are.
+        rwse: steps of the walks that encode atoms, k.
+        bond_rw: steps of the walks that encode bonds.
+        dtype: of the result.
+
+    Returns:
+        `rwse` [N, k] and `bond_rw` [E, k].
+    """
+    source, target = edge_index
+    num_nodes, device = column.shape[0], edge_index.device
+    degree = torch.zeros(num_nodes, dtype=dtype, device=device).index_add(0, source, torch.ones_like(source, dtype=dtype))
+    weight = (1 / degree.clamp(min=1))[:, None]
+    atom, bond = column[:, None], column[target][:, None]
+    power = torch.zeros(num_nodes, num_columns, dtype=dtype, device=device).scatter(1, atom, 1.0)
+    of_atoms, of_bonds = [power[:, :0]], [power[source, :0]]
+    for step in range(max(rwse, bond_rw)):
+        power = torch.zeros_like(power).index_add(0, source, power[target]) * weight
+        if step < rwse:
+            of_atoms.append(power.gather(1, atom))
+        if step < bond_rw:
+            of_bonds.append(power[source].gather(1, bond))
+    return torch.cat(of_atoms, 1), torch.cat(of_bonds, 1)
