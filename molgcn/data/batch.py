@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from molgcn.data.batch_arrays import batch_arrays
+from molgcn.data.encodings import held_encoding
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import check_once
 from molgcn.data.padding import padded_batch, padded_edge_index
@@ -151,7 +152,7 @@ class GraphBatch:
                 )
             edge_attr = (edge_attr[:, None] if edge_attr.dim() == 1 else edge_attr)[order]
             edge_attr = edge_attr if edge_attr.is_floating_point() else edge_attr.float()
-        bond_rw = _encoding(batch, len(order), "bond_rw")
+        bond_rw = held_encoding(batch, "bond_rw")
         return cls(
             batch.x,
             _pointers(torch.bincount(index, minlength=num_graphs)),
@@ -160,7 +161,7 @@ class GraphBatch:
             torch.zeros(num_graphs, 0, device=device) if targets is None else targets.reshape(num_graphs, -1),
             torch.arange(num_graphs, device=device),
             edge_attr=edge_attr,
-            rwse=_encoding(batch, num_nodes, "rwse", "random_walk_pe"),
+            rwse=held_encoding(batch, "rwse"),
             bond_rw=None if bond_rw is None else bond_rw[order],
         )
 
@@ -293,17 +294,3 @@ class GraphBatch:
 
 def _pointers(sizes: Tensor) -> Tensor:
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()
-
-
-def _encoding(batch: Any, num_rows: int, *names: str) -> Tensor | None:
-    """Return the encoding [num_rows, k] that a PyG batch carries under the first of `names` that it has, or None.
-
-    Raises:
-        UserError: for another shape.
-    """
-    for name in names:
-        if (rows := getattr(batch, name, None)) is not None:
-            if rows.dim() != 2 or len(rows) != num_rows:
-                raise UserError(f"`{name}` has shape {list(rows.shape)}. Expected [{num_rows}, k], as the batch's graph has it.")
-            return rows
-    return None

@@ -14,7 +14,7 @@ between two atoms (duplicates as often as they are there, a self-loop once) and 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -83,11 +83,11 @@ def set_encodings(
     return atoms, bonds
 
 
-def batch_encodings(batch: GraphBatch, rwse: int, bond_rw: int) -> tuple[Tensor | None, Tensor | None]:
+def batch_encodings(batch: GraphBatch | Any, rwse: int, bond_rw: int) -> tuple[Tensor | None, Tensor | None]:
     """Return the encodings that a model wants: those that the batch holds, or else computed from its graph.
 
     Args:
-        batch: B molecules of N atoms and E bonds.
+        batch: a :class:`molgcn.data.GraphBatch` or a `torch_geometric.data.Batch` of N atoms and E bonds.
         rwse: steps of the walks that encode atoms, k; 0 for none.
         bond_rw: steps of the walks that encode bonds; 0 for none.
 
@@ -96,9 +96,10 @@ def batch_encodings(batch: GraphBatch, rwse: int, bond_rw: int) -> tuple[Tensor 
         the dtype of `batch.x`.
 
     Raises:
-        UserError: when the batch holds encodings of another number of steps.
+        UserError: when the batch holds encodings of another shape.
     """
-    atoms, bonds = _held(batch, "rwse", rwse), _held(batch, "bond_rw", bond_rw)
+    atoms = held_encoding(batch, "rwse", rwse) if rwse else None
+    bonds = held_encoding(batch, "bond_rw", bond_rw) if bond_rw else None
     atom_steps, bond_steps = 0 if atoms is not None else rwse, 0 if bonds is not None else bond_rw
     if atom_steps or bond_steps:
         of_atoms, of_bonds = random_walks(batch.edge_index, *_columns(batch), atom_steps, bond_steps, batch.x.dtype)
@@ -106,21 +107,40 @@ def batch_encodings(batch: GraphBatch, rwse: int, bond_rw: int) -> tuple[Tensor 
     return atoms, bonds
 
 
-def _held(batch: GraphBatch, name: str, steps: int) -> Tensor | None:
-    """Return an encoding that the batch holds, if it is wanted; None where it does not."""
-    encoding: Tensor | None = getattr(batch, name) if steps else None
-    if encoding is not None and encoding.shape[1] != steps:
-        raise UserError(
-            f"The batch holds `{name}` of {encoding.shape[1]} steps, but the model wants {steps}. Give as many, or leave `{name}` out: "
-            "it is computed where a batch has none."
-        )
-    return encoding
+def held_encoding(batch: GraphBatch | Any, name: Literal["rwse", "bond_rw"], steps: int | None = None) -> Tensor | None:
+    """Return an encoding that a batch, possibly PyG's, holds; PyG's transform calls that of the atoms `random_walk_pe`.
+
+    Args:
+        batch: as in :func:`batch_encodings`.
+        name: of the encoding.
+        steps: k that it must have; None for any.
+
+    Returns:
+        float [N, k] or [E, k], or None where the batch holds none.
+
+    Raises:
+        UserError: for another shape.
+    """
+    rows = batch.x.shape[0] if name == "rwse" else batch.num_edges
+    for held in ("rwse", "random_walk_pe") if name == "rwse" else ("bond_rw",):
+        encoding: Tensor | None = getattr(batch, held, None)
+        if encoding is None:
+            continue
+        if encoding.dim() != 2 or encoding.shape[0] != rows or steps not in (None, encoding.shape[1]):
+            raise UserError(
+                f"The batch holds `{held}` of shape {list(encoding.shape)}. Expected [{rows}, {steps or 'k'}]: a row for each "
+                f"{'atom' if name == 'rwse' else 'bond'}, a column for each step of the walks. Leave `{held}` out to have it computed."
+            )
+        return encoding
+    return None
 
 
-def _columns(batch: GraphBatch) -> tuple[Tensor, int]:
+def _columns(batch: GraphBatch | Any) -> tuple[Tensor, int]:
     """Return each atom's place in its molecule, int64 [N], and the atoms of the largest molecule."""
-    places = torch.arange(batch.num_nodes, device=batch.ptr.device) - batch.ptr.long()[batch.batch]
-    return places, int(torch.diff(batch.ptr).max()) if batch.num_graphs else 0
+    places = torch.arange(batch.x.shape[0], device=batch.x.device)
+    if batch.batch is not None:
+        places = places - torch.searchsorted(batch.batch, batch.batch)  # the first atom of the molecule
+    return places, int(places.max()) + 1 if len(places) else 0
 
 
 def random_walks(

@@ -40,7 +40,9 @@ class BatchLayout:
 
     def __post_init__(self) -> None:
         if self.merge_leaves and (self.bonds or self.rwse or self.bond_rw):
-            raise ValueError("merge_leaves and bonds, which tell leaves apart, or encodings, which follow from all atoms, exclude each other")
+            raise ValueError(
+                "merge_leaves and bonds, which tell leaves apart, or encodings, which follow from all atoms, exclude each other"
+            )
 
 
 class LayoutChoice(Protocol):

@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from compiler import needs_extension
 from graphs import molecule_lists, random_data
 from hypothesis import given, settings
 from torch import Tensor
@@ -13,12 +14,11 @@ from torch_geometric.utils import coalesce
 
 from molgcn.data import GraphBatch, PackedMolecules
 from molgcn.data.encodings import batch_encodings, random_walks, set_encodings, with_encodings
+from molgcn.data.loader import PackedLoader, PyGLoader
 from molgcn.data.merge_leaves import merge_leaves
-from molgcn.data.tiles import HAS_EXTENSION
 from molgcn.errors import UserError
 
 TOLERANCE = 1e-6  # of float32: at most 32 sums of numbers that are positive and at most 1
-needs_extension = pytest.mark.skipif(not HAS_EXTENSION, reason="the C++ extension is not built")
 
 
 def powers(edge_index: Tensor, num_nodes: int, steps: int) -> Tensor:
@@ -91,6 +91,7 @@ def test_atoms_have_what_pyg_gives_them(size):
     assert_near(with_encodings(PackedMolecules.from_pyg([item]), rwse=20).rwse, expected)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # of the CSR matrix that PyG takes
 def test_duplicate_bonds_are_walked_as_often_as_they_are_there():
     """As PyG has it in graphs of more than 2,000 atoms."""
     edge_index = torch.tensor([[0, 1, 0, 1, 1, 2], [1, 0, 1, 0, 2, 1]])
@@ -107,6 +108,14 @@ def test_atoms_and_bonds_alone():
     assert molecules.rwse.tolist() == [[0, 0.5], [0, 1], [0, 0.5], [0, 0]]
     bonds = [*zip(molecules.neighbors.tolist(), molecules.bond_rw.tolist(), strict=True)]
     assert bonds == [(1, [0.5, 0]), (0, [1, 0]), (2, [1, 0]), (1, [0.5, 0])]  # from the middle there are two ways
+
+
+def test_an_atom_of_hundreds_of_bonds():
+    leaves = torch.arange(1, 301)
+    star = torch.stack([torch.cat([leaves, torch.zeros_like(leaves)]), torch.cat([torch.zeros_like(leaves), leaves])])
+    molecules = with_encodings(PackedMolecules.from_pyg([Data(x=torch.ones(301, 1), edge_index=star)]), rwse=2)
+    assert molecules.degree.dtype == np.uint16
+    assert_near(molecules.rwse, torch.tensor([[0, 1], *[[0, 1 / 300]] * 300]))
 
 
 def test_a_set_is_encoded_once_for_the_steps_asked_for(molecules):
@@ -145,7 +154,7 @@ def test_a_models_encodings_are_the_batchs_own_where_it_has_them(molecules):
     rwse, bond_rw = batch_encodings(batch, 4, 2)
     assert rwse is batch.rwse and bond_rw.shape == (batch.num_edges, 2)
     assert batch_encodings(batch, 0, 0) == (None, None)
-    with pytest.raises(UserError, match="holds `rwse` of 4 steps, but the model wants 3"):
+    with pytest.raises(UserError, match=r"holds `rwse` of shape \[\d+, 4\]. Expected \[\d+, 3\]"):
         batch_encodings(batch, 3, 0)
 
 
@@ -157,16 +166,25 @@ def test_encodings_come_from_pyg_and_go_there(data, molecules):
     taken = GraphBatch.from_pyg(batch)
     for other in (taken, GraphBatch.from_pyg(taken.to_pyg())):
         assert torch.equal(other.rwse, torch.tensor(encoded.rwse)) and torch.equal(other.bond_rw, torch.tensor(encoded.bond_rw))
-    transformed = GraphBatch.from_pyg(Batch.from_data_list([AddRandomWalkPE(4)(item.clone()) for item in data]))
-    assert transformed.rwse.shape == (molecules.num_nodes, 4) and transformed.bond_rw is None
+
+
+def test_a_batch_of_pygs_is_encoded_likewise(data, molecules):
+    item = data[3]
+    rwse, bond_rw = batch_encodings(item, 4, 3)
+    assert_near(rwse, batch_encodings(molecules.batch(3), 4, 3)[0])
+    assert_near(GraphBatch.from_pyg(Data(item.x, item.edge_index, bond_rw=bond_rw)).bond_rw, batch_encodings(molecules.batch(3), 4, 3)[1])
+    assert_near(batch_encodings(Batch.from_data_list(data), 4, 0)[0], torch.tensor(with_encodings(molecules, rwse=4).rwse))
+    transformed = Batch.from_data_list([AddRandomWalkPE(4)(item.clone()) for item in data])
+    assert batch_encodings(transformed, 4, 0)[0] is transformed.random_walk_pe
+    assert GraphBatch.from_pyg(transformed).rwse is transformed.random_walk_pe
 
 
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"rwse": torch.zeros(3, 4)}, r"`rwse` has shape \[3, 4\]. Expected \[2, k\]"),
-        ({"random_walk_pe": torch.zeros(2)}, r"`random_walk_pe` has shape \[2\]"),
-        ({"bond_rw": torch.zeros(1, 4)}, r"`bond_rw` has shape \[1, 4\]. Expected \[2, k\]"),
+        ({"rwse": torch.zeros(3, 4)}, r"`rwse` of shape \[3, 4\]. Expected \[2, k\]"),
+        ({"random_walk_pe": torch.zeros(2)}, r"`random_walk_pe` of shape \[2\]"),
+        ({"bond_rw": torch.zeros(1, 4)}, r"`bond_rw` of shape \[1, 4\]. Expected \[2, k\]"),
     ],
 )
 def test_encodings_of_another_graph_are_refused(wrong, match):
@@ -200,3 +218,18 @@ def test_a_molecule_of_thousands_of_atoms_takes_memory_for_a_few_columns():
     rwse = with_encodings(molecules, rwse=4).rwse
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KB
     assert_near(rwse, torch.tensor([0, 1 / 2, 0, 3 / 8]).expand(size, 4))
+
+
+@pytest.mark.parametrize("loader", [PackedLoader, PyGLoader])
+def test_every_loader_gives_the_encodings_that_a_batch_would_compute(molecules, loader):
+    encoded = with_encodings(molecules, rwse=4, bond_rw=3)
+    for batch in loader(encoded, 4):
+        rwse, bond_rw = batch_encodings(molecules.batch(batch.indices.numpy()), 4, 3)
+        assert torch.equal(batch.rwse, rwse) and torch.equal(batch.bond_rw, bond_rw)
+
+
+def test_a_padded_batch_holds_the_encodings_of_its_slot(molecules):
+    for batch in PackedLoader(with_encodings(molecules, rwse=4, bond_rw=3), 4):
+        assert torch.equal(batch.padded.rwse[: batch.num_nodes], batch.rwse)
+        assert torch.equal(batch.padded.bond_rw[: batch.num_edges], batch.bond_rw)
+        assert batch.padded.rwse.isfinite().all() and batch.padded.bond_rw.isfinite().all()

@@ -30,3 +30,15 @@ def test_merged_leaves_have_no_bonds(molecules):
 def test_bonds_that_are_not_there(molecules):
     with pytest.raises(UserError, match=r"model\.bonds=true takes features of bonds, but the set has none"):
         lay_out(lay_out(molecules, BatchLayout()), BatchLayout(bonds=True))
+
+
+def test_batches_have_the_encodings_that_the_layout_asks_for(molecules):
+    layout = BatchLayout(rwse=4, bond_rw=3)
+    encoded = lay_out(molecules, layout)
+    assert lay_out(molecules, layout) is encoded and encoded.edge_attr is None
+    batch = encoded.batch(slice(None))
+    assert batch.rwse.shape == (batch.num_nodes, 4) and batch.bond_rw.shape == (batch.num_edges, 3)
+    assert lay_out(encoded, BatchLayout()).rwse is None
+    assert lay_out(molecules, BatchLayout(bonds=True, rwse=4)).edge_attr is molecules.edge_attr
+    with pytest.raises(ValueError, match="exclude each other"):
+        BatchLayout(merge_leaves=True, rwse=4)
