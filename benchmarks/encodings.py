@@ -45,7 +45,7 @@ def encoding_times(molecules: PackedMolecules, steps: int) -> list[float]:
 
 
 def distinct(rows: np.ndarray) -> float:
-    """The share of rows that differ from all before them."""
+    """Distinct rows as a share of all."""
     return len(np.unique(rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))))) / len(rows)
 
 
@@ -85,8 +85,18 @@ def report(sets: dict[str, PackedMolecules]) -> list[str]:
         for steps in STEPS:
             lines.append(f"| {name} | {steps} | {' | '.join(f'{spent:.1f}' for spent in encoding_times(molecules, steps))} |")
             print(lines[-1], flush=True)
-    lines += ["", "Rows that differ from all others of the set, bytes a molecule, largest absolute errors.", ""]
-    columns = ["distinct, atoms", "bonds", "in float16, atoms", "bonds", "float32", "float16", "codes and table", "float32's error", "float16's"]
+    lines += ["", "Distinct rows as a share of all, bytes a molecule, largest absolute errors.", ""]
+    columns = [
+        "distinct, atoms",
+        "bonds",
+        "in float16, atoms",
+        "bonds",
+        "float32",
+        "float16",
+        "codes and table",
+        "float32's error",
+        "float16's",
+    ]
     lines += [f"| set | steps | {' | '.join(columns)} |", f"|---|---:|{'---:|' * len(columns)}"]
     for name, molecules in sets.items():
         for steps in STEPS:
