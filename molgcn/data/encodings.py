@@ -30,7 +30,7 @@ from molgcn.errors import UserError
 if TYPE_CHECKING:
     from molgcn.data.batch import GraphBatch
 
-_MOLECULES_A_PIECE = 256  # without the extension: what takes floats for all pairs of an atom and a column
+_MOLECULES_A_PIECE = 256  # encoded at once without the extension: a float for each atom and place in the largest molecule
 _encoded: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
 
 

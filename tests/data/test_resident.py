@@ -14,6 +14,7 @@ from test_loader import poison
 from molgcn.cuda_runtime import nvrtc
 from molgcn.data import PackedMolecules
 from molgcn.data.capacity import Capacity
+from molgcn.data.encodings import with_encodings
 from molgcn.data.feed_cpu import CPUFeed
 from molgcn.data.piece import Piece
 from molgcn.data.resident import SOURCE, THREADS, DeviceMolecules, Launch, PlanBuffer, is_resident, macros, resident_bytes, row_ends, tables
@@ -28,16 +29,17 @@ KINDS = {
     "feature rows, large molecules, no targets": {"num_features": 5, "levels": 0, "largest": 300, "num_targets": 0},
     "bonds by codes": {"num_features": 4, "levels": 2, "largest": 30, "num_edge_features": 3},
     "bonds by rows": {"num_features": 4, "levels": 0, "largest": 30, "num_edge_features": 13},
+    "encodings": {"num_features": 4, "levels": 2, "largest": 30, "rwse": 5, "bond_rw": 3},
 }
 
 
-def random_set(num_features, levels, largest, count=40, num_targets=2, center=0.0, num_edge_features=0):
+def random_set(num_features, levels, largest, count=40, num_targets=2, center=0.0, num_edge_features=0, rwse=0, bond_rw=0):
     rng = np.random.default_rng(3)
     sizes = [*rng.integers(1, largest, count - 1), largest]
     data = [random_data(rng, int(n), num_features, num_targets, levels, num_edge_features) for n in sizes]
     for item in data:
         item.y = item.y.double() + center
-    return PackedMolecules.from_pyg(data)
+    return with_encodings(PackedMolecules.from_pyg(data), rwse, bond_rw)
 
 
 @pytest.fixture(params=KINDS, ids=str)
@@ -73,6 +75,7 @@ def test_the_kinds_differ_in_what_the_kernel_is_specialised_by():
         {"END_BYTES": 2, "NEIGHBOR_BYTES": 2, "x_COLUMNS": 5},
         common | {"edge_code_CODE_BYTES": 1},
         {"END_BYTES": 1, "NEIGHBOR_BYTES": 1, "x_COLUMNS": 4, "edge_attr_COLUMNS": 13},
+        common | {"rwse_COLUMNS": 5, "bond_rw_COLUMNS": 3},
     ]
     assert {*found[0]} == {*found[-1]}  # the others are 0, not missing
 
