@@ -1,5 +1,5 @@
 // The form in which RDKit stores a molecule (Mol.ToBinary, MolPickler.cpp in RDKit's sources), version 16, as far as graphs need it:
-// every atom's and bond's numbers and the rings. Whatever is not known here makes the reading fail, never differ.
+// every atom's and bond's numbers and the rings. Whatever is not known here makes the reading fail, never differ. CIP labels are not in it.
 #pragma once
 
 #include <algorithm>
@@ -9,19 +9,33 @@
 
 namespace molgcn {
 
-// What featurisers read from an atom; molgcn.data.atoms.AtomFields has the same fields in the same order.
+// What featurisers read; molgcn.data.featurizers.fields has the same fields in the same order and packs them alike, but for the CIP label.
 struct AtomFields {
-    uint8_t number, degree;
-    int8_t charge;
-    uint8_t num_hs, hidden_hs, explicit_hs, hybridization, flags;
+    uint8_t number, hidden_hs, num_hs, explicit_hs, charge, degree, hybridization, ring_size, radicals, aromatic, chiral_tag;
+
+    uint64_t packed() const {
+        uint64_t bits = 0;
+        int place = 0;
+        const auto put = [&](uint8_t value, int width) {
+            bits |= uint64_t{std::min<uint8_t>(value, (1 << width) - 1)} << place;
+            place += width;
+        };
+        for (const uint8_t value : {number, hidden_hs, num_hs, explicit_hs, charge}) put(value, 8);
+        for (const uint8_t value : {degree, hybridization, ring_size}) put(value, 4);
+        put(radicals, 3), put(aromatic, 1), put(chiral_tag, 4);
+        return bits;
+    }
 };
-static_assert(sizeof(AtomFields) == 8);
-enum AtomFlags : uint8_t { kAromatic = 1, kInRing = 2 };
+struct BondFields {
+    uint8_t type, conjugated, ring_size, stereo;
+};
+static_assert(sizeof(BondFields) == 4);
 
 class RdkitBinary {
   public:
-    std::vector<AtomFields> atoms;
-    std::vector<uint16_t> ends;  // the two atoms of each bond
+    std::vector<uint64_t> packed;  // an atom each
+    std::vector<uint16_t> ends;    // the two atoms of each bond
+    std::vector<BondFields> bonds;
 
     // Reads one molecule in place of the last; false for anything unknown.
     bool read(const uint8_t* data, size_t size) {
@@ -33,17 +47,22 @@ class RdkitBinary {
         const uint32_t num_atoms = integer(), num_bonds = integer();
         if (!header || byte() != kCompact || !good_ || num_atoms > kMaxAtoms || num_bonds > size) return false;
         wide_ = num_atoms > 255;
-        atoms.assign(num_atoms, AtomFields{});
+        atoms_.assign(num_atoms, AtomFields{});
+        last_end_.assign(num_atoms, kNone);
         ends.resize(2 * num_bonds);
+        end_before_.resize(2 * num_bonds);
+        bonds.resize(num_bonds);
         expect(kBeginAtoms);
-        for (uint32_t i = 0; i < num_atoms && good_; ++i) atom(atoms[i]);
+        for (uint32_t i = 0; i < num_atoms && good_; ++i) atom(atoms_[i]);
         expect(kBeginBonds);
-        for (uint32_t i = 0; i < num_bonds && good_; ++i) bond(ends.data() + 2 * i);
+        for (uint32_t i = 0; i < num_bonds && good_; ++i) bond(i);
         const uint8_t kind = byte();
         good_ = good_ && (kind == kSmallestRings || (kind >= kSymmetrizedRings && kind <= kOtherRings));
         const uint32_t num_rings = integer();
         for (uint32_t i = 0; i < num_rings && good_; ++i) ring();
         expect(kEndMolecule);
+        packed.resize(num_atoms);
+        std::transform(atoms_.begin(), atoms_.end(), packed.begin(), [](const AtomFields& fields) { return fields.packed(); });
         return good_ && next_ == end_;
     }
 
@@ -70,8 +89,9 @@ class RdkitBinary {
         kIsotope = 256,
         kAllValues = 510,
     };
-    enum BondFlag : uint8_t { kStereo = 2, kDirection = 4, kType = 8, kQuery = 16, kEndPoints = 1, kUnknown = 128 };
-    static constexpr uint8_t kSP3 = 4;  // Atom::HybridizationType, the only one that is not written
+    enum BondFlag : uint8_t { kEndPoints = 1, kStereo = 2, kDirection = 4, kType = 8, kQuery = 16, kConjugated = 32, kUnknown = 128 };
+    static constexpr uint8_t kSP3 = 4, kSingle = 1;  // Atom::HybridizationType and Bond::BondType that are not written
+    static constexpr uint32_t kNone = 0xFFFFFFFF;
 
     uint8_t byte() {
         good_ = good_ && next_ < end_;
@@ -83,7 +103,7 @@ class RdkitBinary {
     }
     uint32_t index() {
         const uint32_t i = wide_ ? integer() : byte();
-        good_ = good_ && i < atoms.size();
+        good_ = good_ && i < atoms_.size();
         return good_ ? i : 0;
     }
     void expect(uint8_t tag) { good_ = byte() == tag && good_; }
@@ -94,46 +114,62 @@ class RdkitBinary {
         const uint32_t values = integer();
         good_ = good_ && (flags & ~(kNoImplicit | kAtomIsAromatic)) == 0 && (values & ~kAllValues) == 0;
         const auto value = [&](AtomValue which, uint8_t otherwise = 0) { return values & which ? byte() : otherwise; };
-        to.charge = static_cast<int8_t>(value(kCharge));
-        value(kChiralTag);
+        to.charge = value(kCharge);
+        to.chiral_tag = value(kChiralTag);
         to.hybridization = value(kHybridization, kSP3);
         to.explicit_hs = value(kExplicitHs);
         value(kExplicitValence);
         const uint8_t implicit_hs = value(kImplicitValence);
-        value(kRadicals);
+        to.radicals = value(kRadicals);
         if (values & kIsotope) integer();
         to.hidden_hs = to.explicit_hs + (flags & kNoImplicit ? 0 : implicit_hs);
         to.num_hs = to.hidden_hs;
-        to.flags = flags & kAtomIsAromatic ? kAromatic : 0;
+        to.aromatic = (flags & kAtomIsAromatic) != 0;
     }
 
-    void bond(uint16_t* to) {
+    void bond(uint32_t number) {
         const uint32_t i = index(), j = index();
-        to[0] = i, to[1] = j;
         const uint8_t flags = byte();
         good_ = good_ && (flags & (kQuery | kEndPoints | kUnknown)) == 0;
         if (!good_) return;
-        if (flags & kType) byte();
+        BondFields& to = bonds[number];
+        to = {kSingle, (flags & kConjugated) != 0, 0, 0};
+        if (flags & kType) to.type = byte();
         if (flags & kDirection) byte();
         if (flags & kStereo) {
-            byte();
+            to.stereo = byte();
             for (uint8_t left = byte(); left > 0; --left) index();
         }
-        neighbor(atoms[i], atoms[j]);
-        neighbor(atoms[j], atoms[i]);
+        add_end(2 * number, i, atoms_[j]);
+        add_end(2 * number + 1, j, atoms_[i]);
     }
-    static void neighbor(AtomFields& of, const AtomFields& other) {
-        of.degree += of.degree < 255;
-        of.num_hs += other.number == 1 && of.num_hs < 255;
+    void add_end(uint32_t end, uint32_t i, const AtomFields& other) {
+        ends[end] = i;
+        end_before_[end] = last_end_[i];
+        last_end_[i] = end;
+        atoms_[i].degree += atoms_[i].degree < 255;
+        atoms_[i].num_hs += other.number == 1 && atoms_[i].num_hs < 255;
     }
 
-    void ring() {
-        for (uint32_t left = wide_ ? integer() : byte(); left > 0 && good_; --left) {
-            const uint32_t i = index();
-            if (good_) atoms[i].flags |= kInRing;
+    void ring() {  // atoms are listed along it
+        ring_.clear();
+        for (uint32_t left = wide_ ? integer() : byte(); left > 0 && good_; --left) ring_.push_back(index());
+        const uint8_t size = std::min<size_t>(ring_.size(), 255);
+        for (size_t k = 0; k < ring_.size() && good_; ++k) {
+            const uint32_t i = ring_[k], j = ring_[k + 1 < ring_.size() ? k + 1 : 0];
+            uint32_t end = last_end_[i];
+            while (end != kNone && ends[end ^ 1] != j) end = end_before_[end];
+            good_ = end != kNone;
+            if (!good_) return;
+            lower(atoms_[i].ring_size, size);
+            lower(bonds[end / 2].ring_size, size);
         }
     }
+    static void lower(uint8_t& least, uint8_t size) { least = least == 0 ? size : std::min(least, size); }
 
+    std::vector<AtomFields> atoms_;
+    std::vector<uint32_t> last_end_, end_before_;  // of an atom, the last entry in `ends`; of such an entry, the atom's one before it
+    std::vector<uint32_t> ring_;
     const uint8_t *next_ = nullptr, *end_ = nullptr;
     bool good_ = false, wide_ = false;
 };

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from molgcn.config import BackendConfig, Config, parse
-from molgcn.data.atoms import AtomFields, get_featurizer
+from molgcn.data.featurizers import get_featurizer
+from molgcn.data.featurizers.fields import AtomFields
 from molgcn.data.molecules import smiles_reader
 from molgcn.data.workers import available_cores
 from molgcn.predict import PredictConfig, predict
@@ -89,7 +90,7 @@ def save_untrained(shape: Shape, path: Path, seed: int = 0) -> None:
 
 @cache
 def _row(number: int, aromatic: bool, hybridization: int, hydrogens: int) -> list[float]:
-    return get_featurizer(FEATURES).encode(AtomFields(number, 0, 0, hydrogens, 0, 0, hybridization, aromatic)).tolist()
+    return get_featurizer(FEATURES).encode(AtomFields(number, num_hs=hydrogens, hybridization=hybridization, aromatic=aromatic)).tolist()
 
 
 def _atom_row(atom: Any) -> list[float]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from molgcn.data.atoms import element_symbol, get_featurizer
+from molgcn.data.featurizers import get_featurizer
+from molgcn.data.featurizers.elements import element_symbol
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.strings import PackedStrings
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator
 
-from molgcn.data.atoms import get_featurizer
+from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError, shown
 
 NAMES = ("builtin", "qm9", "zinc", "csv")
@@ -42,7 +42,7 @@ class DatasetConfig:
         path: file or folder to read instead of the download; required for csv.
         smiles: column of the SMILES (csv, and qm9 from a CSV).
         targets: names of the target columns; None takes the source's default.
-        features: qm9, qm9_charge, zinc or general, an older version as in general:1; None takes the source's default.
+        features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, an older version as in general:1; None takes the source's default.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
         split: random, scaffold, column, file or benchmark.

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal
 
 import numpy as np
 
-from molgcn.data.atoms import get_featurizer
 from molgcn.data.concat import Gathered
+from molgcn.data.featurizers import get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
 from molgcn.data.molecules import READERS, InvalidMoleculeError, count_hydrogens
 from molgcn.data.packed import PackedMolecules, SkippedRow
+from molgcn.data.packed_arrays import ARRAYS, PackedArray
 from molgcn.data.packing import check_table
 from molgcn.data.segments import smallest_uint
 from molgcn.data.workers import map_chunks
@@ -65,9 +66,9 @@ def featurize(
 
     Args:
         smiles: the strings.
-        features: "qm9" (11 features, explicit hydrogens after heavy atoms), "qm9_charge" (these and the formal charge), "zinc" (28 atom
-            types, heavy atoms only) or "general" (one-hots of element, degree, charge, hydrogens, hybridisation; aromatic, ring, mass;
-            heavy atoms only); an older version is spelled out, as in "general:1". Isotopes are not told apart.
+        features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, such as "qm9" (hydrogens are atoms, behind the heavy ones) or
+            "general" (any organic molecule, heavy atoms only), one file each; an older version is spelled out, as in "general:1", and
+            "general:no_stereo" leaves stereochemistry out. Isotopes are not told apart.
         on_error: "raise" stops at the first row that fails, "skip" leaves it out and lists it in `skipped`.
         num_workers: worker processes; 0 works in this process; None decides by the number of molecules and cores.
         progress: True shows a bar, False none, None one that suits standard error; see :func:`molgcn.progress.progress_bar`.
@@ -113,7 +114,7 @@ def featurize_items(
     Raises:
         UserError: see :func:`featurize`.
     """
-    featurizer = get_featurizer(features)
+    get_featurizer(features)  # a name that there is not is said before anything starts
     if on_error not in ("raise", "skip"):
         raise UserError(f"on_error={on_error} is not an option. Use raise or skip.")
     if label is not None and label not in LABELS:
@@ -122,7 +123,7 @@ def featurize_items(
         raise UserError(f"{source or 'The list of SMILES'} holds no molecules. Expected at least one row.")
     work = partial(featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise")
     parts: list[Featurized] = []
-    joined, table = Gathered(), _FeatureTable(featurizer.num_features)
+    joined, tables = Gathered(), [_FeatureTable(array) for array in ARRAYS if array.table is not None]
     position = 0
     for part in map_chunks(work, items, num_workers=num_workers, progress=progress, description=f"features={features}"):
         if part.failures and on_error == "raise":
@@ -131,7 +132,7 @@ def featurize_items(
             row = index if rows is None else int(rows[index])
             raise UserError(_failure_message(source, row, items[index], reason))
         if part.molecules is not None:
-            joined.add(table.recode(part.molecules))
+            joined.add(reduce(lambda molecules, table: table.recode(molecules), tables, part.molecules))
             part.molecules = None
         parts.append(part)
         position = _shift(part, position)
@@ -140,7 +141,7 @@ def featurize_items(
         index, reason = merged.failures[0]
         first = _first_line(items[index])
         raise UserError(f"None of the {len(items)} molecules of {source or 'the list'} can be used. The first, '{first}': {reason}.")
-    merged.molecules = replace(joined.whole(), table=check_table(table.rows))
+    merged.molecules = reduce(lambda molecules, table: table.attach(molecules), tables, joined.whole())
     return merged
 
 
@@ -161,17 +162,20 @@ def _failure_message(source: str, row: int, item: Any, reason: str) -> str:
     )
 
 
-def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: str | None, stop: bool) -> Featurized:
-    """Featurises a chunk in this process; see :func:`featurize_items`. `stop` ends it at the first item that fails."""
+def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: str | None, stop: bool, bonds: bool = True) -> Featurized:
+    """Featurises a chunk in this process; see :func:`featurize_items`.
+
+    `stop` ends it at the first item that fails; without `bonds` they get no features, for a model that does not see any.
+    """
     from rdkit import Chem, rdBase
 
     label_of = None if label is None else LABELS[label].compute
     featurizer = get_featurizer(features)
-    graphs = GraphArrays(featurizer)
+    graphs = GraphArrays(featurizer, bonds)
     hydrogens = "written" if graphs.counts_hydrogens else featurizer.hydrogens
     if hydrogens == "explicit" and kind in ("smiles", "sdf"):
         hydrogens = "folded"
-    read = READERS[kind](hydrogens)
+    read = READERS[kind](hydrogens, featurizer.stereo != "none")
     kept: list[int] = []
     labels: list[float] = []
     written: list[str] = []
@@ -226,19 +230,31 @@ def _merge(parts: Sequence[Featurized]) -> Featurized:
 
 
 class _FeatureTable:
-    """The distinct feature rows of all chunks, in order of first appearance."""
+    """The distinct feature rows of all chunks, of atoms or of bonds, in order of first appearance.
 
-    def __init__(self, num_features: int) -> None:
+    Args:
+        array: of the codes into it.
+    """
+
+    def __init__(self, array: PackedArray) -> None:
+        assert array.table is not None
+        self._array, self._table = array.name, array.table
         self._codes: dict[bytes, int] = {}
-        self._num_features = num_features
-
-    @property
-    def rows(self) -> np.ndarray:
-        """float32 [K, F]."""
-        return np.frombuffer(bytearray().join(self._codes), np.float32).reshape(-1, self._num_features)
 
     def recode(self, molecules: PackedMolecules) -> PackedMolecules:
-        """Return a chunk with codes into this table, which takes up its new rows."""
-        assert molecules.table is not None
-        codes = np.array([self._codes.setdefault(row.tobytes(), len(self._codes)) for row in molecules.table])
-        return replace(molecules, x=codes.astype(smallest_uint(len(self._codes) - 1))[molecules.x])
+        """Return a chunk with codes into this table, which takes up its new rows; without features it stays as it is."""
+        table = getattr(molecules, self._table)
+        if table is None:
+            return molecules
+        codes = np.array([self._codes.setdefault(row.tobytes(), len(self._codes)) for row in table], np.int64)
+        recoded: dict[str, Any] = {self._array: codes.astype(smallest_uint(len(self._codes) - 1))[getattr(molecules, self._array)]}
+        return replace(molecules, **recoded)
+
+    def attach(self, molecules: PackedMolecules) -> PackedMolecules:
+        """Return the chunks' molecules with this table in place of the first chunk's."""
+        table = getattr(molecules, self._table)
+        if table is None:
+            return molecules
+        rows = np.frombuffer(bytearray().join(self._codes), np.float32).reshape(-1, table.shape[1])
+        attached: dict[str, Any] = {self._table: check_table(rows, self._table)}
+        return replace(molecules, **attached)

@@ -5,34 +5,43 @@ Hydrogens that no SMILES wrote are never made into atoms of RDKit's: how many ea
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from molgcn.data.atoms import AtomFeaturizer, AtomFields, UnsupportedAtomError
-from molgcn.data.mol_bytes import mol_bytes_reader, pack_atom, read_atom, unpack_atom
-from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens
+from molgcn.data.cip import with_labels
+from molgcn.data.featurizers import Featurizer
+from molgcn.data.featurizers.base import UnsupportedAtomError
+from molgcn.data.featurizers.fields import ATOM_STEREO, BOND_STEREO, BOND_TYPES, AtomFields, BondFields
+from molgcn.data.mol_bytes import mol_bytes_reader, read_atom
+from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens, kekulized
 from molgcn.data.packing import MAX_ATOMS
 from molgcn.data.segments import pointers, segment_index
 
-_NUMBER, _HIDDEN_HS = AtomFields._fields.index("number"), AtomFields._fields.index("hidden_hs")
+_NUMBER, _HIDDEN_HS = 0, 1  # bytes of a packed atom
 _HYDROGEN = 1
+_BOND_TO_HYDROGEN = BondFields(BOND_TYPES.index("SINGLE")).packed()
 
 
 class GraphArrays:
-    """Gathers molecules, then gives each atom a code into their distinct feature rows, and the bonds.
+    """Gathers molecules, then gives each atom and each bond a code into their distinct feature rows.
 
     Args:
-        featurizer: what is read from an atom.
+        featurizer: what is read from atoms and bonds.
+        bonds: whether bonds get feature rows, where the featuriser has some.
     """
 
-    def __init__(self, featurizer: AtomFeaturizer) -> None:
+    def __init__(self, featurizer: Featurizer, bonds: bool = True) -> None:
         self.featurizer = featurizer
+        self._has_bond_rows = bonds and featurizer.encode_bond is not None
         self._appends_hydrogens = featurizer.hydrogens == "explicit"
         self.counts_hydrogens = featurizer.hydrogens == "implicit" and not featurizer.keeps_isotopes
-        self._read = mol_bytes_reader()
+        read = mol_bytes_reader()
+        self._read = (lambda mol: read(kekulized(mol))) if featurizer.kekulized and self._has_bond_rows else read
         self._atoms: list[bytes] = []
+        self._ends: list[bytes] = []
         self._bonds: list[bytes] = []
 
     def add(self, mol: Any) -> None:
@@ -41,77 +50,108 @@ class GraphArrays:
         Otherwise those that are atoms of it are counted at the atoms that they are bound to.
 
         Raises:
-            InvalidMoleculeError: when it has too many atoms.
+            InvalidMoleculeError: when it has too many atoms, or RDKit finds no Kekulé form or no CIP labels that the featuriser wants.
         """
         count = mol.GetNumAtoms()
-        atoms, bonds = self._read(mol) if count <= MAX_ATOMS else (b"", b"")
+        atoms, ends, bonds = self._read(mol) if count <= MAX_ATOMS else (b"", b"", b"")
         if self.counts_hydrogens and _HYDROGEN in atoms[_NUMBER::8]:
             mol = count_hydrogens(mol)
             count = mol.GetNumAtoms()
-            atoms, bonds = self._read(mol)
+            atoms, ends, bonds = self._read(mol)
         if self._appends_hydrogens:
             count += sum(atoms[_HIDDEN_HS::8])
         if count > MAX_ATOMS:
             raise InvalidMoleculeError(f"it has {count:,} atoms, at most {MAX_ATOMS:,} are supported")
+        if self.featurizer.stereo == "labels":
+            atoms, bonds = with_labels(mol, atoms, bonds)
         self._atoms.append(atoms)
+        self._ends.append(ends)
         self._bonds.append(bonds)
 
     def finish(self) -> tuple[dict[str, Any], dict[int, str]]:
         """The molecules added, without those that have an atom for which the featuriser has no row.
 
         Returns:
-            `num_nodes`, `num_edges`, `edge_index`, `codes` and `table`, as :meth:`PackedMolecules.from_arrays` takes them, the table's rows
-            in the order of their first appearance; and why each molecule that was left out was, by its number in the order of adding.
+            `num_nodes`, `num_edges`, `edge_index`, `codes` and `table`, as :meth:`PackedMolecules.from_arrays` takes them, and where bonds
+            have rows `edge_codes` and `edge_table`, the tables' rows in the order of their first appearance; and why each molecule that was
+            left out was, by its number in the order of adding.
         """
         refused = self._refused()
         if refused:
-            self._atoms = [atoms for number, atoms in enumerate(self._atoms) if number not in refused]
-            self._bonds = [bonds for number, bonds in enumerate(self._bonds) if number not in refused]
-        atoms, num_atoms = _joined(self._atoms, np.uint64)
-        ends, num_bonds = _joined(self._bonds, np.uint32)
+            for parts in (self._atoms, self._ends, self._bonds):
+                parts[:] = [part for number, part in enumerate(parts) if number not in refused]
+        atoms, num_atoms = self._all_atoms()
         hidden_hs = atoms.view(np.uint8)[_HIDDEN_HS::8] if self._appends_hydrogens else np.zeros(len(atoms), np.uint8)
         num_hydrogens = np.bincount(_owner(num_atoms), hidden_hs, len(num_atoms)).astype(np.int64)
         num_nodes = num_atoms + num_hydrogens
         starts = pointers(num_nodes)
         keys = np.full(starts[-1], _hydrogen(), np.uint64)
         keys[segment_index(starts[:-1], num_atoms)] = atoms
-        codes, table = self._encode(keys)
+        codes, table = _encode(keys, _atom_row(self.featurizer), self.featurizer.num_features)
         parents = np.repeat(segment_index(np.zeros_like(num_atoms), num_atoms), hidden_hs)
         appended = segment_index(num_atoms, num_hydrogens)
+        ends, bonds, num_bonds = self._all_bonds(np.stack([parents, appended], 1), num_hydrogens)
         arrays = {
             "num_nodes": num_nodes.astype(np.int32),
-            "num_edges": (2 * (num_bonds + num_hydrogens)).astype(np.int32),
-            "edge_index": _both_directions(ends.view(np.uint16).reshape(-1, 2), num_bonds, np.stack([parents, appended], 1), num_hydrogens),
+            "num_edges": (2 * num_bonds).astype(np.int32),
+            "edge_index": np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T,
             "codes": codes,
             "table": table,
         }
+        if self._has_bond_rows:
+            codes, table = _encode(bonds, _bond_row(self.featurizer), self.featurizer.num_bond_features)
+            arrays |= {"edge_codes": np.repeat(codes, 2), "edge_table": table}
         return arrays, refused
 
-    def _refused(self) -> dict[int, str]:
+    def _all_atoms(self) -> tuple[np.ndarray, np.ndarray]:
+        """All atoms, uint64 [N], and how many each molecule has, without hydrogens to append."""
         atoms, num_atoms = _joined(self._atoms, np.uint64)
-        reasons = {}
+        if self.featurizer.stereo == "none":
+            atoms.view(np.uint8)[ATOM_STEREO::8] = 0
+        return atoms, num_atoms
+
+    def _all_bonds(self, to_hydrogens: np.ndarray, num_hydrogens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All bonds, each once: their atoms uint16 [B, 2], what they are uint32 [B], and how many each molecule has.
+
+        Args:
+            to_hydrogens: int [H, 2], the atoms of the bonds to hydrogens that are appended, molecule after molecule.
+            num_hydrogens: how many of them each molecule has.
+        """
+        bonds, num_bonds = _joined(self._bonds, np.uint32)
+        if self.featurizer.stereo == "none":
+            bonds.view(np.uint8)[BOND_STEREO::4] = 0
+        ends = _joined(self._ends, np.uint16)[0].reshape(-1, 2)
+        order = np.argsort(np.concatenate([_owner(num_bonds), _owner(num_hydrogens)]), kind="stable")
+        ends = np.concatenate([ends, to_hydrogens.astype(np.uint16)])[order]
+        bonds = np.concatenate([bonds, np.full(len(to_hydrogens), _BOND_TO_HYDROGEN, np.uint32)])[order]
+        return ends, bonds, num_bonds + num_hydrogens
+
+    def _refused(self) -> dict[int, str]:
+        atoms, num_atoms = self._all_atoms()
+        row, reasons = _atom_row(self.featurizer), {}
         for key in np.unique(atoms).tolist():
             try:
-                _row(self.featurizer, key)
+                row(key)
             except UnsupportedAtomError as error:
                 reasons[key] = str(error)
         bad = np.flatnonzero(np.isin(atoms, np.array(list(reasons), np.uint64))) if reasons else np.empty(0, np.int64)
         numbers, first = np.unique(_owner(num_atoms)[bad], return_index=True)
         return {number: reasons[key] for number, key in zip(numbers.tolist(), atoms[bad[first]].tolist(), strict=True)}
 
-    def _encode(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Codes int32 [N] and table float32 [K, F] of atoms given by their eight bytes."""
-        distinct, first, places = np.unique(keys, return_index=True, return_inverse=True)
-        code_of_row: dict[bytes, int] = {}
-        code = np.empty(len(distinct), np.int32)
-        for place in np.argsort(first):
-            code[place] = code_of_row.setdefault(_row(self.featurizer, int(distinct[place])), len(code_of_row))
-        return code[places], np.frombuffer(b"".join(code_of_row), np.float32).reshape(-1, self.featurizer.num_features)
+
+def _encode(keys: np.ndarray, row: Callable[[int], bytes], width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Codes int32 [N] and table float32 [K, width] of atoms or bonds given by their packed fields."""
+    distinct, first, places = np.unique(keys, return_index=True, return_inverse=True)
+    code_of_row: dict[bytes, int] = {}
+    code = np.empty(len(distinct), np.int32)
+    for place in np.argsort(first):
+        code[place] = code_of_row.setdefault(row(int(distinct[place])), len(code_of_row))
+    return code[places], np.frombuffer(b"".join(code_of_row), np.float32).reshape(-1, width)
 
 
-def _joined(parts: list[bytes], dtype: type[np.generic]) -> tuple[np.ndarray, np.ndarray]:
+def _joined(parts: Sequence[bytes], dtype: type[np.generic]) -> tuple[np.ndarray, np.ndarray]:
     """All elements as one array, and how many each part has."""
-    joined = np.frombuffer(b"".join(parts), dtype)
+    joined = np.frombuffer(bytearray().join(parts), dtype)
     return joined, np.array([len(part) for part in parts], np.int64) // joined.itemsize
 
 
@@ -120,23 +160,23 @@ def _owner(sizes: np.ndarray) -> np.ndarray:
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
-def _both_directions(bonds: np.ndarray, num_bonds: np.ndarray, to_hydrogens: np.ndarray, num_hydrogens: np.ndarray) -> np.ndarray:
-    """Bonds [B, 2] between atoms and to appended hydrogens as directed ones, molecule after molecule: uint16 [2, E]."""
-    between = np.stack([bonds, bonds[:, ::-1]], axis=1).reshape(-1, 2)
-    directed = np.concatenate([between, to_hydrogens, to_hydrogens[:, ::-1]]).astype(np.uint16)
-    owner = np.concatenate([_owner(count) for count in (2 * num_bonds, num_hydrogens, num_hydrogens)])
-    return directed[np.argsort(owner, kind="stable")].T
+@cache
+def _atom_row(featurizer: Featurizer) -> Callable[[int], bytes]:
+    """A function of an atom's packed fields that gives its feature row, and makes each once."""
+    return cache(lambda key: featurizer.encode(AtomFields.unpacked(key)).tobytes())
 
 
 @cache
-def _row(featurizer: AtomFeaturizer, key: int) -> bytes:
-    """The feature row of an atom's eight bytes."""
-    return featurizer.encode(unpack_atom(key)).tobytes()
+def _bond_row(featurizer: Featurizer) -> Callable[[int], bytes]:
+    """As :func:`_atom_row`, of a bond."""
+    encode = featurizer.encode_bond
+    assert encode is not None
+    return cache(lambda key: encode(BondFields.unpacked(key)).tobytes())
 
 
 @cache
 def _hydrogen() -> int:
-    """The eight bytes of a hydrogen atom that is bound to one heavy atom."""
+    """The packed fields of a hydrogen atom that is bound to one heavy atom."""
     from rdkit import Chem
 
-    return pack_atom(read_atom(Chem.AddHs(Chem.MolFromSmiles("C")).GetAtomWithIdx(1)))
+    return read_atom(Chem.AddHs(Chem.MolFromSmiles("C")).GetAtomWithIdx(1)).packed()

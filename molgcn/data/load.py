@@ -14,11 +14,11 @@ import numpy as np
 
 from molgcn.data import split as splitting
 from molgcn.data.applicability import Contents, contents_of, describe_unlike
-from molgcn.data.atoms import get_featurizer
 from molgcn.data.cache import identity_hash, load_or_pack
 from molgcn.data.config import DatasetConfig
 from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
 from molgcn.data.featurize import OnError, featurize_items
+from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES

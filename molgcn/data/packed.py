@@ -193,8 +193,7 @@ class PackedMolecules:
         Args:
             smiles: M strings.
             targets: float [M, T], NaN where missing.
-            features: "qm9" (11 features, explicit hydrogens), "qm9_charge", "zinc" (28 atom types) or "general"; see
-                :func:`molgcn.data.featurize.featurize`.
+            features: how atoms and bonds become rows; see :func:`molgcn.data.featurize.featurize`.
             on_error: "raise" stops at the first SMILES that does not parse, "skip" leaves it out and lists it in `skipped`.
             num_workers: processes; None chooses by the number of molecules and cores.
             metadata: `target_names` and `target_units` as in :meth:`from_arrays`.

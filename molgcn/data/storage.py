@@ -15,7 +15,7 @@ from uuid import uuid4
 import numpy as np
 from xxhash import xxh3_128
 
-from molgcn.data.atoms import FEATURIZERS, get_featurizer
+from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.merge_leaves import refuse_merged
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.packed_arrays import ARRAYS, check_arrays
@@ -96,8 +96,7 @@ def _with_version(features: str | None) -> str | None:
     """The featuriser with its version, since a plain name means a newer one some day; a name of one's own as it is."""
     if features is None or features.partition(":")[0] not in FEATURIZERS:
         return features
-    featurizer = get_featurizer(features)
-    return f"{featurizer.name}:{featurizer.version}"
+    return get_featurizer(features).versioned
 
 
 def _spelled(features: str | None) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from molgcn.data.atoms import get_featurizer
+from molgcn.data.featurizers import get_featurizer
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.scaffolds import murcko_scaffolds
 from molgcn.report import charts

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.config import Config
-from molgcn.data.atoms import get_featurizer
+from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError
 from molgcn.training.provenance import versions
 
@@ -73,7 +73,7 @@ _STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}
 
 
 def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
-    """Return the featuriser that a checkpoint was trained with, as :func:`molgcn.data.atoms.get_featurizer` takes it.
+    """Return the featuriser that a checkpoint was trained with, as :func:`molgcn.data.featurizers.get_featurizer` takes it.
 
     Raises:
         UserError: when this molgcn does not compute that version, or its rows have another length.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rdkit import Chem, rdBase
 
 from molgcn.data.applicability import Contents, common_domain, contents_of, describe_unlike, domain_of, is_domain, num_fragments
-from molgcn.data.atoms import FEATURIZERS
+from molgcn.data.featurizers import FEATURIZERS
 from molgcn.data.packed import PackedMolecules
 
 SMILES = ["C", "[U]", "*CC", "CC.O", "C1.C1", "CCO", "[Pu].[U]", "[H][H]", "[2H]O[2H]", "C" * 300 + ".Cl", "[Og]", "[Na+].[Cl-].CC(=O)O"]

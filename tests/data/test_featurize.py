@@ -4,8 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem
 
-from molgcn.data.atoms import FEATURIZERS, GENERAL_NAMES, ZINC_TYPES
 from molgcn.data.featurize import featurize, featurize_chunk, featurize_items, featurize_mols
+from molgcn.data.featurizers import FEATURIZERS
+from molgcn.data.featurizers.general import NAMES as GENERAL_NAMES
+from molgcn.data.featurizers.zinc import TYPES
 from molgcn.data.molecules import count_hydrogens
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import ARRAYS
@@ -75,7 +77,7 @@ HYDROGENS = [
 @pytest.mark.parametrize(("marked", "plain", "general", "zinc", "qm9"), HYDROGENS, ids=[row[0] for row in HYDROGENS])
 def test_a_hydrogen_of_any_isotope_is_a_hydrogen(marked, plain, general, zinc, qm9, features):
     """Bound to another element it is what its featuriser makes of hydrogens, however it is written; others are atoms of their own."""
-    atoms = {"general": general, "zinc": zinc}.get(features, qm9)
+    atoms = qm9 if FEATURIZERS[features].hydrogens == "explicit" else zinc if features.startswith("zinc") else general
     if atoms is None:
         with pytest.raises(UserError, match="is not one of"):
             featurize([marked], features=features)
@@ -83,7 +85,7 @@ def test_a_hydrogen_of_any_isotope_is_a_hydrogen(marked, plain, general, zinc, q
     ours, theirs = (graph_of(featurize([text], features=features)) for text in (marked, plain))
     assert len(ours[0]) == atoms
     assert ours == theirs
-    if features != "zinc":  # whose types count hydrogens as RDKit has stated them
+    if not features.startswith("zinc"):  # whose types count hydrogens as RDKit has stated them
         assert graph_of(featurize_mols([Chem.MolFromSmiles(marked)], features=features)) == theirs
 
 
@@ -151,7 +153,7 @@ def test_edges_are_rdkit_bonds_in_both_directions():
 
 def test_zinc_types_and_the_kekule_form():
     x = features_of(featurize(["C[NH+](C)[C@H](C)c1c[nH]cc1"], features="zinc"))
-    types = [ZINC_TYPES[i] for i in x.argmax(axis=1)]
+    types = [TYPES[i] for i in x.argmax(axis=1)]
     assert x.sum() == len(types)
     assert types[:4] == [("C", 0, 0), ("N", 1, 1), ("C", 0, 0), ("C", 1, 0)]
     assert types[7] == ("N", 0, 0)  # [nH] is N in the Kekulé form, as in the benchmark's list, which has no "N H1"
@@ -179,10 +181,10 @@ def test_general_rows_are_one_hot_in_every_group():
     molecules = featurize(["C[N+](=O)[O-]", "OS(=O)(=O)c1ccccc1", "[Na+].[Cl-]", "[Pt]", "*C", "F[P-](F)(F)(F)(F)F"], features="general")
     for block in (slice(0, 14), slice(14, 21), slice(21, 27), slice(27, 33), slice(33, 40)):
         np.testing.assert_array_equal(molecules.table[:, block].sum(axis=1), 1)
-    assert molecules.table.shape[1] == len(GENERAL_NAMES) == 43
+    assert molecules.table.shape[1] == len(GENERAL_NAMES) == 53
     platinum = features_of(molecules, 3)[0]
     assert platinum[GENERAL_NAMES.index("other_element")] == 1
-    assert platinum[-1] == pytest.approx(1.95078, abs=1e-4)
+    assert platinum[GENERAL_NAMES.index("mass")] == pytest.approx(1.95078, abs=1e-4)
 
 
 BAD = [("CC(", "syntax"), ("", "empty"), ("   ", "empty"), (None, "empty"), (float("nan"), "empty"), ("CN(C)(C)C", "valence"),

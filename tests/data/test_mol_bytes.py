@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem, rdBase
 
-from molgcn.data.atoms import HYBRIDIZATIONS
-from molgcn.data.mol_bytes import CHECKED, mol_bytes_reader, pack_atom, plain_mol_bytes, read_atom, unpack_atom
+from molgcn.data.featurizers.fields import AtomFields, BondFields
+from molgcn.data.mol_bytes import CHECKED, mol_bytes_reader, plain_mol_bytes, read_atom, read_bond
 from molgcn.resources import resource
 
 UNKNOWN = ("*C", "[CH3:1]O", "[CH3:200]O")  # dummies and atom maps are left to RDKit's functions
 ODD = (
     *CHECKED, *UNKNOWN, "C[C@@H](O)[C@H](N)C(=O)O", r"C/C=C\C(/F)=N/O", "C1CCCCC1" * 45, "[Pt@SP1](F)(Cl)(Br)I", "[Og]", "[C-]#[O+]",
-    "C12C3C4C1C5C4C3C25", "[U](F)(F)(F)(F)(F)F", "[te]1cccc1", "[2H]C([2H])[2H]", "[H-].[Na+]", "[238U]", "F[C@H]C", "C" * 255, "C" * 256,
+    "C12C3C4C1C5C4C3C25", "C12CC1C2", "[O-][n+]1ccccc1", "CC=[N+]=[N-]", "[Fe]<-[NH3]", "O=Cl(=O)(=O)O", "[C]",
+    "[U](F)(F)(F)(F)(F)F", "[te]1cccc1", "[2H]C([2H])[2H]", "[H-].[Na+]", "[238U]", "F[C@H]C", "C" * 255, "C" * 256,
 )  # fmt: skip
 
 
@@ -56,15 +57,29 @@ def test_any_molecule_reads_the_same(smiles):
 
 
 def test_fields_are_rdkits():
-    assert tuple(Chem.HybridizationType.names) == HYBRIDIZATIONS
-    assert [int(Chem.HybridizationType.names[name]) for name in HYBRIDIZATIONS] == list(range(len(HYBRIDIZATIONS)))
     mol = Chem.AddHs(Chem.MolFromSmiles("C[NH+]1C=CC=C1[N-]"), onlyOnAtoms=[0])
     for atom in mol.GetAtoms():
         fields = read_atom(atom)
-        assert fields == unpack_atom(pack_atom(fields))
+        assert fields == AtomFields.unpacked(fields.packed())
         assert fields.num_hs - fields.hidden_hs == sum(neighbor.GetAtomicNum() == 1 for neighbor in atom.GetNeighbors())
         assert (fields.charge, fields.aromatic, fields.in_ring) == (atom.GetFormalCharge(), atom.GetIsAromatic(), atom.IsInRing())
         assert fields.hybridization_name == str(atom.GetHybridization())
+    for bond in mol.GetBonds():
+        fields = read_bond(bond)
+        assert fields == BondFields.unpacked(fields.packed())
+        assert (fields.type_name, fields.stereo_name) == (str(bond.GetBondType()), str(bond.GetStereo()))
+        assert (fields.conjugated, fields.in_ring) == (bond.GetIsConjugated(), bond.IsInRing())
+
+
+def test_the_smallest_of_several_rings_counts():
+    atoms, ends, bonds = mol_bytes_reader()(Chem.MolFromSmiles("C1CC2CC12C"))
+    sizes = [AtomFields.unpacked(number).ring_size for number in memoryview(atoms).cast("Q")]
+    assert sizes == [4, 4, 3, 3, 3, 0]
+    sizes = [BondFields.unpacked(number).ring_size for number in memoryview(bonds).cast("I")]
+    pairs = zip(memoryview(ends).cast("H")[::2], memoryview(ends).cast("H")[1::2], strict=True)
+    assert {frozenset(pair): size for pair, size in zip(pairs, sizes, strict=True)} == {
+        frozenset(pair): size for pair, size in {(0, 1): 4, (1, 2): 4, (2, 3): 3, (3, 4): 3, (4, 0): 4, (2, 4): 3, (4, 5): 0}.items()
+    }
 
 
 @needs_extension
@@ -80,9 +95,10 @@ def test_damaged_bytes_are_refused_or_read_as_a_molecule(smiles, data):
     binary = bytes(binary[: data.draw(st.integers(0, len(binary)))]) if data.draw(st.booleans()) else bytes(binary)
     result = read_rdkit_binary(binary)
     if result is not None:
-        atoms, bonds = result
+        atoms, ends, bonds = result
         assert len(atoms) % 8 == len(bonds) % 4 == 0
-        assert all(end < len(atoms) // 8 for end in memoryview(bonds).cast("H"))
+        assert len(ends) == len(bonds)
+        assert all(end < len(atoms) // 8 for end in memoryview(ends).cast("H"))
 
 
 @needs_extension
@@ -112,7 +128,7 @@ def test_a_form_that_is_not_known_is_said_and_not_used(unread, monkeypatch, capl
     import molgcn._cpu
 
     right = molgcn._cpu.read_rdkit_binary
-    for wrong in (lambda binary: None, lambda binary: (right(binary)[0], b"")):
+    for wrong in (lambda binary: None, lambda binary: (*right(binary)[:2], b"")):
         monkeypatch.setattr(molgcn._cpu, "read_rdkit_binary", wrong)
         mol_bytes_reader.cache_clear()
         assert mol_bytes_reader() is plain_mol_bytes

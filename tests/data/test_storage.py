@@ -38,7 +38,8 @@ def assert_same(one, other):
 
 
 def test_the_version_of_the_features_is_kept(molecules, tmp_path):
-    for features, written in (("qm9", "qm9:1"), ("general", "general:2"), ("general:1", "general:1"), ("mine", "mine"), (None, None)):
+    kept = {"qm9": "qm9:1", "general": "general:3", "general:1": "general:1", "general:no_stereo": "general:3:no_stereo", "mine": "mine"}
+    for features, written in (*kept.items(), (None, None)):
         replace(molecules, features=features).save(tmp_path / "set")
         meta = json.loads((tmp_path / "set" / "meta.json").read_text())
         assert meta["features"] == written

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from molgcn.data.atoms import FEATURIZERS
+from molgcn.data.featurizers import FEATURIZERS
 from molgcn.errors import UserError
 from molgcn.training import checkpoint_format
 from molgcn.training.checkpoint_format import FORMAT, features_of, upgrade
@@ -73,8 +73,11 @@ def test_a_version_of_the_featuriser_that_is_not_here_is_refused(saved, tmp_path
 def test_an_older_version_of_the_featuriser_is_named_and_kept(saved, tmp_path):
     saved["molgcn"].update(features="general", features_version=1, in_channels=43)
     assert features_of(saved["molgcn"], tmp_path) == "general:1"
-    saved["molgcn"]["features_version"] = FEATURIZERS["general"].version
+    newest = FEATURIZERS["general"]
+    saved["molgcn"].update(features_version=newest.version, in_channels=newest.num_features)
     assert features_of(saved["molgcn"], tmp_path) == "general"
+    saved["molgcn"].update(features_version=2, in_channels=43)
+    assert features_of(saved["molgcn"], tmp_path) == "general:2"
 
 
 def test_what_it_was_trained_on(saved):

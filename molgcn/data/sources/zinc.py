@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from molgcn.data.atoms import get_featurizer
 from molgcn.data.cache import cache_folder, file_hash
 from molgcn.data.config import DatasetConfig
 from molgcn.data.download import RemoteFile, download, recorded_hash
+from molgcn.data.featurizers import get_featurizer
 from molgcn.data.labels import LABELS
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.text import open_text, smiles_lines

@@ -76,6 +76,11 @@ def test_the_sdf_is_pygs_qm9_but_for_the_perceived_columns(sdf_folder, tmp_path)
         mine_edges = set(map(tuple, mine.edge_index.t().tolist()))
         assert mine_edges == set(map(tuple, data.edge_index.t().tolist()))
         assert mine.edge_index.shape == data.edge_index.shape
+        bonds, kekule = (
+            {tuple(e): row for e, row in zip(d.edge_index.T.tolist(), d.edge_attr.tolist(), strict=True)} for d in (mine, data)
+        )
+        for ends, row in bonds.items():
+            assert row == kekule[ends] or (row == [0, 0, 0, 1] and kekule[ends][:2].count(1) == 1), ends  # PyG has the SDF's Kekulé form
 
 
 def test_sdf_and_csv_give_the_same_molecules(sdf_folder, tmp_path):

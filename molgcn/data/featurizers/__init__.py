@@ -1,0 +1,37 @@
+"""The featurisers: one file each, and this closed table of them."""
+
+from molgcn.data.featurizers.base import NO_STEREO, Featurizer
+from molgcn.data.featurizers.chemprop import CHEMPROP
+from molgcn.data.featurizers.general import GENERAL, GENERAL_1, GENERAL_2
+from molgcn.data.featurizers.ogb import OGB
+from molgcn.data.featurizers.qm9 import QM9, QM9_CHARGE
+from molgcn.data.featurizers.zinc import ZINC, ZINC_1, ZINC_12K
+from molgcn.errors import UserError
+
+__all__ = ["FEATURIZERS", "Featurizer", "get_featurizer"]
+
+_VERSIONS = (QM9, ZINC_1, ZINC, GENERAL_1, GENERAL_2, GENERAL, QM9_CHARGE, ZINC_12K, OGB, CHEMPROP)
+FEATURIZERS = {featurizer.name: featurizer for featurizer in _VERSIONS if not featurizer.superseded}
+"""The newest version of each, by name."""
+
+
+def get_featurizer(features: str) -> Featurizer:
+    """Return the featuriser of a name: the newest version, or an older one that is spelled out, as in "general:1".
+
+    A last part "no_stereo" turns stereochemistry off, as in "general:no_stereo".
+
+    Raises:
+        UserError: for another name or version.
+    """
+    name, *rest = features.split(":")
+    if name not in FEATURIZERS:
+        raise UserError(f"There are no features named '{features}'. Use one of: {', '.join(FEATURIZERS)}.")
+    without_stereo = rest[-1:] == [NO_STEREO]
+    if without_stereo:
+        rest.pop()
+    version = ":".join(rest)
+    versions = {str(featurizer.version): featurizer for featurizer in _VERSIONS if featurizer.name == name}
+    if rest and version not in versions:
+        raise UserError(f"features={name} has no version '{version}' in this molgcn. There are: {', '.join(versions)}.")
+    featurizer = versions[version] if rest else FEATURIZERS[name]
+    return featurizer.without_stereo() if without_stereo else featurizer

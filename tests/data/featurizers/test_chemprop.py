@@ -1,0 +1,51 @@
+"""features=chemprop against the package's own, and against rows written down.
+
+The package may be in another environment than this one: CHEMPROP_PYTHON names its Python.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from molgcn.data.featurize import featurize
+from molgcn.data.featurizers.chemprop import BOND_NAMES, NAMES
+
+SMILES = [
+    r"Cl[C@H](/C=C/C)Br", "N[C@@H](C)C(=O)O", "c1ccc2[nH]ccc2c1", "[Na+].[Cl-]", "C[N+](=O)[O-]", "[CH3]", "F[P-](F)(F)(F)(F)F", "CC#N",
+    "[Pt@SP1](F)(Cl)(Br)I", "[NH3]->[Cu+2]", r"F/C=C\F", "FC=CF", "*C", "[U](F)(F)(F)(F)(F)F", "C[S@](=O)CC", "C1CC1", "O=C=O", "IC",
+    "[Fe+3]",
+    "C[C@]12CC[C@H]3[C@H]([C@@H]1CC[C@@H]2O)CCC4=CC(=O)CC[C@]34C", "CN1C=NC2=C1C(=O)N(C(=O)N2C)C",
+]  # fmt: skip
+
+
+def their_rows(smiles):
+    python = os.environ.get("CHEMPROP_PYTHON", sys.executable if importlib.util.find_spec("chemprop") else None)
+    if python is None:
+        pytest.skip("chemprop is not installed; CHEMPROP_PYTHON can name a Python that has it")
+    script = Path(__file__).with_name("chemprop_rows.py")
+    done = subprocess.run([python, str(script)], input=json.dumps(smiles), capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_rows_are_chemprops():
+    ours = featurize(SMILES, features="chemprop").to_pyg()
+    for smiles, mine, rows in zip(SMILES, ours, their_rows(SMILES), strict=True):
+        np.testing.assert_allclose(mine.x, rows["atoms"], rtol=1e-6, err_msg=smiles)  # the mass is float32 here
+        found = {tuple(pair): row for pair, row in zip(mine.edge_index.T.tolist(), mine.edge_attr.tolist(), strict=True)}
+        assert found == {ends: row for i, j, row in rows["bonds"] for ends in ((i, j), (j, i))}, smiles
+
+
+def test_rows_are_those_written_down():
+    data = featurize([r"Cl[C@H](/C=C/C)Br"], features="chemprop").to_pyg()[0]
+    assert data.x.shape[1] == len(NAMES) == 72
+    assert data.x[1].nonzero().flatten().tolist() == [5, 37 + 1 + 4, 45 + 4, 51 + 2, 56 + 1, 62 + 4, 71]
+    assert float(data.x[1, 71]) == pytest.approx(0.12011, abs=1e-6)
+    double = data.edge_attr[data.edge_index.T.tolist().index([2, 3])]
+    assert [BOND_NAMES[place] for place in double.nonzero().flatten()] == ["double", "stereoe"]
+    assert double.nonzero().flatten().tolist() == [2, 7 + 3]
