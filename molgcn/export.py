@@ -97,6 +97,8 @@ def metadata(module: MoleculeRegressor) -> dict[str, str]:
         "features": "" if featurizer is None else featurizer.name,
         "features_version": "" if featurizer is None else str(featurizer.version),
         "feature_names": "[]" if featurizer is None else json.dumps(featurizer.names),
+        "bond_feature_names": "[]" if featurizer is None else json.dumps(featurizer.bond_names),
+        "stereo": "" if featurizer is None else featurizer.stereo,
         "hydrogens": "" if featurizer is None else featurizer.hydrogens,
     }
 

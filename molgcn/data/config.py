@@ -43,6 +43,7 @@ class DatasetConfig:
         smiles: column of the SMILES (csv, and qm9 from a CSV).
         targets: names of the target columns; None takes the source's default.
         features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, an older version as in general:1; None takes the source's default.
+        stereo: whether features see stereochemistry, those that can; False gives all molecules the rows of ones where it is not known.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
         split: random, scaffold, column, file or benchmark.
@@ -63,6 +64,7 @@ class DatasetConfig:
     smiles: ColumnName = "smiles"
     targets: ColumnNames | None = None
     features: str | None = None
+    stereo: bool = True
     on_error: str = "raise"
     subset: str | int | None = None
     split: str = "random"

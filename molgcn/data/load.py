@@ -88,6 +88,8 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     """
     source = SOURCES[config.name](config)
     featurizer = get_featurizer(source.features)
+    if not config.stereo:
+        featurizer = featurizer.without_stereo()
     identity = {
         **source.identity,
         "source": config.name,
@@ -99,7 +101,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity["subset"] = [config.subset, config.split_seed]
     if config.duplicates in MERGES:
         identity["duplicates"] = config.duplicates
-    molecules = load_or_pack(config.name, identity, lambda: _pack(source, config), config.cache_dir)
+    if featurizer.stereo_off:
+        identity["stereo"] = False
+    molecules = load_or_pack(config.name, identity, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
     _report_skipped(source.title, molecules.skipped)
     report_repeats(molecules, source.title)
     if config.duplicates == "error":
@@ -107,7 +111,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     return molecules, source, identity_hash(identity)
 
 
-def _pack(source: Source, config: DatasetConfig) -> PackedMolecules:
+def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecules:
     raw = source.read()
     if SOURCES[config.name](config).identity != source.identity:  # else the cache would give these rows for the file of before
         raise UserError(f"{source.title} has changed while it was read. Start again once it is complete.")
@@ -115,7 +119,7 @@ def _pack(source: Source, config: DatasetConfig) -> PackedMolecules:
         raw = _draw(raw, config.subset, config.split_seed, source.title)
     result = featurize_items(
         raw.items,
-        features=source.features,
+        features=features,
         on_error=cast(OnError, config.on_error),
         num_workers=config.num_workers,
         kind=raw.kind,

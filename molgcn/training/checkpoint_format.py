@@ -34,6 +34,7 @@ def describe(
         "config": config.to_dict(),
         "features": None if featurizer is None else featurizer.name,
         "features_version": None if featurizer is None else featurizer.version,
+        "stereo": featurizer is not None and featurizer.stereo != "none",
         **architecture,
         "trained_on": trained_on,
         "versions": versions(),
@@ -96,4 +97,4 @@ def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
             f"{path} was trained on {saved.get('in_channels')} features an atom, but features={features} has {featurizer.num_features} in "
             f"this version of molgcn. {advice}, or train again."
         )
-    return featurizer.spelled
+    return (featurizer if saved.get("stereo", True) else featurizer.without_stereo()).spelled

@@ -74,8 +74,11 @@ def test_an_older_version_of_the_featuriser_is_named_and_kept(saved, tmp_path):
     saved["molgcn"].update(features="general", features_version=1, in_channels=43)
     assert features_of(saved["molgcn"], tmp_path) == "general:1"
     newest = FEATURIZERS["general"]
-    saved["molgcn"].update(features_version=newest.version, in_channels=newest.num_features)
+    saved["molgcn"].update(features_version=newest.version, in_channels=newest.num_features, stereo=True)
     assert features_of(saved["molgcn"], tmp_path) == "general"
+    saved["molgcn"]["stereo"] = False
+    assert features_of(saved["molgcn"], tmp_path) == "general:no_stereo"
+    del saved["molgcn"]["stereo"]  # which checkpoints did not have when there was nothing to turn off
     saved["molgcn"].update(features_version=2, in_channels=43)
     assert features_of(saved["molgcn"], tmp_path) == "general:2"
 
