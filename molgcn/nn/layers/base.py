@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from torch import nn
 
+from molgcn.errors import UserError
+
 
 @dataclass(frozen=True)
 class LayerOptions:
@@ -24,6 +26,17 @@ class LayerOptions:
     out_channels: int
     edge_channels: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings_over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """Return `defaults` with this layer's own settings in their place.
+
+        Raises:
+            UserError: for a setting that the layer does not have.
+        """
+        for name in self.settings:
+            if name not in defaults:
+                raise UserError(f"{name} is no option of this layer. It has {', '.join(defaults)}.")
+        return {**defaults, **self.settings}
 
 
 @dataclass(frozen=True)

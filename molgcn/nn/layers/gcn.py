@@ -1,0 +1,60 @@
+"""`gcn`: the mean over an atom and its neighbours, normalised by the degrees of both ends, then a linear map."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from molgcn.nn.init import GlorotLinear
+from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.propagate import sum_incoming
+from molgcn.ops.gcn_norm import gcn_norm
+
+SETTINGS = {
+    "add_self_loops": True,  # whether an atom counts among its own neighbours
+}
+
+
+class GCNLayer(nn.Module):
+    r"""The graph convolution :math:`H' = D^{-1/2} (A + I) D^{-1/2} H W + b`, twin of PyG's `GCNConv`.
+
+    Source: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017, equation 2.
+
+    Args:
+        options: widths and settings, see `SETTINGS`.
+
+    Shapes:
+        - **x:** [N, in_channels]
+        - **edge_index:** int64 [2, E]
+        - **output:** [N, out_channels]
+    """
+
+    def __init__(self, options: LayerOptions) -> None:
+        super().__init__()
+        self.add_self_loops = options.settings_over(SETTINGS)["add_self_loops"]
+        self.lin = GlorotLinear(options.in_channels, options.out_channels, bias=False)
+        self.bias = nn.Parameter(torch.empty(options.out_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weight by Glorot's rule and set the bias to 0."""
+        self.lin.reset_parameters()
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: None = None) -> Tensor:
+        """Return the atoms' new states [N, out_channels]."""
+        weight, own = gcn_norm(edge_index, x.shape[0], self.add_self_loops, x.dtype)
+        h = self.lin(x)
+        out = sum_incoming(weight[:, None] * h.index_select(0, edge_index[0]), edge_index[1], x.shape[0])
+        if self.add_self_loops:
+            out = out + own[:, None] * h
+        return out + self.bias
+
+
+def _pyg(options: LayerOptions) -> nn.Module:
+    from torch_geometric.nn import GCNConv
+
+    return GCNConv(options.in_channels, options.out_channels, **options.settings_over(SETTINGS))
+
+
+KIND = LayerKind("gcn", GCNLayer, _pyg, settings=SETTINGS)

@@ -1,0 +1,93 @@
+"""`gin`: the sum over the neighbours plus the atom itself, then a multilayer perceptron."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from molgcn.errors import UserError
+from molgcn.nn.activations import ACTIVATIONS
+from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.propagate import sum_incoming
+
+SETTINGS = {
+    "eps": 0.0,  # how much more than a neighbour the atom itself counts
+    "train_eps": False,  # whether eps is learnt
+    "mlp_norm": False,  # batch norm before the activation of the MLP
+    "mlp_activation": "relu",  # relu, gelu, silu, leaky_relu or elu
+}
+
+
+class GINUpdate(nn.Module):
+    """The update that `gin` and `gine` share: the MLP of (1 + eps) times the atom's state plus what comes in."""
+
+    eps: Tensor
+
+    def __init__(self, options: LayerOptions) -> None:
+        super().__init__()
+        settings = options.settings_over(SETTINGS)
+        self.nn = mlp(options)
+        self.initial_eps = settings["eps"]
+        if settings["train_eps"]:
+            self.eps = nn.Parameter(torch.empty(1))
+        else:
+            self.register_buffer("eps", torch.empty(1))
+
+    def reset_parameters(self) -> None:
+        """Draw the MLP as torch draws its parts, and set eps to where it starts."""
+        for part in self.nn:
+            if isinstance(part, nn.Linear | nn.BatchNorm1d):
+                part.reset_parameters()
+        nn.init.constant_(self.eps, self.initial_eps)
+
+    def update(self, x: Tensor, incoming: Tensor) -> Tensor:
+        """Return the new states [N, out_channels] of atoms with states x and the sum of messages `incoming`, both [N, in_channels]."""
+        return self.nn(incoming + (1 + self.eps) * x)
+
+
+class GINLayer(GINUpdate):
+    r"""The graph isomorphism layer :math:`h_i' = \mathrm{MLP}((1 + \epsilon) h_i + \sum_j h_j)`, twin of PyG's `GINConv`.
+
+    Source: Xu et al., "How Powerful are Graph Neural Networks?", ICLR 2019, equation 4.1.
+
+    Args:
+        options: widths and settings, see `SETTINGS`.
+
+    Shapes:
+        - **x:** [N, in_channels]
+        - **edge_index:** int64 [2, E]
+        - **output:** [N, out_channels]
+    """
+
+    def __init__(self, options: LayerOptions) -> None:
+        super().__init__(options)
+        self.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: None = None) -> Tensor:
+        """Return the atoms' new states [N, out_channels]."""
+        return self.update(x, sum_incoming(x.index_select(0, edge_index[0]), edge_index[1], x.shape[0]))
+
+
+def mlp(options: LayerOptions) -> nn.Sequential:
+    """Return Linear, batch norm where `mlp_norm` asks for it, activation, Linear.
+
+    Raises:
+        UserError: for an unknown activation.
+    """
+    settings = options.settings_over(SETTINGS)
+    name = settings["mlp_activation"]
+    if name not in ACTIVATIONS:
+        raise UserError(f"mlp_activation={name} is unknown. Expected one of {', '.join(ACTIVATIONS)}.")
+    first, last = nn.Linear(options.in_channels, options.out_channels), nn.Linear(options.out_channels, options.out_channels)
+    norm = [nn.BatchNorm1d(options.out_channels)] if settings["mlp_norm"] else []
+    return nn.Sequential(first, *norm, ACTIVATIONS[name](), last)
+
+
+def _pyg(options: LayerOptions) -> nn.Module:
+    from torch_geometric.nn import GINConv
+
+    settings = options.settings_over(SETTINGS)
+    return GINConv(mlp(options), settings["eps"], settings["train_eps"])
+
+
+KIND = LayerKind("gin", GINLayer, _pyg, settings=SETTINGS)

@@ -1,0 +1,60 @@
+"""`gine`: GIN with bonds, whose rows are added to the neighbours' states before they are summed."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.gin import SETTINGS, GINUpdate, mlp
+from molgcn.nn.layers.propagate import sum_incoming
+
+
+class GINELayer(GINUpdate):
+    r"""The layer :math:`h_i' = \mathrm{MLP}((1 + \epsilon) h_i + \sum_j \mathrm{relu}(h_j + e_{ij}))`, twin of PyG's `GINEConv`.
+
+    A linear map `lin` brings the bonds' rows to the atoms' width where it differs from theirs.
+
+    Source: Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020, appendix A.
+
+    Args:
+        options: widths and settings, see `SETTINGS` of `gin`.
+
+    Shapes:
+        - **x:** [N, in_channels]
+        - **edge_index:** int64 [2, E]
+        - **edge_attr:** [E, edge_channels]
+        - **output:** [N, out_channels]
+    """
+
+    def __init__(self, options: LayerOptions) -> None:
+        super().__init__(options)
+        width = _mapped_width(options)
+        self.lin = None if width is None else nn.Linear(width, options.in_channels)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the MLP and the bonds' map as torch draws its parts, and set eps to where it starts."""
+        super().reset_parameters()
+        if self.lin is not None:
+            self.lin.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """Return the atoms' new states [N, out_channels]."""
+        bonds = edge_attr if self.lin is None else self.lin(edge_attr)
+        message = (x.index_select(0, edge_index[0]) + bonds).relu()
+        return self.update(x, sum_incoming(message, edge_index[1], x.shape[0]))
+
+
+def _mapped_width(options: LayerOptions) -> int | None:
+    """Return the width of the bonds' rows where they need a map to the atoms' width, PyG's `edge_dim`."""
+    return None if options.edge_channels == options.in_channels else options.edge_channels
+
+
+def _pyg(options: LayerOptions) -> nn.Module:
+    from torch_geometric.nn import GINEConv
+
+    settings = options.settings_over(SETTINGS)
+    return GINEConv(mlp(options), settings["eps"], settings["train_eps"], _mapped_width(options))
+
+
+KIND = LayerKind("gine", GINELayer, _pyg, bonds="always", settings=SETTINGS)

@@ -1,0 +1,76 @@
+"""`sage`: the mean, sum or maximum over the neighbours and the atom itself, each through a linear map of its own."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from molgcn.errors import UserError
+from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.propagate import max_incoming, mean_incoming, sum_incoming
+
+SETTINGS = {
+    "aggr": "mean",  # mean, sum or max over the neighbours
+    "project": False,  # whether the neighbours pass a linear map and relu first
+    "normalize": False,  # whether every atom's new state is scaled to length 1
+    "root_weight": True,  # whether the atom itself counts
+}
+_AGGREGATIONS = {"mean": mean_incoming, "sum": sum_incoming, "max": max_incoming}
+
+
+class SAGELayer(nn.Module):
+    r"""The GraphSAGE layer :math:`h_i' = W_l \, \mathrm{aggr}_j(h_j) + b + W_r h_i`, twin of PyG's `SAGEConv`.
+
+    Source: Hamilton et al., "Inductive Representation Learning on Large Graphs", NeurIPS 2017, algorithm 1.
+
+    Args:
+        options: widths and settings, see `SETTINGS`.
+
+    Shapes:
+        - **x:** [N, in_channels]
+        - **edge_index:** int64 [2, E]
+        - **output:** [N, out_channels]
+
+    Raises:
+        UserError: for an unknown aggregation.
+    """
+
+    def __init__(self, options: LayerOptions) -> None:
+        super().__init__()
+        settings = _settings(options)
+        self.aggregate = _AGGREGATIONS[settings["aggr"]]
+        self.normalize = settings["normalize"]
+        self.lin = nn.Linear(options.in_channels, options.in_channels) if settings["project"] else None
+        self.lin_l = nn.Linear(options.in_channels, options.out_channels)
+        self.lin_r = nn.Linear(options.in_channels, options.out_channels, bias=False) if settings["root_weight"] else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all maps as torch's `Linear` is drawn."""
+        for linear in (self.lin, self.lin_l, self.lin_r):
+            if linear is not None:
+                linear.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: None = None) -> Tensor:
+        """Return the atoms' new states [N, out_channels]."""
+        neighbours = x if self.lin is None else self.lin(x).relu()
+        out = self.lin_l(self.aggregate(neighbours.index_select(0, edge_index[0]), edge_index[1], x.shape[0]))
+        if self.lin_r is not None:
+            out = out + self.lin_r(x)
+        return F.normalize(out, dim=-1) if self.normalize else out
+
+
+def _settings(options: LayerOptions) -> dict:
+    settings = options.settings_over(SETTINGS)
+    if settings["aggr"] not in _AGGREGATIONS:
+        raise UserError(f"aggr={settings['aggr']} is unknown. Expected one of {', '.join(_AGGREGATIONS)}.")
+    return settings
+
+
+def _pyg(options: LayerOptions) -> nn.Module:
+    from torch_geometric.nn import SAGEConv
+
+    return SAGEConv(options.in_channels, options.out_channels, **_settings(options))
+
+
+KIND = LayerKind("sage", SAGELayer, _pyg, settings=SETTINGS)
