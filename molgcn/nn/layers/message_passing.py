@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import scatter
 
 if TYPE_CHECKING:
+    from molgcn.nn.layers.gated_gcn import GatedGCNLayer
     from molgcn.nn.layers.gcn_edge import GCNEdgeLayer
 
 
@@ -38,3 +40,25 @@ class GCNEdgeConv(_Twin):
     def message(self, x_j: Tensor, edge_attr: Tensor) -> Tensor:
         """Return relu(W h_j + e_ij)."""
         return (x_j + edge_attr).relu()
+
+
+class GatedGCNConv(_Twin):
+    """`gated_gcn` as a `MessagePassing`; formula and shapes: :class:`molgcn.nn.layers.gated_gcn.GatedGCNLayer`."""
+
+    def __init__(self, layer: GatedGCNLayer) -> None:
+        super().__init__(layer)
+        self.A, self.B, self.C, self.D, self.E = layer.A, layer.B, layer.C, layer.D, layer.E
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the new states of the atoms and of the bonds."""
+        bonds = self.edge_updater(edge_index, target=self.D(x), source=self.E(x), edge_attr=self.C(edge_attr))
+        return self.A(x) + self.propagate(edge_index, x=self.B(x), gates=bonds.sigmoid()), bonds
+
+    def edge_update(self, target_i: Tensor, source_j: Tensor, edge_attr: Tensor) -> Tensor:
+        """Return D h_i + E h_j + C e_ij."""
+        return target_i + source_j + edge_attr
+
+    def message(self, x_j: Tensor, gates: Tensor, index: Tensor, size_i: int) -> Tensor:
+        """Return B h_j times the gates, normalised over the bonds that end at the same atom."""
+        total = scatter(gates, index, dim=0, dim_size=size_i, reduce="sum")
+        return gates / (total.index_select(0, index) + 1e-6) * x_j

@@ -1,0 +1,64 @@
+"""`gated_gcn`: the convolution whose bonds have states of their own, of which the gates are made."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.propagate import sum_incoming
+
+EPSILON = 1e-6  # in the denominator of the gates
+
+
+class GatedGCNLayer(nn.Module):
+    r"""The gated graph convolution, with gates normalised over the bonds that end at an atom.
+
+    .. math::
+        t_{ij} = D h_i + E h_j + C e_{ij}, \qquad
+        h_i' = A h_i + \frac{\sum_j \sigma(t_{ij}) \odot B h_j}{\sum_j \sigma(t_{ij}) + 10^{-6}}
+
+    The bonds' new states are :math:`t_{ij}`. Norm, activation, dropout and residual of both states are the network's.
+
+    Source: Bresson and Laurent, "Residual Gated Graph ConvNets", 2017; Dwivedi et al., "Benchmarking Graph Neural Networks", JMLR 2023.
+
+    Args:
+        options: widths; there are no settings.
+
+    Shapes:
+        - **x:** [N, in_channels]
+        - **edge_index:** int64 [2, E]
+        - **edge_attr:** [E, edge_channels]
+        - **output:** atoms [N, out_channels] and bonds [E, out_channels]
+    """
+
+    def __init__(self, options: LayerOptions) -> None:
+        super().__init__()
+        assert options.edge_channels is not None
+        in_channels, out_channels = options.in_channels, options.out_channels
+        self.A = nn.Linear(in_channels, out_channels)
+        self.B = nn.Linear(in_channels, out_channels)
+        self.C = nn.Linear(options.edge_channels, out_channels)
+        self.D = nn.Linear(in_channels, out_channels)
+        self.E = nn.Linear(in_channels, out_channels)
+
+    def reset_parameters(self) -> None:
+        """Draw the linear maps as torch draws them."""
+        for linear in (self.A, self.B, self.C, self.D, self.E):
+            linear.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the new states of the atoms [N, out_channels] and of the bonds [E, out_channels]."""
+        source, target = edge_index[0], edge_index[1]
+        bonds = self.C(edge_attr) + self.D(x).index_select(0, target) + self.E(x).index_select(0, source)
+        gates = bonds.sigmoid()
+        messages = sum_incoming(gates * self.B(x).index_select(0, source), target, x.shape[0])
+        return self.A(x) + messages / (sum_incoming(gates, target, x.shape[0]) + EPSILON), bonds
+
+
+def _pyg(options: LayerOptions) -> nn.Module:
+    from molgcn.nn.layers.message_passing import GatedGCNConv
+
+    return GatedGCNConv(GatedGCNLayer(options))
+
+
+KIND = LayerKind("gated_gcn", GatedGCNLayer, _pyg, bonds="always", edge_states=True)
