@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter
 
+from molgcn.nn.layers.reverse import reverse_bonds
+
 if TYPE_CHECKING:
+    from molgcn.nn.layers.dmpnn import DMPNN
     from molgcn.nn.layers.gated_gcn import GatedGCNLayer
     from molgcn.nn.layers.gcn_edge import GCNEdgeLayer
 
@@ -62,3 +66,31 @@ class GatedGCNConv(_Twin):
         """Return B h_j times the gates, normalised over the bonds that end at the same atom."""
         total = scatter(gates, index, dim=0, dim_size=size_i, reduce="sum")
         return gates / (total.index_select(0, index) + 1e-6) * x_j
+
+
+class DMPNNConv(_Twin):
+    """`dmpnn` as a `MessagePassing` of bonds' states; formula and shapes: :class:`molgcn.nn.layers.dmpnn.DMPNN`."""
+
+    def __init__(self, layer: DMPNN) -> None:
+        super().__init__(layer)
+        self.W_i, self.W_h, self.W_o = layer.W_i, layer.W_h, layer.W_o
+        self.activation, self.dropout = layer.activation, layer.dropout
+        self.depth, self.undirected = layer.depth, layer.undirected
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return the atoms' states after all rounds."""
+        source, size = edge_index[0], (x.shape[0], x.shape[0])
+        reverse = reverse_bonds(edge_index, x.shape[0])
+        first = self.W_i(x[source] if edge_attr is None else torch.cat([x[source], edge_attr], dim=1))
+        states = self.activation(first)
+        for _ in range(1, self.depth):
+            if self.undirected:
+                states = (states + states[reverse]) / 2
+            messages = self.propagate(edge_index, size=size, states=states)[source] - states[reverse]
+            states = self.dropout(self.activation(first + self.W_h(messages)))
+        incoming = self.propagate(edge_index, size=size, states=states)
+        return self.dropout(self.activation(self.W_o(torch.cat([x, incoming], dim=1))))
+
+    def message(self, states: Tensor) -> Tensor:
+        """Return the bonds' states."""
+        return states

@@ -1,0 +1,98 @@
+"""`dmpnn`: Chemprop's network, whose messages go along directed bonds and do not come straight back."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from molgcn.errors import UserError
+from molgcn.nn.activations import ACTIVATIONS
+from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.propagate import sum_incoming
+from molgcn.nn.layers.reverse import reverse_bonds
+
+SETTINGS = {
+    "depth": 3,  # rounds of messages; the first one is the bonds' own features
+    "dropout": 0.0,  # probability that a number of a state is zeroed in training
+    "activation": "relu",  # relu, gelu, silu, leaky_relu or elu
+    "undirected": False,  # average the two states of a bond before every round
+}
+
+
+class DMPNN(nn.Module):
+    r"""The directed message-passing network, twin of Chemprop's `BondMessagePassing`: all rounds in one module.
+
+    .. math::
+        h^0_{vw} &= W_i [x_v, e_{vw}], \qquad h_{vw} = \tau(h^0_{vw}) \\
+        h_{vw} &\leftarrow \tau\big(h^0_{vw} + W_h (\textstyle\sum_u h_{uv} - h_{wv})\big), \qquad \text{depth} - 1 \text{ times} \\
+        h_v &= \tau\big(W_o [x_v, \textstyle\sum_u h_{uv}] + b\big)
+
+    All rounds share :math:`W_h`. Dropout follows every activation but the first. Every bond needs its reverse; of several between two atoms
+    each has its own, see :func:`reverse_bonds`. Without bond features :math:`W_i` sees the atom alone.
+
+    Source: Yang et al., "Analyzing Learned Molecular Representations for Property Prediction", JCIM 2019, equations 1 to 5.
+
+    Args:
+        options: widths and settings, see `SETTINGS`.
+
+    Shapes:
+        - **x:** [N, in_channels]
+        - **edge_index:** int64 [2, E]
+        - **edge_attr:** [E, edge_channels], or None if built without
+        - **output:** [N, out_channels]
+
+    Raises:
+        UserError: for a setting out of range.
+    """
+
+    def __init__(self, options: LayerOptions) -> None:
+        super().__init__()
+        settings = options.settings_over(SETTINGS)
+        self.depth, self.undirected = settings["depth"], settings["undirected"]
+        if self.depth < 1:
+            raise UserError(f"depth={self.depth}: expected at least one round of messages.")
+        if settings["activation"] not in ACTIVATIONS:
+            raise UserError(f"activation={settings['activation']} is unknown. Expected one of {', '.join(ACTIVATIONS)}.")
+        in_channels, channels = options.in_channels, options.out_channels
+        self.W_i = nn.Linear(in_channels + (options.edge_channels or 0), channels, bias=False)
+        self.W_h = nn.Linear(channels, channels, bias=False)
+        self.W_o = nn.Linear(in_channels + channels, channels)
+        self.activation = ACTIVATIONS[settings["activation"]]()
+        self.dropout = nn.Dropout(settings["dropout"])
+
+    def reset_parameters(self) -> None:
+        """Draw the linear maps as torch draws them."""
+        for linear in (self.W_i, self.W_h, self.W_o):
+            linear.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return the atoms' states [N, out_channels] after all rounds."""
+        source, target = edge_index[0], edge_index[1]
+        reverse = reverse_bonds(edge_index, x.shape[0])
+        first = self._first(x, source, edge_attr)
+        states = self.activation(first)
+        for _ in range(1, self.depth):
+            if self.undirected:
+                states = (states + states.index_select(0, reverse)) / 2
+            incoming = sum_incoming(states, target, x.shape[0])
+            messages = incoming.index_select(0, source) - states.index_select(0, reverse)
+            states = self.dropout(self.activation(torch.addmm(first, messages, self.W_h.weight.t())))
+        incoming = sum_incoming(states, target, x.shape[0])
+        return self.dropout(self.activation(self.W_o(torch.cat([x, incoming], dim=1))))
+
+    def _first(self, x: Tensor, source: Tensor, edge_attr: Tensor | None) -> Tensor:
+        """Return W_i [x_v, e_vw] of every bond: the atoms' part is multiplied once an atom, not once a bond."""
+        if edge_attr is None:
+            return self.W_i(x).index_select(0, source)
+        atoms, bonds = self.W_i.weight.split([x.shape[1], edge_attr.shape[1]], dim=1)
+        return torch.addmm(F.linear(x, atoms).index_select(0, source), edge_attr, bonds.t())
+
+
+def _pyg(options: LayerOptions) -> nn.Module:
+    from molgcn.nn.layers.message_passing import DMPNNConv
+
+    return DMPNNConv(DMPNN(options))
+
+
+KIND = LayerKind("dmpnn", DMPNN, _pyg, bonds="optional", settings=SETTINGS)
