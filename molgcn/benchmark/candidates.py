@@ -64,7 +64,7 @@ class HoistedGCN(nn.Module):
         super().__init__()
         from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
-        self.model = twin(model, "pyg")
+        self.model = model.on_backend("pyg")
         for conv in self.model.convs:
             conv.normalize = False  # type: ignore[assignment]
         self.pool = {"mean": global_mean_pool, "sum": global_add_pool, "max": global_max_pool}[model.pool]
@@ -81,36 +81,13 @@ class HoistedGCN(nn.Module):
         return self.model.head(self.pool(h, batch["batch"], batch["targets"].shape[0]))
 
 
-def twin(model: GCN, backend: Any, strategy: str = "auto") -> GCN:
-    """A model of the same options and weights on another backend."""
-    copy = GCN(
-        model.in_channels,
-        model.hidden_channels,
-        model.num_layers,
-        model.out_channels,
-        backend=backend,
-        strategy=strategy,
-        dropout=model.dropout,
-        norm=model.norm,
-        residual=model.residual,
-        pool=model.pool,
-        add_self_loops=model.add_self_loops,
-        embed=model.embed is not None,
-        last_activation=model.last_activation,
-        head_layers=model.head_layers,
-        init=model.init,
-    )
-    copy.load_state_dict(model.state_dict())
-    return copy
-
-
 def build(name: str, model: GCN, device: torch.device) -> Candidate:
     """A candidate with the weights of `model` on a device."""
     if name.startswith("fused"):
-        copy = twin(model, "fused").to(device)
+        copy = model.on_backend("fused").to(device)
         return Candidate(name, copy, _same, copy, fused_loss(copy) if device.type == "cuda" else _plain_loss(copy))
     if name == "pyg":
-        copy = twin(model, "pyg").to(device)
+        copy = model.on_backend("pyg").to(device)
         return Candidate(name, copy, GraphBatch.to_pyg, copy, _plain_loss(copy))
     module, convert = HoistedGCN(model).to(device), partial(hoisted, add_self_loops=model.add_self_loops)
     if name == "pyg_hoisted":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from molgcn.benchmark.batches import random_batch
-from molgcn.benchmark.candidates import build, capture, fused_loss, twin
+from molgcn.benchmark.candidates import build, capture, fused_loss
 from molgcn.benchmark.measure import interleaved, medians
 from molgcn.config import ModelConfig
 from molgcn.data import PackedMolecules
@@ -77,7 +77,7 @@ def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeat
     model = GCN(molecules.num_features, work.hidden_channels, work.num_layers, 1, backend="pyg", **work.options).to(device)
     calls: dict[str, Callable[[], object]] = {}
     for strategy in strategies_for(work):
-        fused = twin(model, "fused", strategy).to(device)
+        fused = model.on_backend("fused", strategy).to(device)
         calls[strategy] = capture(_step(fused, fused_loss(fused), batch, targets))
     if work.pyg:
         for name in PYG:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from molgcn.benchmark.candidates import twin
 from molgcn.data import GraphBatch
 from molgcn.nn import GCN
 
@@ -40,7 +39,7 @@ def steady_model(in_channels: int, hidden_channels: int, num_layers: int, norm: 
     """
     torch.manual_seed(0)
     model = GCN(in_channels, hidden_channels, num_layers, 1, backend="pyg", norm=norm, init="kaiming")  # type: ignore[arg-type]
-    double = twin(model, "pyg").double().to(batch.x.device)
+    double = model.on_backend("pyg").double().to(batch.x.device)
     for module in double.norms if norm else double.convs[:-1]:
         module.register_forward_hook(_away_from_zero)
     double.head.register_forward_pre_hook(_without_cancelling)
@@ -95,7 +94,7 @@ def exact(model: GCN, batch: GraphBatch) -> tuple[Tensor, dict[str, Tensor]]:
         - outputs: [B, T]
         - gradients: by parameter, less those without effect: biases that a batch norm takes out again, zero but for rounding
     """
-    double = twin(model, "pyg").double().to(batch.x.device)
+    double = model.on_backend("pyg").double().to(batch.x.device)
     outputs = double(_in_double(batch))
     outputs.square().mean().backward()
     without_effect = {f"convs.{index}.bias" for index in range(len(model.norms))} if model.norm == "batch" else set()

@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from molgcn.nn.gcn import GCN
+from molgcn.nn.molecule_net import MoleculeNet
 
 if TYPE_CHECKING:
     from molgcn.nn.conv import FusedGCNConv as FusedGCNConv
 
-__all__ = ["GCN", "FusedGCNConv"]
+__all__ = ["GCN", "FusedGCNConv", "MoleculeNet"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -16,22 +18,25 @@ from molgcn.ops.head_loss import Objective
 from molgcn.strategies import check_known
 
 if TYPE_CHECKING:
-    from molgcn.nn.gcn import GCN
+    from molgcn.nn.layers.base import LayerKind, LayerOptions
+    from molgcn.nn.molecule_net import MoleculeNet
 
-BACKENDS = ("auto", "fused", "pyg")
+log = logging.getLogger(__name__)
+
+BACKENDS = ("auto", "fused", "pyg", "reference")
 
 
 class Backend(Protocol):
-    """How a :class:`molgcn.nn.GCN` computes: a module with these four names."""
+    """How a :class:`molgcn.nn.MoleculeNet` computes: a module with these three names."""
 
     name: str
 
-    def conv(self, model: GCN, in_channels: int, out_channels: int) -> nn.Module:
-        """One layer's parameters: `lin.weight` [out, in] and `bias` [out]."""
+    def conv(self, kind: LayerKind, options: LayerOptions) -> nn.Module:
+        """Return one layer, with the state dict of `kind.reference`."""
         ...
 
-    def predictions(self, model: GCN, batch: Any) -> Tensor:
-        """All layers, the pooling and the head: [B, T]."""
+    def predictions(self, model: MoleculeNet, batch: Any) -> Tensor:
+        """Return the predictions [B, T]: all layers, the pooling and the head."""
         ...
 
     def loss(self, model: GCN, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
@@ -39,32 +44,61 @@ class Backend(Protocol):
         ...
 
 
-def resolve_backend(name: str, hidden_channels: int = 1) -> Backend:
-    """The backend called `name`; "auto" is fused where its operators can train such a model on this machine, else pyg.
+def resolve_backend(name: str, hidden_channels: int = 1, why_not: str | None = None) -> Backend:
+    """Return the backend called `name`, or for "auto" the best that this machine has for a network.
+
+    That is fused where its operators can train the network, reference where there are none for such networks, and else pyg.
 
     Args:
-        name: auto, fused or pyg.
+        name: auto, fused, pyg or reference.
         hidden_channels: the model's width: with a GPU, "auto" takes pyg beyond the 512 that kernels of our own compute.
+        why_not: why fused has no operators for the network (:func:`why_not_fused`), in words; None where it has.
 
     Raises:
-        UserError: for an unknown name, or a backend that this machine does not have.
+        UserError: for an unknown name, or a backend that this machine or the network does not have.
     """
     if name not in BACKENDS:
         raise UserError(f"backend={name} is unknown. Expected one of {', '.join(BACKENDS)}.")
+    if name == "fused" and why_not is not None:
+        raise UserError(f"backend=fused has no operators for this network: {why_not}. Use backend=reference or backend=pyg.")
+    if name == "auto" and why_not is not None:
+        _say_once(f"backend=auto takes reference: the fused operators do not have this network, {why_not}.")
+        return backend_module("reference")
+    if name in ("pyg", "reference"):
+        return backend_module(name)
     cuda = torch.cuda.is_available()
     if name == "fused" and not (HAS_CPU_EXTENSION or cuda):
         raise UserError(NO_EXTENSION)
     on_gpu = cuda and hidden_channels <= MAX_HIDDEN and torch.cuda.get_device_capability()[0] >= MIN_CAPABILITY
     trains = on_gpu if cuda else HAS_CPU_EXTENSION
-    return backend_module("fused" if name == "fused" or (name == "auto" and trains) else "pyg")
+    return backend_module("fused" if name == "fused" or trains else "pyg")
+
+
+@cache
+def _say_once(line: str) -> None:
+    log.info(line)
+
+
+def why_not_fused(model: MoleculeNet) -> str | None:
+    """Return why backend=fused has no operators for a network with these options, in words; None where it has."""
+    if model.conv != "gcn":
+        return f"whose layers are {model.conv} and not gcn"
+    for name, known in (("activation", ("relu",)), ("pool", ("mean", "sum", "max")), ("readout", ("last",)), ("feed_forward", (False,))):
+        if getattr(model, name) not in known:
+            return f"whose {name} is {getattr(model, name)} and not {' or '.join(map(str, known))}"
+    return "whose atoms have encodings of random walks" if model.rwse else None
 
 
 def backend_module(name: str) -> Backend:
-    """The module of a resolved backend, fused or pyg: one lookup, which torch.compile can follow."""
+    """Return the module of a resolved backend, fused, pyg or reference: one lookup, which torch.compile can follow."""
     if name == "fused":
         from molgcn.nn import fused
 
         return fused
+    if name == "reference":
+        from molgcn.nn import reference
+
+        return reference
     from molgcn.nn import pyg
 
     return pyg
@@ -74,9 +108,9 @@ def check_strategy(strategy: str, backend: str) -> str:
     """`strategy` if the backend has it.
 
     Raises:
-        UserError: for an unknown strategy, or one that PyG does not have.
+        UserError: for an unknown strategy, or one that the backend does not have.
     """
     check_known(strategy)
-    if backend == "pyg" and strategy != "auto":
-        raise UserError(f"backend.strategy={strategy} belongs to backend=fused; backend=pyg has only auto.")
+    if backend != "fused" and strategy != "auto":
+        raise UserError(f"backend.strategy={strategy} belongs to backend=fused; backend={backend} has only auto.")
     return strategy

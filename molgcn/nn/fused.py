@@ -30,7 +30,8 @@ from molgcn.ops.message_network_cuda import fuses_loss
 from molgcn.ops.precision import allowed_precision
 
 if TYPE_CHECKING:
-    from molgcn.nn.gcn import GCN
+    from molgcn.nn.layers.base import LayerKind, LayerOptions
+    from molgcn.nn.molecule_net import MoleculeNet
 
 name = "fused"
 
@@ -50,19 +51,40 @@ class GCNConv(nn.Module):
             UserError: always.
         """
         raise UserError(
-            "A single layer of backend=fused cannot be called: all layers run as one operator. Call the GCN, or use backend=pyg."
+            "A single layer of backend=fused cannot be called: all layers run as one operator. Call the network, or use backend=pyg."
         )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.lin.in_features}, {self.lin.out_features})"
 
 
-def conv(model: GCN, in_channels: int, out_channels: int) -> nn.Module:
-    """:class:`GCNConv`."""
-    return GCNConv(in_channels, out_channels)
+def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
+    """Return :class:`GCNConv`, of whose kind all layers of this backend are."""
+    return GCNConv(options.in_channels, options.out_channels)
 
 
-def predictions(model: GCN, batch: GraphBatch | Any) -> Tensor:
+def pooled(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
+    """All layers and the pooling: [B, H].
+
+    Raises:
+        UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
+    """
+    return pooled_from(model, stack_inputs(model, batch))
+
+
+def pooled_from(model: MoleculeNet, inputs: StackInputs) -> Tensor:
+    """:func:`pooled` of what :func:`stack_inputs` gave."""
+    out, means, variances = gcn_stack(inputs)
+    if inputs.batch_statistics and inputs.num_norms > 0 and inputs.x.shape[0] > 0:
+        norms: list[Any] = list(model.norms)
+        with torch.no_grad():
+            torch._foreach_copy_([norm.running_mean for norm in norms], list(means.unbind()))
+            torch._foreach_copy_([norm.running_var for norm in norms], list(variances.unbind()))
+            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
+    return out
+
+
+def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
     """All layers, the pooling and the head: [B, T]; on CUDA one operator where the head is a linear map and no gradient is wanted.
 
     Raises:
@@ -76,45 +98,8 @@ def predictions(model: GCN, batch: GraphBatch | Any) -> Tensor:
     return message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias)))).result
 
 
-def loss(model: GCN, batch: GraphBatch | Any, objective: Objective) -> tuple[Tensor, Tensor]:
-    """The loss of :func:`predictions`, with the head, or on CUDA the whole model, in one operator where there is one.
-
-    Returns:
-        As of :func:`molgcn.ops.head_loss.head_loss`.
-
-    Raises:
-        UserError: as :func:`predictions`.
-    """
-    call = network_call(model, batch)
-    x, head = call.graph.x, _free_head(model, call)
-    alike = x.dtype == objective.target.dtype == objective.mean.dtype
-    if head is None or not alike or (x.is_cuda and x.dtype != torch.float32):
-        return loss_of(model.head(_pooled(model, call)), objective, fused=True)
-    if x.is_cuda and len(head) == 1 and fuses_loss(call):
-        target, mean, std, name, delta = objective
-        outputs = message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias), (target, mean, std), name, delta)))
-        return outputs.result, outputs.of_loss[0]
-    return head_loss(_pooled(model, call), [linear.weight for linear in head], [linear.bias for linear in head], objective)
-
-
-def _free_head(model: GCN, call: NetworkCall) -> list[nn.Linear] | None:
-    """The head's linear maps, where operators may compute them: nobody listens, and autocast has no say."""
-    return None if torch.is_autocast_enabled(call.graph.x.device.type) else model.linears
-
-
-def _pooled(model: GCN, call: NetworkCall) -> Tensor:
-    """All layers and the pooling, [B, H]; the norms' running statistics are updated."""
-    outputs = message_network(call)
-    if call.batch_statistics and call.spec.num_norms > 0 and call.graph.num_nodes > 0:
-        norms: list[Any] = list(model.norms)
-        with torch.no_grad():
-            torch._foreach_copy_(call.parameters.statistics, list(outputs.statistics.flatten(0, 1).unbind()))
-            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
-    return outputs.result
-
-
-def network_call(model: GCN, batch: GraphBatch | Any) -> NetworkCall:
-    """The operator's arguments for a model and a batch; errors as of :func:`predictions`."""
+def stack_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> StackInputs:
+    """The operator's arguments for a model and a batch; errors as :func:`pooled`."""
     if not isinstance(batch, GraphBatch):
         batch = GraphBatch.from_pyg(batch)
     _check_device(batch.x.device, model.strategy)
@@ -147,7 +132,7 @@ def network_call(model: GCN, batch: GraphBatch | Any) -> NetworkCall:
         num_layers=len(weights),
         norm=model.norm,
         residual=model.residual,
-        add_self_loops=model.add_self_loops,
+        add_self_loops=model.settings["add_self_loops"],
         last_activation=model.last_activation,
         dropout=model.dropout,
         pool=model.pool,
@@ -179,8 +164,8 @@ def _compute_weights(modules: list[Any]) -> None:
 
 def _unheard(module: nn.Module) -> UserError:
     return UserError(
-        f"A hook on a layer, {module}, would never be called: backend=fused runs all layers as one operator. Register it on the GCN, its "
-        "head or a parameter, or use backend=pyg."
+        f"A hook on a layer, {module}, would never be called: backend=fused runs all layers as one operator. Register it on the network, "
+        "its head or a parameter, or use backend=pyg."
     )
 
 

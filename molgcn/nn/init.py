@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from molgcn.nn.layers.base import LayerKind, LayerOptions
 
 
 def glorot(weight: Tensor) -> Tensor:
@@ -32,3 +37,26 @@ class GlorotLinear(nn.Linear):
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features)
             nn.init.uniform_(self.bias, -bound, bound)
+
+
+def draw_layer(kind: LayerKind, options: LayerOptions, init: str | None) -> Mapping[str, Tensor]:
+    """Draw the weights of a layer, the same ones for all its implementations.
+
+    Args:
+        kind: the layer.
+        options: the options that it is built from.
+        init: the rule for its matrices [out, in], one of :data:`INITIALISERS`, beside which biases are 0; None as the layer itself does.
+
+    Returns:
+        its state dict.
+    """
+    if init is None:
+        return kind.reference(options).state_dict()
+    with torch.random.fork_rng(devices=[]):
+        layer = kind.reference(options)
+    for name, parameter in layer.named_parameters():
+        if name.rpartition(".")[2] == "bias":
+            nn.init.zeros_(parameter)
+        elif parameter.dim() == 2:
+            INITIALISERS[init](parameter)
+    return layer.state_dict()

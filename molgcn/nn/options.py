@@ -1,38 +1,141 @@
-"""Checks of the model's options, in words."""
+"""Checks of a network's options, in words."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from molgcn.errors import UserError
+from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.init import INITIALISERS
+from molgcn.nn.layers.base import LayerKind
+from molgcn.nn.norms import NORMS
+from molgcn.nn.pooling import POOLS
+
+if TYPE_CHECKING:
+    from molgcn.nn.molecule_net import MoleculeNet
 
 NO_EXTENSION = (
     "backend=fused was installed without its C++ extension. With a C++17 compiler present run `pip install -e .` again, or use backend=pyg."
 )
+READOUTS = ("last", "all")
+# What a network has where nothing is asked for: layers alone. A layer's `LayerKind.without` names those that it can only have so.
+PLAIN: dict[str, Any] = {
+    "norm": None,
+    "residual": False,
+    "feed_forward": False,
+    "readout": "last",
+    "last_activation": True,
+    "embed": False,
+    "embed_bonds": False,
+    "rwse": 0,
+    "bond_rw": 0,
+    "init": None,
+}
 
 
-def check_sizes(in_channels: int, hidden_channels: int, num_layers: int, out_channels: int) -> None:
-    """Raises UserError for the first size below 1."""
-    if in_channels < 1:
-        raise UserError(f"in_channels={in_channels}: expected at least one feature an atom, batch.x.shape[1].")
-    if out_channels < 1:
-        raise UserError(f"out_channels={out_channels}: expected at least one target, batch.targets.shape[1].")
-    if hidden_channels < 1:
-        raise UserError(f"model.hidden_channels={hidden_channels}: expected at least 1.")
-    if num_layers < 1:
-        raise UserError(f"model.num_layers={num_layers}: expected at least 1.")
+def check_network(model: MoleculeNet, embed: bool, embed_bonds: bool) -> None:
+    """Check the options of a network that is being made, by its attributes.
+
+    Args:
+        model: the network.
+        embed: whether it embeds the atoms' features.
+        embed_bonds: whether it embeds the bonds' features.
+
+    Raises:
+        UserError: for the first option that is out of range, or that the network's layers cannot have.
+    """
+    _check_sizes(model)
+    _check_choices(model)
+    _check_head(model)
+    _check_encodings(model, embed, embed_bonds)
+    _check_bonds(model.kind, model.edge_channels, embed_bonds)
+    values = {**vars(model), "embed": embed, "embed_bonds": embed_bonds}
+    for name, reason in model.kind.without.items():
+        if values[name] != PLAIN[name]:
+            raise UserError(f"{_key(name)}={_shown(values[name])} does not go with {model.kind.name}: {reason}. Use {_shown(PLAIN[name])}.")
 
 
-def check_options(hidden_channels: int, dropout: float, norm: str | None, pool: str, head_layers: int, init: str) -> None:
-    """Raises UserError for the first option that is out of range."""
-    if not 0.0 <= dropout < 1.0:
-        raise UserError(f"model.dropout={dropout}: expected a probability of at least 0 and below 1.")
-    if norm not in (None, "batch", "layer"):
-        raise UserError(f"model.norm={norm}: expected batch, layer or null.")
-    if pool not in ("mean", "sum", "max"):
-        raise UserError(f"model.pool={pool}: expected mean, sum or max.")
-    if head_layers < 0 or hidden_channels >> head_layers < 1:
+def _check_sizes(model: MoleculeNet) -> None:
+    if model.in_channels < 1:
+        raise UserError(f"in_channels={model.in_channels}: expected at least one feature an atom, batch.x.shape[1].")
+    if model.out_channels < 1:
+        raise UserError(f"out_channels={model.out_channels}: expected at least one target, batch.targets.shape[1].")
+    if model.hidden_channels < 1:
+        raise UserError(f"model.hidden_channels={model.hidden_channels}: expected at least 1.")
+    if model.num_layers < 1:
+        raise UserError(f"model.num_layers={model.num_layers}: expected at least 1.")
+    if not 0.0 <= model.dropout < 1.0:
+        raise UserError(f"model.dropout={model.dropout}: expected a probability of at least 0 and below 1.")
+
+
+def _check_choices(model: MoleculeNet) -> None:
+    choices: dict[str, tuple[Any, tuple[Any, ...]]] = {
+        "activation": (model.activation, tuple(ACTIVATIONS)),
+        "norm": (model.norm, (*NORMS, None)),
+        "feed_forward_norm": (model.feed_forward_norm, (*NORMS, None)),
+        "pool": (model.pool, POOLS),
+        "readout": (model.readout, READOUTS),
+        "init": (model.init, (*INITIALISERS, None)),
+    }
+    for name, (value, known) in choices.items():
+        if value not in known:
+            first, last = ", ".join(map(_shown, known[:-1])), _shown(known[-1])
+            raise UserError(f"model.{name}={_shown(value)}: expected {first} or {last}.")
+
+
+def _check_head(model: MoleculeNet) -> None:
+    if model.head_layers < 0 or model.hidden_channels >> model.head_layers < 1:
         raise UserError(
-            f"model.head_layers={head_layers}: expected 0 or more, and few enough to halve {hidden_channels} channels as often."
+            f"model.head_layers={model.head_layers}: expected 0 or more, and few enough to halve {model.hidden_channels} channels as often."
         )
-    if init not in INITIALISERS:
-        raise UserError(f"model.init={init}: expected {' or '.join(INITIALISERS)}.")
+    if model.head_channels is not None and min(model.head_channels, default=1) < 1:
+        raise UserError(f"model.head_channels={list(model.head_channels)}: expected widths of at least 1.")
+
+
+def _check_encodings(model: MoleculeNet, embed: bool, embed_bonds: bool) -> None:
+    for name in ("rwse", "bond_rw"):
+        if getattr(model, name) < 0:
+            raise UserError(f"{_key(name)}={getattr(model, name)}: expected steps of a random walk, or 0 for none.")
+    room = model.hidden_channels - 1 if embed else model.rwse_dim  # one column is left to the features
+    if model.rwse and not 1 <= model.rwse_dim <= room:
+        raise UserError(
+            f"{_key('rwse_dim')}={model.rwse_dim}: expected at least 1 and less than model.hidden_channels={model.hidden_channels}, whose "
+            "columns it shares with the atoms' features."
+        )
+    if model.bond_rw and model.edge_channels is not None and not embed_bonds:
+        raise UserError(f"{_key('bond_rw')}={model.bond_rw} is added to the bonds' embedding. Use model.embed_bonds=true with it.")
+    if model.bond_rw and model.kind.bonds == "never":
+        raise UserError(f"{_key('bond_rw')}={model.bond_rw} does not go with {model.kind.name}, which does not see bonds. Use 0.")
+
+
+def _check_bonds(kind: LayerKind, edge_channels: int | None, embed_bonds: bool) -> None:
+    if edge_channels is not None and edge_channels < 1:
+        raise UserError(f"edge_channels={edge_channels}: expected at least one feature a bond, or None.")
+    if embed_bonds and edge_channels is None:
+        raise UserError("model.embed_bonds=true embeds the features of bonds. Use model.bonds=true with it, or false.")
+    if kind.bonds == "never" and edge_channels is not None:
+        raise UserError(f"model.bonds=true does not go with {kind.name}, which does not see bonds. Use false, or another network.")
+    if kind.bonds == "always" and edge_channels is None:
+        raise UserError(f"model.bonds=false does not go with {kind.name}, which needs bonds. Use true, or another network.")
+
+
+def settings_of(kind: LayerKind, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a layer's own options, those that are given over their defaults.
+
+    Raises:
+        UserError: for one that the layer does not have.
+    """
+    for name in given:
+        if name not in kind.settings:
+            has = ", ".join(kind.settings) or "none"
+            raise UserError(f"model.{name} is no option of {kind.name}, whose own options are: {has}. Leave it out.")
+    return {**kind.settings, **given}
+
+
+def _key(name: str) -> str:
+    return f"model.encodings.{name}" if name in ("rwse", "rwse_dim", "bond_rw") else f"model.{name}"
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -53,8 +53,11 @@ class LayerKind:
         pyg: builds PyTorch Geometric's layer, or a `MessagePassing` of this project where PyG has none.
         bonds: whether the layer sees bonds: never, if asked to, or always.
         edge_states: whether the layer gives bonds new states.
+        stacked: whether a network has `num_layers` of it. If not, it has one, whose settings get the network's `num_layers` as `depth`, its
+            `activation` and its `dropout`; norm, activation, dropout and residual do not follow it.
         settings: the layer's own options with their defaults.
-        without: options of the network that the layer cannot have, with the reason, for errors and for the docs.
+        without: options of the network that the layer cannot have, of those in :data:`molgcn.nn.options.PLAIN`, with the reason, for errors
+            and for the docs.
     """
 
     name: str
@@ -62,5 +65,6 @@ class LayerKind:
     pyg: Callable[[LayerOptions], nn.Module]
     bonds: Literal["never", "optional", "always"] = "never"
     edge_states: bool = False
+    stacked: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
     without: Mapping[str, str] = field(default_factory=dict)

@@ -80,7 +80,7 @@ class Watch:
         """
         model = self.model
         norms = [(norm.eps, getattr(norm, "momentum", None)) for norm in model.norms]
-        options = model.dropout, model.pool, model.residual, model.add_self_loops, model.last_activation
+        options = model.dropout, model.pool, model.residual, model.last_activation, tuple(model.settings.items())
         return [
             [tensor.data_ptr() for tensor in (*self._tensors, *others)],
             [parameter.requires_grad for parameter in self.parameters],

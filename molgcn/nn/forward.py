@@ -1,0 +1,80 @@
+"""The forward pass that backends pyg and reference share; they differ in the modules of the layers and in how molecules are pooled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from molgcn.errors import UserError
+from molgcn.nn.graph_inputs import GraphInputs
+from molgcn.nn.norms import normalised
+from molgcn.nn.pooling import Reductions
+
+if TYPE_CHECKING:
+    from molgcn.nn.molecule_net import MoleculeNet
+
+
+def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) -> Tensor:
+    """Return the predictions [B, T]: encoders, all layers, the pooling and the head."""
+    h, bonds, states = _atoms(model, graph), _bonds(model, graph), []
+    for index, conv in enumerate(model.convs):
+        norm, activated, residual = model.layer_options(index)
+        out = conv(h, graph.edge_index) if bonds is None else conv(h, graph.edge_index, bonds)
+        if model.kind.edge_states:
+            out, new_bonds = out
+            edge_norm = None if norm is None else model.edge_norms[index]
+            bonds = _epilogue(model, new_bonds, bonds, edge_norm, activated, graph.num_bonds)
+        h = _epilogue(model, out, h if residual else None, norm, activated, graph.num_atoms)
+        if model.feed_forward:
+            h = model.feed_forwards[index](h, graph.num_atoms)
+        states.append(h)
+    h = torch.cat(states, dim=1) if model.readout == "all" else h
+    batch = torch.zeros_like(h[:, 0], dtype=torch.int64) if graph.batch is None else graph.batch
+    pooled = reductions.pool(model.pool, h, batch, graph.num_graphs, model.gate)
+    return model.head(pooled if graph.num_atoms is None else pooled[:-1])  # without the padding's
+
+
+def _atoms(model: MoleculeNet, graph: GraphInputs) -> Tensor:
+    """Return the atoms' states before the first layer: features, embedded if the network embeds them, and encodings beside them."""
+    h = graph.x if model.embed is None else model.embed(graph.x)
+    if model.rwse_encoder is None:
+        return h
+    walks = _given(graph.rwse, "rwse", "return probabilities of random walks", graph.x)
+    return torch.cat([h, model.rwse_encoder(walks, graph.num_atoms)], dim=1)
+
+
+def _bonds(model: MoleculeNet, graph: GraphInputs) -> Tensor | None:
+    """Return the bonds' states before the first layer: features, embedded if the network embeds them, plus encodings; None without."""
+    bonds = None
+    if model.edge_channels is not None:
+        features = _given(graph.edge_attr, "edge_attr", "features of bonds", graph.x)
+        bonds = features if model.bond_embed is None else model.bond_embed(features)
+    if model.bond_rw_encoder is not None:
+        encoded = model.bond_rw_encoder(_given(graph.bond_rw, "bond_rw", "probabilities of random walks along bonds", graph.x))
+        bonds = encoded if bonds is None else bonds + encoded
+    return bonds
+
+
+def _given(tensor: Tensor | None, name: str, what: str, x: Tensor) -> Tensor:
+    """Return the tensor in the dtype of the atoms' features.
+
+    Raises:
+        UserError: where the batch does not have it.
+    """
+    if tensor is None:
+        raise UserError(f"The network reads {what}, but the batch has no `{name}`. Give it batches that do, or a network without.")
+    return tensor.to(x.dtype)
+
+
+def _epilogue(
+    model: MoleculeNet, out: Tensor, before: Tensor | None, norm: nn.Module | None, activated: bool, count: Tensor | None
+) -> Tensor:
+    """Return a layer's output [R, H] after norm, activation, dropout and, where the network has it, residual connection."""
+    if norm is not None:
+        out = normalised(norm, out, count)
+    if activated:
+        out = F.dropout(model.activate(out), model.dropout, model.training)
+    return out + before if before is not None and model.residual and before.shape[1] == out.shape[1] else out

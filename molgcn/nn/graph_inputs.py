@@ -1,0 +1,66 @@
+"""What a network reads of a batch, whichever form the batch has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from molgcn.data.batch import GraphBatch
+
+
+@dataclass(frozen=True)
+class GraphInputs:
+    """Tensors of N atoms and E directed bonds in B molecules.
+
+    Attributes:
+        x: float [N, F], features of the atoms.
+        edge_index: int64 [2, E], source and target of every bond.
+        batch: int64 [N], the molecule of every atom; None where there is one molecule.
+        num_graphs: B.
+        edge_attr: float [E, D], features of the bonds, or None.
+        rwse: float [N, k], return probabilities of random walks, or None.
+        bond_rw: float [E, k], probabilities of random walks from a bond's source to its target, or None.
+        num_atoms: of a padded batch: integer [], real atoms; else None.
+        num_bonds: of a padded batch: integer [], real bonds; else None.
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    batch: Tensor | None
+    num_graphs: int
+    edge_attr: Tensor | None = None
+    rwse: Tensor | None = None
+    bond_rw: Tensor | None = None
+    num_atoms: Tensor | None = None
+    num_bonds: Tensor | None = None
+
+
+def graph_inputs(batch: GraphBatch | Any) -> GraphInputs:
+    """Return what a network reads of a :class:`molgcn.data.GraphBatch`, or of PyG's `Batch` or `Data`.
+
+    A padded batch gets one atom and one molecule more: padding atoms are in this molecule, padding bonds connect this atom with itself.
+    Its shapes do not depend on values, and nothing waits for the device.
+    """
+    optional = {name: getattr(batch, name, None) for name in ("edge_attr", "rwse", "bond_rw")}
+    counts = getattr(batch, "counts", None)
+    if counts is None:
+        return GraphInputs(batch.x, batch.edge_index, batch.batch, getattr(batch, "num_graphs", 1), **optional)
+    num_nodes, device = batch.num_nodes, batch.x.device
+    bonds, atoms = torch.arange(batch.num_edges, device=device), torch.arange(num_nodes + 1, device=device)
+    target = torch.searchsorted(batch.rowptr[1:].contiguous(), bonds, right=True)
+    source = torch.where(bonds < counts[2], batch.col, num_nodes)
+    if optional["rwse"] is not None:
+        optional["rwse"] = F.pad(optional["rwse"], (0, 0, 0, 1))
+    return GraphInputs(
+        F.pad(batch.x, (0, 0, 0, 1)),
+        torch.stack([source, target]),
+        torch.searchsorted(batch.ptr[1:].contiguous(), atoms, right=True),
+        batch.num_graphs + 1,
+        **optional,
+        num_atoms=counts[1],
+        num_bonds=counts[2],
+    )

@@ -1,0 +1,236 @@
+"""The network of the family: encoders, message-passing layers of one kind, pooling and a head."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from molgcn.data.batch import GraphBatch
+from molgcn.nn.activations import ACTIVATIONS
+from molgcn.nn.backend import Backend, backend_module, check_strategy, resolve_backend, why_not_fused
+from molgcn.nn.encoders import WalkEncoder
+from molgcn.nn.feed_forward import FeedForward
+from molgcn.nn.head import build_head, linears_of
+from molgcn.nn.init import draw_layer
+from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.norms import NORMS
+from molgcn.nn.options import check_network, settings_of
+from molgcn.nn.registry import get_kind
+
+Norm = Literal["batch", "layer"] | None
+BackendName = Literal["auto", "fused", "pyg", "reference"]
+
+
+class MoleculeNet(nn.Module):
+    r"""A message-passing network with global pooling and a head.
+
+    With :math:`H_0` the atoms' features, mapped to the hidden width if `embed`, and encodings of random walks beside them, the layers are
+
+    .. math::
+        H_{l+1} = \mathrm{block}(\mathrm{dropout}(\mathrm{act}(\mathrm{norm}(\mathrm{conv}(H_l)))) \; (+ H_l)),
+
+    with a feed-forward block where `feed_forward` asks for one. The molecules' atoms are then pooled and the head applied.
+
+    Args:
+        in_channels: features an atom, F.
+        hidden_channels: width of every layer, H.
+        num_layers: layers, L.
+        out_channels: targets, T.
+        conv: name of the layer, one of :func:`molgcn.nn.registry.layer_names`.
+        edge_channels: features a bond, D; None leaves them out.
+        backend: "fused" (this project's operators, for few networks), "pyg" (PyTorch Geometric's layers), "reference" (plain PyTorch) or
+            "auto" (the best that this machine has for the network).
+        strategy: how the fused operator parallelises; "auto" chooses.
+        activation: "relu", "gelu", "silu", "leaky_relu" or "elu", after layers, in feed-forward blocks and in the head.
+        dropout: probability that an activation is zeroed in training.
+        norm: "batch", "layer" (over one atom's features) or None; for bonds' states too, where the layer has them.
+        residual: add a layer's input to its output where the widths agree.
+        feed_forward: put a :class:`molgcn.nn.feed_forward.FeedForward` block after every layer.
+        feed_forward_norm: "batch", "layer" or None, in these blocks.
+        pool: "mean", "sum", "max", "norm" (the sum divided by 100) or "attention" over a molecule's atoms.
+        readout: pool the states of the "last" layer, or those of "all" layers side by side, as PyG's `JumpingKnowledge("cat")`.
+        embed: map the atoms' features to the hidden width by a matrix without bias before the first layer.
+        embed_bonds: map the bonds' features to the hidden width once, by a matrix without bias, for all layers; else each layer maps them.
+        rwse: return probabilities of random walks that an atom comes with, k; 0 for none.
+        rwse_dim: columns of an atom's state that encode them; `embed` leaves the others to the features.
+        bond_rw: probabilities of random walks that a bond comes with, k, which are added to its embedding; 0 for none.
+        last_activation: treat the last layer like the others, with norm, activation and dropout.
+        head_layers: hidden layers of the head, the first half as wide as the layers and each half as wide as the one before.
+        head_channels: widths of the head's hidden layers, in place of `head_layers`.
+        init: of the layers' matrices: "glorot", "kaiming" (keeps the scale of activations through relu), or None as PyG draws the layer.
+        **settings: the layer's own options, such as `heads`: those of :attr:`molgcn.nn.layers.base.LayerKind.settings`.
+
+    Shapes:
+        - **input:** a :class:`molgcn.data.GraphBatch` or a `torch_geometric.data.Batch` of B molecules
+        - **output:** [B, T], standardised values
+
+    Raises:
+        UserError: for an option out of range or that the layer cannot have, or a backend that does not have the network or is not there.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int,
+        *,
+        conv: str = "gine",
+        edge_channels: int | None = None,
+        backend: BackendName = "auto",
+        strategy: str = "auto",
+        activation: str = "relu",
+        dropout: float = 0.0,
+        norm: Norm = None,
+        residual: bool = False,
+        feed_forward: bool = False,
+        feed_forward_norm: Norm = "batch",
+        pool: str = "mean",
+        readout: str = "last",
+        embed: bool = False,
+        embed_bonds: bool = False,
+        rwse: int = 0,
+        rwse_dim: int = 16,
+        bond_rw: int = 0,
+        last_activation: bool = True,
+        head_layers: int = 0,
+        head_channels: Sequence[int] | None = None,
+        init: Literal["glorot", "kaiming"] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
+        self.num_layers = num_layers
+        self.out_channels = out_channels
+        self.conv = conv
+        self.edge_channels = edge_channels
+        self.activation = activation
+        self.dropout = dropout
+        self.norm = norm
+        self.residual = residual
+        self.feed_forward = feed_forward
+        self.feed_forward_norm = feed_forward_norm
+        self.pool = pool
+        self.readout = readout
+        self.rwse = rwse
+        self.rwse_dim = rwse_dim if rwse else 0
+        self.bond_rw = bond_rw
+        self.last_activation = last_activation
+        self.head_layers = head_layers
+        self.head_channels = head_channels
+        self.init = init
+        self.settings = settings_of(self.kind, settings)
+        check_network(self, embed, embed_bonds)
+        self._backend = resolve_backend(backend, hidden_channels, why_not_fused(self)).name
+        self.strategy = check_strategy(strategy, self._backend)
+
+        with torch.random.fork_rng(devices=[]):  # what constructors draw is drawn anew, in an order that all backends share
+            self._build_encoders(embed, embed_bonds)
+            self._build_layers()
+            self._build_head()
+        self.reset_parameters()
+
+    def _build_encoders(self, embed: bool, embed_bonds: bool) -> None:
+        hidden, bonds = self.hidden_channels, self.edge_channels
+        self.embed = nn.Linear(self.in_channels, hidden - self.rwse_dim, bias=False) if embed else None
+        self.rwse_encoder = WalkEncoder(self.rwse, self.rwse_dim) if self.rwse else None
+        self.bond_embed = nn.Linear(bonds, hidden, bias=False) if embed_bonds and bonds else None
+        self.bond_rw_encoder = nn.Linear(self.bond_rw, hidden) if self.bond_rw else None
+
+    def _build_layers(self) -> None:
+        hidden, activated = self.hidden_channels, self.num_layers if self.last_activation else self.num_layers - 1
+        self.activate = ACTIVATIONS[self.activation]()
+        self.convs = nn.ModuleList(self.backend.conv(self.kind, self._layer(i)) for i in range(self.num_layers if self.kind.stacked else 1))
+        norms = [] if self.norm is None else [NORMS[self.norm]] * activated
+        self.norms = nn.ModuleList(norm(hidden) for norm in norms)
+        self.edge_norms = nn.ModuleList(norm(hidden) for norm in norms if self.kind.edge_states)
+        blocks = self.num_layers if self.feed_forward else 0
+        options = self.feed_forward_norm, ACTIVATIONS[self.activation], self.dropout
+        self.feed_forwards = nn.ModuleList(FeedForward(hidden, *options) for _ in range(blocks))
+
+    def _build_head(self) -> None:
+        hidden = self.hidden_channels
+        width = hidden * (self.num_layers if self.readout == "all" else 1)
+        halves = [hidden >> (i + 1) for i in range(self.head_layers)]
+        self.gate = nn.Linear(width, 1) if self.pool == "attention" else None
+        widths = halves if self.head_channels is None else self.head_channels
+        self.head = build_head(width, widths, self.out_channels, ACTIVATIONS[self.activation])
+
+    def _layer(self, index: int) -> LayerOptions:
+        """Return the options of layer `index`; a layer that is not stacked has the depth, and what is inside it, among its settings."""
+        hidden = self.hidden_channels
+        atoms = hidden if index > 0 or self.embed is not None else self.in_channels + self.rwse_dim
+        bonds = hidden if self.bond_embed is not None or self.bond_rw_encoder is not None else self.edge_channels
+        if index > 0 and self.kind.edge_states:
+            bonds = hidden
+        inner = {} if self.kind.stacked else {"depth": self.num_layers, "activation": self.activation, "dropout": self.dropout}
+        return LayerOptions(atoms, hidden, bonds, {**self.settings, **inner})
+
+    @property
+    def kind(self) -> LayerKind:
+        """The entry of the layers in the registry; looked up by name, so that the model can be copied and saved."""
+        return get_kind(self.conv)
+
+    @property
+    def backend(self) -> Backend:
+        """What computes the layers; looked up by name likewise."""
+        return backend_module(self._backend)
+
+    def reset_parameters(self) -> None:
+        """Draw the layers by `init`, embeddings as torch's `Embedding` is drawn and all else as torch draws it.
+
+        The order is fixed: one seed gives one set of weights on every backend.
+        """
+        for embedding in (self.embed, self.bond_embed):
+            if embedding is not None:
+                nn.init.normal_(embedding.weight)
+        for index, conv in enumerate(self.convs):
+            conv.load_state_dict(draw_layer(self.kind, self._layer(index), self.init))
+        others = (self.rwse_encoder, self.bond_rw_encoder, self.edge_norms, self.feed_forwards, self.gate, self.norms, self.head)
+        for layer in (layer for part in others if part is not None for layer in part.modules()):
+            if isinstance(layer, (nn.Linear, nn.BatchNorm1d, nn.LayerNorm)):
+                layer.reset_parameters()
+
+    def forward(self, batch: GraphBatch | Any) -> Tensor:
+        """Return predictions [B, T] for a batch of B molecules."""
+        return self.backend.predictions(self, batch)
+
+    @property
+    def linears(self) -> list[nn.Linear] | None:
+        """The head's linear maps, where a fused operator can apply it; see :func:`molgcn.nn.head.linears_of`."""
+        return linears_of(self.head)
+
+    def layer_options(self, index: int) -> tuple[nn.Module | None, bool, bool]:
+        """Return the norm of layer `index`, whether activation and dropout follow, and whether its input is added."""
+        activated = self.kind.stacked and (self.last_activation or index < self.num_layers - 1)
+        norm = self.norms[index] if self.norm and activated else None
+        same_width = index > 0 or self.embed is not None or self.in_channels + self.rwse_dim == self.hidden_channels
+        return norm, activated, self.residual and same_width
+
+    def on_backend(self, name: BackendName, strategy: str = "auto") -> Self:
+        """Return a copy on another backend, with the same options and weights."""
+        moved = copy.deepcopy(self)
+        moved._backend = resolve_backend(name, self.hidden_channels, why_not_fused(self)).name
+        moved.strategy = check_strategy(strategy, moved._backend)
+        for index, conv in enumerate(self.convs):
+            weights = conv.state_dict()
+            like = next(iter(weights.values()))
+            with torch.random.fork_rng(devices=[]):
+                moved.convs[index] = moved.backend.conv(self.kind, self._layer(index)).to(like.device, like.dtype)
+            moved.convs[index].load_state_dict(weights)
+        return moved.train(self.training)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.hidden_channels}, num_layers={self.num_layers}, "
+            f"out_channels={self.out_channels}, {self._about_layers()}backend='{self.backend.name}')"
+        )
+
+    def _about_layers(self) -> str:
+        edges = "" if self.edge_channels is None else f"edge_channels={self.edge_channels}, "
+        return f"conv='{self.conv}', {edges}"

@@ -1,0 +1,29 @@
+"""backend=reference: the network in plain PyTorch, which is the oracle, runs where no kernel does, and is exported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from molgcn.nn import forward
+from molgcn.nn.graph_inputs import graph_inputs
+from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.propagate import max_incoming, mean_incoming, softmax_incoming, sum_incoming
+from molgcn.nn.pooling import Reductions
+
+if TYPE_CHECKING:
+    from molgcn.nn.molecule_net import MoleculeNet
+
+name = "reference"
+REDUCTIONS = Reductions(mean_incoming, sum_incoming, max_incoming, softmax_incoming)
+
+
+def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
+    """Return the layer in plain PyTorch."""
+    return kind.reference(options)
+
+
+def predictions(model: MoleculeNet, batch: Any) -> Tensor:
+    """Return the predictions [B, T]; of a padded batch those of all its places."""
+    return forward.predictions(model, graph_inputs(batch), REDUCTIONS)
