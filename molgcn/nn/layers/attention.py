@@ -1,0 +1,134 @@
+"""What `gat` and `gatv2` share: every atom attends to its neighbours and to itself, with several heads side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from molgcn.errors import UserError
+from molgcn.nn.init import GlorotLinear, glorot
+from molgcn.nn.layers.base import LayerOptions
+from molgcn.nn.layers.propagate import mean_incoming, softmax_incoming, sum_incoming
+
+SETTINGS = {
+    "heads": 1,  # attention heads
+    "concat": True,  # heads side by side, each out_channels / heads wide; False averages heads of out_channels each
+    "negative_slope": 0.2,  # of the leaky relu within the scores
+    "attention_dropout": 0.0,  # probability that an atom leaves out a neighbour or itself in training
+    "bias": True,  # whether a bias is added at the end
+    "linear_residual": False,  # whether a linear map of the atom's own state is added at the end, PyG's `residual`
+}
+
+
+class Bonds(NamedTuple):
+    """A batch's bonds, followed by one from each atom to itself.
+
+    Attributes:
+        source: int64 [E + N].
+        target: int64 [E + N].
+        replaced: bool [E + N], the given self-loops, which the added ones replace.
+        edge_attr: [E + N, D], where an added self-loop has the mean of the bonds that end at its atom, 0 if there are none; or None.
+    """
+
+    source: Tensor
+    target: Tensor
+    replaced: Tensor
+    edge_attr: Tensor | None
+
+
+def with_own_bonds(edge_index: Tensor, edge_attr: Tensor | None, num_atoms: int) -> Bonds:
+    """Return the bonds and one from each atom to itself, in place of PyG's `remove_self_loops` and `add_self_loops`.
+
+    PyG's number of bonds depends on how many self-loops there are; here they stay and are marked as replaced.
+    """
+    source, target = edge_index[0], edge_index[1]
+    atoms = torch.arange(num_atoms, device=edge_index.device)
+    loop = source == target
+    if edge_attr is not None:
+        counted_at = target.masked_fill(loop, num_atoms)  # self-loops go to a row of their own, which is dropped
+        edge_attr = torch.cat([edge_attr, mean_incoming(edge_attr, counted_at, num_atoms + 1)[:num_atoms]])
+    replaced = torch.cat([loop, torch.zeros_like(atoms, dtype=torch.bool)])
+    return Bonds(torch.cat([source, atoms]), torch.cat([target, atoms]), replaced, edge_attr)
+
+
+class AttentionLayer(nn.Module):
+    """What both attention layers are made of, but for the maps and vectors that make their scores."""
+
+    bias: Tensor | None
+
+    def __init__(self, options: LayerOptions, defaults: Mapping[str, Any]) -> None:
+        super().__init__()
+        arguments = pyg_arguments(options, defaults)
+        self.heads, self.head_channels, self.concat = arguments["heads"], arguments["out_channels"], arguments["concat"]
+        self.negative_slope, self.dropout = arguments["negative_slope"], arguments["dropout"]
+
+    def vector(self) -> nn.Parameter:
+        """Return an attention vector for each head, not drawn yet."""
+        return nn.Parameter(torch.empty(1, self.heads, self.head_channels))
+
+    def add_shared_parameters(self, options: LayerOptions, defaults: Mapping[str, Any]) -> None:
+        """Make `lin_edge`, `res` and `bias`, each None where the options leave it out."""
+        arguments, width, edge_channels = pyg_arguments(options, defaults), self.heads * self.head_channels, options.edge_channels
+        self.lin_edge = None if edge_channels is None else GlorotLinear(edge_channels, width, bias=False)
+        self.res = GlorotLinear(options.in_channels, options.out_channels, bias=False) if arguments["residual"] else None
+        self.register_parameter("bias", nn.Parameter(torch.empty(options.out_channels)) if arguments["bias"] else None)
+
+    def draw(self, linears: Sequence[nn.Linear], vectors: Sequence[Tensor | None]) -> None:
+        """Draw these and the shared parameters as PyG does, in its order: maps and vectors by Glorot's rule, the bias 0."""
+        for linear in (*linears, self.lin_edge, self.res):
+            if linear is not None:
+                linear.reset_parameters()
+        for vector in vectors:
+            if vector is not None:
+                glorot(vector)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def by_head(self, states: Tensor) -> Tensor:
+        """Return states [rows, heads * head_channels] as [rows, heads, head_channels]."""
+        return states.view(-1, self.heads, self.head_channels)
+
+    def attend(self, x: Tensor, scores: Tensor, states: Tensor, bonds: Bonds) -> Tensor:
+        """Return the atoms' new states [N, out_channels].
+
+        Args:
+            x: the atoms' states that came in, [N, in_channels].
+            scores: of each bond and head, [E + N, heads].
+            states: what each bond carries, [E + N, heads, head_channels].
+            bonds: the E bonds and each atom's own.
+        """
+        weights = softmax_incoming(scores.masked_fill(bonds.replaced[:, None], -torch.inf), bonds.target, x.shape[0])
+        # Where there are self-loops PyG's dropout draws fewer numbers: the masks then differ for the same seed.
+        weights = F.dropout(weights, self.dropout, self.training)
+        out = sum_incoming((weights[:, :, None] * states).flatten(1), bonds.target, x.shape[0])
+        if not self.concat:
+            out = self.by_head(out).mean(1)
+        if self.res is not None:
+            out = out + self.res(x)
+        return out if self.bias is None else out + self.bias
+
+
+def pyg_arguments(options: LayerOptions, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of PyG's layer: its `out_channels` is the width of one head."""
+    settings = options.settings_over(defaults)
+    heads, dropout, concat = settings["heads"], settings.pop("attention_dropout"), settings["concat"]
+    if heads < 1 or (concat and options.out_channels % heads != 0):
+        raise UserError(
+            f"heads={heads} does not fit a layer of {options.out_channels} channels. Expected a divisor of {options.out_channels}, "
+            "for the heads stand side by side; or any number of at least 1 with concat=false, which averages them."
+        )
+    if not 0 <= dropout < 1:
+        raise UserError(f"attention_dropout={dropout}: expected a probability of at least 0 and below 1.")
+    residual = settings.pop("linear_residual")
+    return {
+        **settings,
+        "in_channels": options.in_channels,
+        "out_channels": options.out_channels // heads if concat else options.out_channels,
+        "edge_dim": options.edge_channels,
+        "dropout": dropout,
+        "residual": residual,
+    }

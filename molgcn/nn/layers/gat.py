@@ -1,0 +1,66 @@
+"""`gat`: a sum over the neighbours and the atom itself, weighed by a softmax of scores that add up from both ends and the bond."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from molgcn.nn.init import GlorotLinear
+from molgcn.nn.layers.attention import SETTINGS, AttentionLayer, pyg_arguments, with_own_bonds
+from molgcn.nn.layers.base import LayerKind, LayerOptions
+
+
+class GATLayer(AttentionLayer):
+    r"""Graph attention, twin of PyG's `GATConv`.
+
+    .. math::
+        h_i' = \sum_j \alpha_{ij} W h_j + b, \qquad
+        \alpha_{ij} = \mathrm{softmax}_j(\mathrm{leaky\_relu}(a_s^T W h_j + a_t^T W h_i + a_e^T W_e e_{ij}))
+
+    where j runs over the neighbours and i itself. An atom's bond to itself has the mean of the rows of the bonds that end at the atom.
+
+    Source: Veličković et al., "Graph Attention Networks", ICLR 2018, equations 1 to 6.
+
+    Args:
+        options: widths and settings, see `SETTINGS` of `attention`.
+
+    Shapes:
+        - **x:** [N, in_channels]
+        - **edge_index:** int64 [2, E]
+        - **edge_attr:** [E, edge_channels] where `edge_channels` is given
+        - **output:** [N, out_channels]
+    """
+
+    att_edge: nn.Parameter | None
+
+    def __init__(self, options: LayerOptions) -> None:
+        super().__init__(options, SETTINGS)
+        self.lin = GlorotLinear(options.in_channels, self.heads * self.head_channels, bias=False)
+        self.att_src, self.att_dst = self.vector(), self.vector()
+        self.register_parameter("att_edge", None if options.edge_channels is None else self.vector())
+        self.add_shared_parameters(options, SETTINGS)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw maps and attention vectors by Glorot's rule and set the bias to 0."""
+        self.draw([self.lin], [self.att_src, self.att_dst, self.att_edge])
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return the atoms' new states [N, out_channels]."""
+        bonds = with_own_bonds(edge_index, edge_attr, x.shape[0])
+        h = self.by_head(self.lin(x))
+        from_source, from_target = (h * self.att_src).sum(-1), (h * self.att_dst).sum(-1)
+        scores = from_source.index_select(0, bonds.source) + from_target.index_select(0, bonds.target)
+        if self.lin_edge is not None and self.att_edge is not None and bonds.edge_attr is not None:
+            matrix = (self.by_head(self.lin_edge.weight.T) * self.att_edge).sum(-1)  # W_e^T a_e [edge_channels, heads]: smaller than W_e e
+            scores = scores + bonds.edge_attr @ matrix
+        return self.attend(x, F.leaky_relu(scores, self.negative_slope), h.index_select(0, bonds.source), bonds)
+
+
+def _pyg(options: LayerOptions) -> nn.Module:
+    from torch_geometric.nn import GATConv
+
+    return GATConv(**pyg_arguments(options, SETTINGS))
+
+
+KIND = LayerKind("gat", GATLayer, _pyg, bonds="optional", settings=SETTINGS)

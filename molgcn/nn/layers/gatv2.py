@@ -1,0 +1,72 @@
+"""`gatv2`: attention like `gat`, whose scores pass the leaky relu before the attention vector, so that neighbours rank by atom."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from molgcn.nn.init import GlorotLinear
+from molgcn.nn.layers import attention
+from molgcn.nn.layers.attention import AttentionLayer, pyg_arguments, with_own_bonds
+from molgcn.nn.layers.base import LayerKind, LayerOptions
+
+SETTINGS = {
+    **attention.SETTINGS,
+    "share_weights": False,  # whether the atom itself passes the same map as its neighbours
+}
+
+
+class GATv2Layer(AttentionLayer):
+    r"""Graph attention of the second version, twin of PyG's `GATv2Conv`.
+
+    .. math::
+        h_i' = \sum_j \alpha_{ij} W_l h_j + b, \qquad
+        \alpha_{ij} = \mathrm{softmax}_j(a^T \mathrm{leaky\_relu}(W_l h_j + W_r h_i + W_e e_{ij}))
+
+    where j runs over the neighbours and i itself. An atom's bond to itself has the mean of the rows of the bonds that end at the atom.
+
+    Source: Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7.
+
+    Args:
+        options: widths and settings, see `SETTINGS`.
+
+    Shapes:
+        - **x:** [N, in_channels]
+        - **edge_index:** int64 [2, E]
+        - **edge_attr:** [E, edge_channels] where `edge_channels` is given
+        - **output:** [N, out_channels]
+    """
+
+    def __init__(self, options: LayerOptions) -> None:
+        super().__init__(options, SETTINGS)
+        settings, width = options.settings_over(SETTINGS), self.heads * self.head_channels
+        self.lin_l = GlorotLinear(options.in_channels, width, bias=settings["bias"])
+        self.lin_r = self.lin_l if settings["share_weights"] else GlorotLinear(options.in_channels, width, bias=settings["bias"])
+        self.att = self.vector()
+        self.add_shared_parameters(options, SETTINGS)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw maps and attention vectors by Glorot's rule and set the last bias to 0."""
+        self.draw([self.lin_l, self.lin_r], [self.att])  # shared maps are drawn twice, as in PyG
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return the atoms' new states [N, out_channels]."""
+        bonds = with_own_bonds(edge_index, edge_attr, x.shape[0])
+        from_source = self.lin_l(x)
+        from_target = from_source if self.lin_r is self.lin_l else self.lin_r(x)
+        states = from_source.index_select(0, bonds.source)
+        sums = states + from_target.index_select(0, bonds.target)
+        if self.lin_edge is not None and bonds.edge_attr is not None:
+            sums = sums + self.lin_edge(bonds.edge_attr)
+        scores = (self.by_head(F.leaky_relu(sums, self.negative_slope)) * self.att).sum(-1)
+        return self.attend(x, scores, self.by_head(states), bonds)
+
+
+def _pyg(options: LayerOptions) -> nn.Module:
+    from torch_geometric.nn import GATv2Conv
+
+    return GATv2Conv(**pyg_arguments(options, SETTINGS))
+
+
+KIND = LayerKind("gatv2", GATv2Layer, _pyg, bonds="optional", settings=SETTINGS)
