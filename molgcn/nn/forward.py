@@ -22,7 +22,8 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
     h, bonds, states = _atoms(model, graph), _bonds(model, graph), []
     for index, conv in enumerate(model.convs):
         norm, activated, residual = model.layer_options(index)
-        out = conv(h, graph.edge_index) if bonds is None else conv(h, graph.edge_index, bonds)
+        padding = {"count": graph.num_atoms} if model.kind.counts_atoms and graph.num_atoms is not None else {}
+        out = conv(h, graph.edge_index, *([] if bonds is None else [bonds]), **padding)
         if model.kind.edge_states:
             out, new_bonds = out
             edge_norm = None if norm is None else model.edge_norms[index]

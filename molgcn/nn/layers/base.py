@@ -55,6 +55,8 @@ class LayerKind:
         edge_states: whether the layer gives bonds new states.
         stacked: whether a network has `num_layers` of it. If not, it has one, whose settings get the network's `num_layers` as `depth`, its
             `activation` and its `dropout`; norm, activation, dropout and residual do not follow it.
+        counts_atoms: whether the reference's `forward` also takes `count`, the number of a padded batch's real atoms (0-dim integer tensor,
+            or None where all are real), since the layer has batch norm inside.
         settings: the layer's own options with their defaults.
         without: options of the network that the layer cannot have, of those in :data:`molgcn.nn.options.PLAIN`, with the reason, for errors
             and for the docs.
@@ -66,5 +68,6 @@ class LayerKind:
     bonds: Literal["never", "optional", "always"] = "never"
     edge_states: bool = False
     stacked: bool = True
+    counts_atoms: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     without: Mapping[str, str] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from molgcn.errors import UserError
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.layers.base import LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
+from molgcn.nn.norms import BatchNorm
 
 SETTINGS = {
     "eps": 0.0,  # how much more than a neighbour the atom itself counts
@@ -16,6 +17,41 @@ SETTINGS = {
     "mlp_norm": False,  # batch norm before the activation of the MLP
     "mlp_activation": "relu",  # relu, gelu, silu, leaky_relu or elu
 }
+
+
+class MLP(nn.Sequential):
+    """Linear, batch norm where `mlp_norm` asks for it, activation, Linear.
+
+    Args:
+        options: the layer's widths and settings.
+
+    Shapes:
+        - **x:** [N, in_channels]; **count:** integer [], the real rows of a padded batch, or None where all are real
+        - **output:** [N, out_channels]
+
+    Raises:
+        UserError: for an unknown activation.
+    """
+
+    def __init__(self, options: LayerOptions) -> None:
+        settings, channels = options.settings_over(SETTINGS), options.out_channels
+        name = settings["mlp_activation"]
+        if name not in ACTIVATIONS:
+            raise UserError(f"mlp_activation={name} is unknown. Expected one of {', '.join(ACTIVATIONS)}.")
+        first, last = nn.Linear(options.in_channels, channels), nn.Linear(channels, channels)
+        super().__init__(first, *([BatchNorm(channels)] if settings["mlp_norm"] else []), ACTIVATIONS[name](), last)
+
+    def reset_parameters(self) -> None:
+        """Draw the linear maps as torch draws them, and set the batch norm back."""
+        for part in self:
+            if isinstance(part, nn.Linear | BatchNorm):
+                part.reset_parameters()
+
+    def forward(self, x: Tensor, count: Tensor | None = None) -> Tensor:
+        """Return the rows behind the last map."""
+        for part in self:
+            x = part(x, count) if isinstance(part, BatchNorm) else part(x)
+        return x
 
 
 class GINUpdate(nn.Module):
@@ -26,7 +62,7 @@ class GINUpdate(nn.Module):
     def __init__(self, options: LayerOptions) -> None:
         super().__init__()
         settings = options.settings_over(SETTINGS)
-        self.nn = mlp(options)
+        self.nn = MLP(options)
         self.initial_eps = settings["eps"]
         if settings["train_eps"]:
             self.eps = nn.Parameter(torch.empty(1))
@@ -34,15 +70,16 @@ class GINUpdate(nn.Module):
             self.register_buffer("eps", torch.empty(1))
 
     def reset_parameters(self) -> None:
-        """Draw the MLP as torch draws its parts, and set eps to where it starts."""
-        for part in self.nn:
-            if isinstance(part, nn.Linear | nn.BatchNorm1d):
-                part.reset_parameters()
+        """Draw the MLP, and set eps to where it starts."""
+        self.nn.reset_parameters()
         nn.init.constant_(self.eps, self.initial_eps)
 
-    def update(self, x: Tensor, incoming: Tensor) -> Tensor:
-        """Return the new states [N, out_channels] of atoms with states x and the sum of messages `incoming`, both [N, in_channels]."""
-        return self.nn(incoming + (1 + self.eps) * x)
+    def update(self, x: Tensor, incoming: Tensor, count: Tensor | None) -> Tensor:
+        """Return the new states [N, out_channels] of atoms with states x and the sum of messages `incoming`, both [N, in_channels].
+
+        Of a padded batch the first `count` atoms are real.
+        """
+        return self.nn(incoming + (1 + self.eps) * x, count)
 
 
 class GINLayer(GINUpdate):
@@ -63,31 +100,16 @@ class GINLayer(GINUpdate):
         super().__init__(options)
         self.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: None = None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: None = None, count: Tensor | None = None) -> Tensor:
         """Return the atoms' new states [N, out_channels]."""
-        return self.update(x, sum_incoming(x.index_select(0, edge_index[0]), edge_index[1], x.shape[0]))
-
-
-def mlp(options: LayerOptions) -> nn.Sequential:
-    """Return Linear, batch norm where `mlp_norm` asks for it, activation, Linear.
-
-    Raises:
-        UserError: for an unknown activation.
-    """
-    settings = options.settings_over(SETTINGS)
-    name = settings["mlp_activation"]
-    if name not in ACTIVATIONS:
-        raise UserError(f"mlp_activation={name} is unknown. Expected one of {', '.join(ACTIVATIONS)}.")
-    first, last = nn.Linear(options.in_channels, options.out_channels), nn.Linear(options.out_channels, options.out_channels)
-    norm = [nn.BatchNorm1d(options.out_channels)] if settings["mlp_norm"] else []
-    return nn.Sequential(first, *norm, ACTIVATIONS[name](), last)
+        return self.update(x, sum_incoming(x.index_select(0, edge_index[0]), edge_index[1], x.shape[0]), count)
 
 
 def _pyg(options: LayerOptions) -> nn.Module:
     from torch_geometric.nn import GINConv
 
     settings = options.settings_over(SETTINGS)
-    return GINConv(mlp(options), settings["eps"], settings["train_eps"])
+    return GINConv(MLP(options), settings["eps"], settings["train_eps"])
 
 
-KIND = LayerKind("gin", GINLayer, _pyg, settings=SETTINGS)
+KIND = LayerKind("gin", GINLayer, _pyg, counts_atoms=True, settings=SETTINGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from molgcn.nn.layers.base import LayerKind, LayerOptions
-from molgcn.nn.layers.gin import SETTINGS, GINUpdate, mlp
+from molgcn.nn.layers.gin import MLP, SETTINGS, GINUpdate
 from molgcn.nn.layers.propagate import sum_incoming
 
 
@@ -38,11 +38,11 @@ class GINELayer(GINUpdate):
         if self.lin is not None:
             self.lin.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, count: Tensor | None = None) -> Tensor:
         """Return the atoms' new states [N, out_channels]."""
         bonds = edge_attr if self.lin is None else self.lin(edge_attr)
         message = (x.index_select(0, edge_index[0]) + bonds).relu()
-        return self.update(x, sum_incoming(message, edge_index[1], x.shape[0]))
+        return self.update(x, sum_incoming(message, edge_index[1], x.shape[0]), count)
 
 
 def _mapped_width(options: LayerOptions) -> int | None:
@@ -54,7 +54,7 @@ def _pyg(options: LayerOptions) -> nn.Module:
     from torch_geometric.nn import GINEConv
 
     settings = options.settings_over(SETTINGS)
-    return GINEConv(mlp(options), settings["eps"], settings["train_eps"], _mapped_width(options))
+    return GINEConv(MLP(options), settings["eps"], settings["train_eps"], _mapped_width(options))
 
 
-KIND = LayerKind("gine", GINELayer, _pyg, bonds="always", settings=SETTINGS)
+KIND = LayerKind("gine", GINELayer, _pyg, bonds="always", counts_atoms=True, settings=SETTINGS)

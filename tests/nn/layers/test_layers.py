@@ -187,6 +187,23 @@ def test_is_exported_with_any_number_of_atoms_and_bonds(kind, options):
             torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.counts_atoms])
+def test_batch_norm_inside_a_layer_leaves_padding_out(name):
+    torch.manual_seed(0)
+    num_atoms, edge_index = GRAPHS["random 4"]
+    padding = torch.full((2, 5), num_atoms + 2)
+    options = LayerOptions(CHANNELS, 8, EDGE_CHANNELS[KINDS[name].bonds][-1], {"mlp_norm": True})
+    plain, padded = (KINDS[name].reference(options).double() for _ in range(2))
+    padded.load_state_dict(plain.state_dict())
+    x, edge_attr = features(options, num_atoms + 3, torch.cat([edge_index, padding], dim=1))
+    bonds = [[], []] if edge_attr is None else [[edge_attr[:-5]], [edge_attr]]
+    expected = plain(x[:num_atoms], edge_index, *bonds[0])
+    actual = padded(x, torch.cat([edge_index, padding], dim=1), *bonds[1], count=torch.tensor(num_atoms))
+    torch.testing.assert_close(actual[:num_atoms], expected, rtol=1e-10, atol=1e-10)
+    for (key, mine), value in zip(padded.named_buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(mine, value, rtol=1e-10, atol=1e-10, msg=key)
+
+
 def test_equally_large_neighbours_share_the_gradient_of_their_maximum():
     messages = torch.tensor([[2.0], [2.0], [1.0], [-3.0]], requires_grad=True)
     largest = max_incoming(messages, torch.tensor([0, 0, 0, 2]), 3)
