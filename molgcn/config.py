@@ -23,7 +23,7 @@ T = TypeVar("T")
 class BackendConfig:
     """conf/backend: who computes the layers."""
 
-    name: Literal["auto", "fused", "pyg"] = "auto"
+    name: Literal["auto", "fused", "pyg", "reference"] = "auto"
     strategy: str = "auto"
 
     def __post_init__(self) -> None:
@@ -31,22 +31,64 @@ class BackendConfig:
         check_known(self.strategy)
 
 
-@dataclass(frozen=True)
-class ModelConfig:
-    """conf/model: see :class:`molgcn.nn.GCN`, whose own defaults are those of the plain network."""
+Activation = Literal["relu", "gelu", "silu", "leaky_relu", "elu"]
 
-    name: Literal["gcn"] = "gcn"
+
+@dataclass(frozen=True)
+class LayerSettings:
+    """What in conf/model only some layers have, see `LayerKind.settings`; a layer without one of these leaves it at its default."""
+
+    add_self_loops: bool = True
+    eps: float = 0.0
+    train_eps: bool = False
+    mlp_norm: bool = False
+    mlp_activation: Activation = "relu"
+    aggr: Literal["mean", "sum", "max"] = "mean"
+    project: bool = False
+    normalize: bool = False
+    root_weight: bool = True
+    heads: int = 1
+    concat: bool = True
+    negative_slope: float = 0.2
+    attention_dropout: float = 0.0
+    bias: bool = True
+    linear_residual: bool = False
+    share_weights: bool = False
+    undirected: bool = False
+
+
+@dataclass(frozen=True)
+class EncodingsConfig:
+    """model.encodings: what random walks tell of atoms and bonds."""
+
+    rwse: int = 0
+    rwse_dim: int = 16
+    bond_rw: int = 0
+
+
+@dataclass(frozen=True)
+class ModelConfig(LayerSettings):
+    """conf/model: see :class:`molgcn.nn.MoleculeNet`, whose own defaults are those of the plain network; here they are those of `gcn`."""
+
+    name: str = "gcn"
     hidden_channels: int = 64
     num_layers: int = 6
+    activation: Activation = "relu"
     residual: bool = True
     norm: Literal["batch", "layer"] | None = "batch"
     dropout: float = 0.0
-    pool: Literal["mean", "sum", "max"] = "mean"
-    add_self_loops: bool = True
+    feed_forward: bool = False
+    feed_forward_norm: Literal["batch", "layer"] | None = "batch"
+    pool: Literal["mean", "sum", "max", "norm", "attention"] = "mean"
+    readout: Literal["last", "all"] = "last"
+    bonds: bool = False
     embed: bool = False
+    embed_bonds: bool = False
+    encodings: EncodingsConfig = field(default_factory=EncodingsConfig)
     last_activation: bool = True
     head_layers: int = 1
-    init: Literal["glorot", "kaiming"] = "glorot"
+    head_channels: tuple[int, ...] | None = None
+    init: Literal["glorot", "kaiming"] | None = "glorot"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +19,23 @@ from torch import Tensor
 
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
-from molgcn.data.featurizers import get_featurizer
+from molgcn.data.atoms import get_featurizer
+from molgcn.data.batch import GraphBatch
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 
 if TYPE_CHECKING:
+    from molgcn.nn import MoleculeNet
+    from molgcn.nn.exported import ExportedNetwork
     from molgcn.training.regressor import MoleculeRegressor
 
 log = logging.getLogger(__name__)
 
-INPUTS = ("x", "edge_index", "batch")
+INPUTS = ("x", "edge_index", "batch")  # which every network has
 OUTPUT = "prediction"
 METADATA = "molgcn.json"
 BOUND = 1e-4  # of a difference, in units of the target's standard deviation and the distance from its mean together
-Run = Callable[[Tensor, Tensor, Tensor], Tensor]
+Run = Callable[..., Tensor]  # of x, edge_index and batch, and by name of what the network needs beside them
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def export(config: ExportConfig) -> float:
         UserError: for every mistake in the configuration or the checkpoint, when ONNX's packages are missing, or when what was exported
             computes something else.
     """
-    from molgcn.nn.portable import PortableGCN
+    from molgcn.nn.exported import ExportedNetwork
     from molgcn.training.restore import find_checkpoint, load_regressor
 
     output = Path(config.output).expanduser()
@@ -68,12 +71,12 @@ def export(config: ExportConfig) -> float:
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
     module = load_regressor(find_checkpoint(config.ckpt), BackendConfig())
-    portable = PortableGCN(module.averaged, module.target_mean, module.target_std)
+    network = ExportedNetwork(module.averaged, module.target_mean, module.target_std)
     temporary = output.with_name(f".{os.getpid()}.{output.name}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with _quiet():
-            run = _WRITERS[output.suffix](portable, _example(module.model.in_channels), metadata(module), temporary)
+            run = _WRITERS[output.suffix](network, metadata(module), temporary)
         difference = largest_difference(run, module)
         if not difference <= BOUND:
             raise UserError(f"What was exported differs from the checkpoint by {difference:.1e} (relative), so {output} is not written.")
@@ -103,23 +106,36 @@ def metadata(module: MoleculeRegressor) -> dict[str, str]:
     }
 
 
-def random_molecules(num_features: int, count: int, seed: int = 0) -> PackedMolecules:
-    """Trees of 1 to 40 atoms with features in [0, 1)."""
+def random_molecules(num_features: int, count: int, seed: int = 0, edge_channels: int | None = None) -> PackedMolecules:
+    """Return trees of 1 to 40 atoms with features of atoms, and of bonds if asked for, in [0, 1)."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 41, count)
     sizes[0] = 1
     bonds = [np.array([(atom, rng.integers(atom)) for atom in range(1, size)], np.int64).reshape(-1, 2).T for size in sizes]
     both = np.concatenate([np.concatenate([one, one[::-1]], axis=1) for one in bonds], axis=1)
-    return PackedMolecules.from_arrays(sizes, 2 * (sizes - 1), both, x=rng.random((sizes.sum(), num_features), np.float32))
+    x = rng.random((sizes.sum(), num_features), np.float32)
+    edge_attr = None if edge_channels is None else rng.random((both.shape[1], edge_channels), np.float32)
+    return PackedMolecules.from_arrays(sizes, 2 * (sizes - 1), both, x=x, edge_attr=edge_attr)
+
+
+def random_batch(model: MoleculeNet, count: int, chosen: Any = slice(None)) -> GraphBatch:
+    """Return those that are chosen of random molecules, with all that a network reads."""
+    batch = random_molecules(model.in_channels, count, edge_channels=model.edge_channels).batch(chosen)
+    generator = torch.Generator().manual_seed(0)
+    for name, rows in (("rwse", batch.num_nodes), ("bond_rw", batch.num_edges)):
+        if width := getattr(model, name):
+            setattr(batch, name, torch.rand(rows, width, generator=generator))
+    return batch
 
 
 @torch.no_grad()
 def largest_difference(run: Run, module: MoleculeRegressor) -> float:
     """Of `run` from the module, over batches of one atom, one molecule and many: |a - b| / (|b - mean| + standard deviation)."""
-    molecules, worst = random_molecules(module.model.in_channels, 64), 0.0
+    model, worst = module.model, 0.0
     for chosen in ([0], [1], [2, 0, 3], slice(None)):
-        batch = molecules.batch(chosen)
-        expected, actual = module(batch), run(batch.x, batch.edge_index, batch.batch)
+        batch = random_batch(model, 64, chosen)
+        expected = module(batch)
+        actual = run(batch.x, batch.edge_index, batch.batch, **{name: getattr(batch, name) for name in model.optional_inputs})
         if actual.shape != expected.shape:
             return float("inf")
         relative = (actual - expected).abs() / ((expected - module.target_mean).abs() + module.target_std)
@@ -127,33 +143,36 @@ def largest_difference(run: Run, module: MoleculeRegressor) -> float:
     return worst
 
 
-def _example(num_features: int) -> tuple[Tensor, Tensor, Tensor]:
-    batch = random_molecules(num_features, 5).batch(slice(None))
-    return batch.x, batch.edge_index, batch.batch
-
-
-def _shapes() -> tuple[dict[int, Any], ...]:
+def _shapes(optional: Sequence[str]) -> dict[str, dict[int, Any]]:
+    """Return which dimensions of each input are left open."""
     atoms, bonds = torch.export.Dim("atoms"), torch.export.Dim("bonds")
-    return {0: atoms}, {1: bonds}, {0: atoms}
+    shapes = {"x": {0: atoms}, "edge_index": {1: bonds}, "batch": {0: atoms}}
+    return shapes | {name: {0: atoms if name == "rwse" else bonds} for name in optional}
 
 
-def _write_pt2(module: torch.nn.Module, example: tuple[Tensor, ...], about: dict[str, str], path: Path) -> Run:
-    program = torch.export.export(module, example, dynamic_shapes=_shapes())
+def _example(network: ExportedNetwork) -> dict[str, Any]:
+    """Return the arguments with which torch traces the network."""
+    batch, optional = random_batch(network.network, 5), network.network.optional_inputs
+    more = {name: getattr(batch, name) for name in optional}
+    return {"args": (batch.x, batch.edge_index, batch.batch), "kwargs": more, "dynamic_shapes": _shapes(optional)}
+
+
+def _write_pt2(network: ExportedNetwork, about: dict[str, str], path: Path) -> Run:
+    program = torch.export.export(network, **_example(network))
     with open(path, "wb") as file:
         torch.export.save(program, file, extra_files={METADATA: json.dumps(about)})
     with open(path, "rb") as file:
         return torch.export.load(file).module()
 
 
-def _write_onnx(module: torch.nn.Module, example: tuple[Tensor, ...], about: dict[str, str], path: Path) -> Run:
+def _write_onnx(network: ExportedNetwork, about: dict[str, str], path: Path) -> Run:
     try:
         import onnxruntime
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise UserError(f"ONNX needs the package {error.name}. Run `pip install molgcn[export]`, or write output=model.pt2.") from error
-    program = torch.onnx.export(
-        module, example, dynamo=True, dynamic_shapes=_shapes(), input_names=list(INPUTS), output_names=[OUTPUT], verbose=False
-    )
+    names = [*INPUTS, *network.network.optional_inputs]
+    program = torch.onnx.export(network, **_example(network), dynamo=True, input_names=names, output_names=[OUTPUT], verbose=False)
     assert program is not None
     program.model.metadata_props.update(about)
     (output,) = program.model.graph.outputs
@@ -162,13 +181,14 @@ def _write_onnx(module: torch.nn.Module, example: tuple[Tensor, ...], about: dic
     program.save(path)
     session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
 
-    def run(*tensors: Tensor) -> Tensor:
-        return torch.from_numpy(session.run(None, {name: tensor.numpy() for name, tensor in zip(INPUTS, tensors, strict=True)})[0])
+    def run(*tensors: Tensor, **more: Tensor) -> Tensor:
+        inputs = dict(zip(INPUTS, tensors, strict=True)) | more
+        return torch.from_numpy(session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})[0])
 
     return run
 
 
-_WRITERS: dict[str, Callable[[torch.nn.Module, tuple[Tensor, ...], dict[str, str], Path], Run]] = {".onnx": _write_onnx, ".pt2": _write_pt2}
+_WRITERS: dict[str, Callable[[ExportedNetwork, dict[str, str], Path], Run]] = {".onnx": _write_onnx, ".pt2": _write_pt2}
 
 
 @contextmanager

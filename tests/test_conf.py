@@ -13,11 +13,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from molgcn.benchmark.config import BenchmarkConfig
-from molgcn.config import CallbacksConfig, Config, LoggerConfig, ModelConfig, TrainingConfig, parse
+from molgcn.config import CallbacksConfig, Config, LayerSettings, LoggerConfig, ModelConfig, TrainingConfig, parse
 from molgcn.data.config import DatasetConfig
 from molgcn.data.sources import SOURCES
 from molgcn.evaluate import EvaluateConfig, spell_out_dataset
 from molgcn.export import ExportConfig
+from molgcn.nn.registry import get_kind, layer_names
 from molgcn.predict import PredictConfig
 from molgcn.resources import resource
 from molgcn.search.search import SearchConfig
@@ -90,11 +91,23 @@ def test_a_training_run_s_defaults_are_those_of_the_code():
 
 
 # What makes an option beside its name; all its other keys have the code's defaults.
+PLUS = ("bonds", "embed", "embed_bonds", "init", "feed_forward", "pool", "encodings", "head_layers")  # GNN+
 MADE_OF = {
     "dataset=builtin": {"targets", "features"},
     "dataset=csv": {"features"},
     "dataset=qm9": {"targets", "features"},
     "dataset=zinc": {"features", "subset", "split"},
+    "model=gin": {"embed", "init"},
+    "model=gine": {"bonds", "embed", "embed_bonds", "init"},
+    "model=sage": {"embed", "init"},
+    "model=gat": {"bonds", "embed", "init", "heads"},
+    "model=gatv2": {"bonds", "embed", "init", "heads"},
+    "model=gcn_edge": {"bonds", "embed", "embed_bonds", "init"},
+    "model=gated_gcn": {"bonds", "embed", "embed_bonds", "init"},
+    "model=dmpnn": {"hidden_channels", "num_layers", "residual", "norm", "pool", "bonds", "head_channels", "init"},
+    "model=gcn_plus": {"num_layers", *PLUS},
+    "model=gin_plus": {"num_layers", "hidden_channels", "norm", *PLUS},
+    "model=gated_gcn_plus": {"num_layers", "hidden_channels", "dropout", *PLUS},
     "optimizer=adamw": {"weight_decay"},
     "optimizer=sgd": {"lr", "momentum"},
     "scheduler=warmup": {"warmup_epochs"},
@@ -117,7 +130,20 @@ def test_an_option_s_other_keys_have_the_code_s_defaults(choice):
 def test_every_key_of_the_code_is_in_the_file(group, cls):
     """So that no key that works is refused as unknown on the command line."""
     for path in (CONF / group).glob("*.yaml"):
-        assert set(yaml.safe_load(path.read_text())) == {field.name for field in fields(cls)}, path
+        keys = yaml.safe_load(path.read_text())
+        assert set(keys) == {field.name for field in fields(cls)} - (others_settings(keys["name"]) if group == "model" else set()), path
+
+
+def others_settings(name):
+    """The settings that only layers other than this one have."""
+    return {field.name for field in fields(LayerSettings)} - get_kind(name).own_settings.keys()
+
+
+def test_the_layers_settings_are_those_of_the_code():
+    """Names and defaults: an option that two layers share has one default."""
+    ours = {field.name: field.default for field in fields(LayerSettings)}
+    theirs = {setting for name in layer_names() for setting in get_kind(name).own_settings.items()}
+    assert sorted(theirs) == sorted(ours.items())
 
 
 def test_logger_wandb_has_every_key():

@@ -16,7 +16,7 @@ from molgcn.nn.encoders import WalkEncoder
 from molgcn.nn.feed_forward import FeedForward
 from molgcn.nn.head import build_head, linears_of
 from molgcn.nn.init import draw_layer
-from molgcn.nn.layers.base import LayerKind, LayerOptions
+from molgcn.nn.layers.base import INNER, LayerKind, LayerOptions
 from molgcn.nn.norms import NORMS
 from molgcn.nn.options import check_network, settings_of
 from molgcn.nn.registry import get_kind
@@ -168,7 +168,7 @@ class MoleculeNet(nn.Module):
         bonds = hidden if self.bond_embed is not None or self.bond_rw_encoder is not None else self.edge_channels
         if index > 0 and self.kind.edge_states:
             bonds = hidden
-        inner = {} if self.kind.stacked else {"depth": self.num_layers, "activation": self.activation, "dropout": self.dropout}
+        inner = {} if self.kind.stacked else {name: getattr(self, option) for name, option in INNER.items()}
         return LayerOptions(atoms, hidden, bonds, {**self.settings, **inner})
 
     @property
@@ -199,6 +199,12 @@ class MoleculeNet(nn.Module):
     def forward(self, batch: GraphBatch | Any) -> Tensor:
         """Return predictions [B, T] for a batch of B molecules."""
         return self.backend.predictions(self, batch)
+
+    @property
+    def optional_inputs(self) -> list[str]:
+        """What the network reads of a batch beside `x` and `edge_index`: names out of `edge_attr`, `rwse` and `bond_rw`."""
+        widths = {"edge_attr": self.edge_channels, "rwse": self.rwse, "bond_rw": self.bond_rw}
+        return [name for name, width in widths.items() if width]
 
     @property
     def linears(self) -> list[nn.Linear] | None:

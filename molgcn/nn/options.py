@@ -127,10 +127,10 @@ def settings_of(kind: LayerKind, given: Mapping[str, Any]) -> dict[str, Any]:
         UserError: for one that the layer does not have.
     """
     for name in given:
-        if name not in kind.settings:
-            has = ", ".join(kind.settings) or "none"
+        if name not in kind.own_settings:
+            has = ", ".join(kind.own_settings) or "none"
             raise UserError(f"model.{name} is no option of {kind.name}, whose own options are: {has}. Leave it out.")
-    return {**kind.settings, **given}
+    return {**kind.own_settings, **given}
 
 
 def _key(name: str) -> str:

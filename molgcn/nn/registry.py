@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from molgcn.errors import UserError
-from molgcn.nn.layers import gcn, gcn_edge, gin, gine, sage
+from molgcn.nn.layers import dmpnn, gat, gated_gcn, gatv2, gcn, gcn_edge, gin, gine, sage
 from molgcn.nn.layers.base import LayerKind
 
-_KINDS = {kind.name: kind for kind in (gcn.KIND, gin.KIND, gine.KIND, sage.KIND, gcn_edge.KIND)}
+_LAYERS = (gcn, gin, gine, sage, gat, gatv2, gcn_edge, gated_gcn, dmpnn)
+_KINDS = {layer.KIND.name: layer.KIND for layer in _LAYERS}
 
 
 def register(kind: LayerKind) -> None:
@@ -27,7 +28,7 @@ def get_kind(name: str) -> LayerKind:
         UserError: for an unknown name.
     """
     if name not in _KINDS:
-        raise UserError(f"model.name={name} is unknown. Expected one of {', '.join(_KINDS)}.")
+        raise UserError(f"model.name={name!r} is not valid: expected one of {', '.join(_KINDS)}.")
     return _KINDS[name]
 
 

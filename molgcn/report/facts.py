@@ -20,7 +20,7 @@ def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[
     parameters = sum(parameter.numel() for parameter in model.parameters())
     options = [f"norm {model.norm or 'none'}", "residual" if model.residual else "no residual", f"pool {model.pool}"]
     averaged = f", moving average of the weights ({config.training.ema_decay})" if module.ema is not None else ""
-    network = f"GCN, {model.num_layers} layers of {model.hidden_channels} channels, {', '.join(options)}"
+    network = f"{model.conv}, {model.num_layers} layers of {model.hidden_channels} channels, {', '.join(options)}"
     shown = {name: number for name, number in versions.items() if number and name in ("python", "molgcn", "torch", "rdkit")}
     return {
         "Model": f"{network}; {parameters:,} parameters{averaged}",

@@ -11,7 +11,7 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError
 from molgcn.training.provenance import versions
 
-FORMAT = 2
+FORMAT = 3
 
 
 def describe(
@@ -22,7 +22,7 @@ def describe(
     Args:
         config: the run's configuration.
         features: the featuriser, with its version if it is not the newest, or None for graphs of one's own.
-        architecture: `in_channels`, `target_names` and `target_units`.
+        architecture: `in_channels`, `edge_channels`, `target_names` and `target_units`.
         trained_on: see :func:`molgcn.data.applicability.domain_of`; None where it is not known.
 
     Returns:
@@ -70,7 +70,12 @@ def _from_1(saved: dict[str, Any]) -> dict[str, Any]:
     return {**saved, "features_version": None if saved.get("features") is None else 1, "versions": {}}
 
 
-_STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}
+def _from_2(saved: dict[str, Any]) -> dict[str, Any]:
+    """Format 2 had no networks that see bonds."""
+    return {**saved, "edge_channels": None}
+
+
+_STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2}
 
 
 def features_of(saved: Mapping[str, Any], path: Path) -> str | None:

@@ -8,7 +8,7 @@ from lightning.pytorch.loggers import Logger
 
 from molgcn.config import Config
 from molgcn.errors import UserError
-from molgcn.nn.backend import resolve_backend
+from molgcn.nn.build import resolved_backend
 from molgcn.tasks.base import Task
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.wandb_logger import Wandb
@@ -24,7 +24,7 @@ def build_loggers(config: Config, folder: Path, task: Task) -> list[Logger]:
     if config.logger.name == "wandb":
         settings = config.to_dict()
         # the dashboard groups by it, "auto" would say nothing
-        settings["backend"]["name"] = resolve_backend(config.backend.name, config.model.hidden_channels).name
+        settings["backend"]["name"] = resolved_backend(config.model, config.backend)
         loggers.append(Wandb(folder, config.logger, settings))
     if config.logger.name == "tensorboard":
         try:

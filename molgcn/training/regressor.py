@@ -16,7 +16,8 @@ from torch.nn.utils import clip_grad_norm_
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
-from molgcn.nn import GCN
+from molgcn.nn import MoleculeNet
+from molgcn.nn.build import build_network
 from molgcn.tasks.regression import Regression
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
@@ -30,7 +31,7 @@ from molgcn.training.training_loss import TrainingLoss, check_loss
 
 
 class MoleculeRegressor(TaskModule):
-    """Predicts T targets of a molecule with a :class:`molgcn.nn.GCN`.
+    """Predicts T targets of a molecule with a :class:`molgcn.nn.MoleculeNet`.
 
     What the targets mean is its `task`, a :class:`molgcn.tasks.regression.Regression`.
 
@@ -46,6 +47,7 @@ class MoleculeRegressor(TaskModule):
         target_std: [T], their standard deviation.
         features: the featuriser, with its version if it is not the newest, or None.
         trained_on: what its molecules held (:func:`molgcn.data.applicability.domain_of`), or None.
+        edge_channels: features a bond, for a network that sees bonds, or None.
 
     Shapes:
         - **input:** a batch of B molecules
@@ -65,6 +67,7 @@ class MoleculeRegressor(TaskModule):
         target_std: Tensor,
         features: str | None,
         trained_on: Mapping[str, Any] | None = None,
+        edge_channels: int | None = None,
     ) -> None:
         task = Regression(tuple(target_names), tuple(target_units))
         super().__init__(task, {"target_mean": target_mean, "target_std": target_std})
@@ -72,19 +75,13 @@ class MoleculeRegressor(TaskModule):
         self.config = config
         self.architecture: dict[str, Any] = {
             "in_channels": in_channels,
+            "edge_channels": edge_channels,
             "target_names": list(target_names),
             "target_units": list(target_units),
         }
         self.features = features
         self.trained_on = trained_on
-        options = {key: value for key, value in vars(config.model).items() if key != "name"}
-        self.model = GCN(
-            in_channels=in_channels,
-            out_channels=len(target_names),
-            backend=config.backend.name,
-            strategy=config.backend.strategy,
-            **options,
-        )
+        self.model = build_network(config.model, config.backend, in_channels, len(target_names), edge_channels)
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
         self.loss = task.loss(config.training, fused=self.model.backend.name == "fused")
@@ -105,7 +102,7 @@ class MoleculeRegressor(TaskModule):
         return self.architecture["target_units"]
 
     @property
-    def averaged(self) -> GCN:
+    def averaged(self) -> MoleculeNet:
         """The weights that validation and prediction use: the moving average where there is one."""
         return self.model if self.ema is None else self.ema.module  # type: ignore[return-value]
 

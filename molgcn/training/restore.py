@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from molgcn.config import BackendConfig, Config, parse_saved
 from molgcn.data.applicability import is_domain
 from molgcn.errors import UserError
+from molgcn.nn.registry import get_kind
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.regressor import MoleculeRegressor
@@ -100,12 +102,13 @@ def _build(config: Config, saved: Mapping[str, Any], features: str | None, weigh
         target_std=torch.ones(len(saved["target_names"]), dtype=digits),
         features=features,
         trained_on=saved.get("trained_on"),
+        edge_channels=saved["edge_channels"],
     )
 
 
 def _check_sizes(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> None:
     """Raises ValueError where the description asks for more than the weights that are there, before memory is taken for it."""
-    layers = config.model.num_layers + config.model.head_layers
+    layers = config.model.head_layers + (config.model.num_layers if get_kind(config.model.name).stacked else 1)
     if layers > len(weights):
         raise ValueError(f"it has {layers} layers, and {len(weights)} weights")
     with torch.device("meta"):
@@ -121,6 +124,7 @@ def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
         isinstance(saved, Mapping)
         and isinstance(saved.get("config"), Mapping)
         and type(saved.get("in_channels")) is int
+        and type(saved.get("edge_channels")) in (int, NoneType)
         and isinstance(saved.get("features"), str | None)
         and all(isinstance(saved.get(key), list) and all(isinstance(one, str) for one in saved[key]) for key in _LISTS)
         and len(saved["target_names"]) == len(saved["target_units"]) > 0

@@ -30,8 +30,8 @@ from molgcn.data.locks import claimed
 from molgcn.data.split import PARTS, save_split
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
-from molgcn.nn.backend import resolve_backend
 from molgcn.nn.batch_layout import batch_layout
+from molgcn.nn.build import edge_channels_of, resolved_backend
 from molgcn.report.facts import facts
 from molgcn.report.page import Subject
 from molgcn.report.plots import plot_learning_curve
@@ -88,11 +88,11 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     quieten()
     seed_everything(config.seed, workers=True, verbose=False)
     check_validates(config)
-    backend = resolve_backend(config.backend.name, config.model.hidden_channels).name
+    backend = resolved_backend(config.model, config.backend)
     if config.trainer.get("sync_batchnorm") and (backend == "fused" or not torch.cuda.is_available()):
         raise UserError(
-            "trainer.sync_batchnorm=true needs backend=pyg and GPUs: backend=fused takes each device's own statistics. Leave it out, or "
-            "use model.norm=layer, which needs none."
+            "trainer.sync_batchnorm=true needs backend=pyg and GPUs, or backend=reference: backend=fused takes each device's own "
+            "statistics. Leave it out, or use model.norm=layer, which needs none."
         )
     checkpoint = RunCheckpoint(folder / "checkpoints", config.training.checkpoint_seconds)
     resumed = None
@@ -188,6 +188,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
         target_std=std,
         features=molecules.features,
         trained_on=domain_of(data.dataset.trained_on),
+        edge_channels=edge_channels_of(config.model, molecules),
     )
 
 

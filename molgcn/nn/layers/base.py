@@ -10,6 +10,9 @@ from torch import nn
 
 from molgcn.errors import UserError
 
+# Options of the network by the names that they have among the settings of a layer that is not stacked.
+INNER = {"depth": "num_layers", "activation": "activation", "dropout": "dropout"}
+
 
 @dataclass(frozen=True)
 class LayerOptions:
@@ -53,8 +56,8 @@ class LayerKind:
         pyg: builds PyTorch Geometric's layer, or a `MessagePassing` of this project where PyG has none.
         bonds: whether the layer sees bonds: never, if asked to, or always.
         edge_states: whether the layer gives bonds new states.
-        stacked: whether a network has `num_layers` of it. If not, it has one, whose settings get the network's `num_layers` as `depth`, its
-            `activation` and its `dropout`; norm, activation, dropout and residual do not follow it.
+        stacked: whether a network has `num_layers` of it, each followed by norm, activation, dropout and residual. If not, it has one,
+            which gets the network's options :data:`INNER` among its settings.
         counts_atoms: whether the reference's `forward` also takes `count`, the number of a padded batch's real atoms (0-dim integer tensor,
             or None where all are real), since the layer has batch norm inside.
         settings: the layer's own options with their defaults.
@@ -71,3 +74,8 @@ class LayerKind:
     counts_atoms: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     without: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def own_settings(self) -> dict[str, Any]:
+        """The settings that are no options of the network."""
+        return {name: value for name, value in self.settings.items() if self.stacked or name not in INNER}

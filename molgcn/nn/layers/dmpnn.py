@@ -95,4 +95,12 @@ def _pyg(options: LayerOptions) -> nn.Module:
     return DMPNNConv(DMPNN(options))
 
 
-KIND = LayerKind("dmpnn", DMPNN, _pyg, bonds="optional", settings=SETTINGS)
+WITHOUT = {
+    "norm": "all rounds share one matrix, and nothing stands between them",
+    "residual": "every round adds the bonds' first states",
+    "feed_forward": "it has no layers that blocks could follow",
+    "readout": "only the last round gives states of atoms",
+    "last_activation": "its last map is followed by the activation",
+}
+
+KIND = LayerKind("dmpnn", DMPNN, _pyg, bonds="optional", stacked=False, settings=SETTINGS, without=WITHOUT)

@@ -17,7 +17,7 @@ from molgcn.ops.gcn_stack_discard import capturing_both_ways
 from molgcn.training.steps.watch import Watch
 
 if TYPE_CHECKING:
-    from molgcn.nn.gcn import GCN
+    from molgcn.nn.molecule_net import MoleculeNet
     from molgcn.training.regressor import MoleculeRegressor
 
 
@@ -149,7 +149,7 @@ class CapturedForward:
         model: in evaluation mode.
     """
 
-    def __init__(self, model: GCN) -> None:
+    def __init__(self, model: MoleculeNet) -> None:
         self.model = model
         self.watch = Watch(model)
         self._made_of: list[Any] = []

@@ -15,7 +15,7 @@ from molgcn.training.steps.captured import CapturedForward, CapturedStep
 from molgcn.training.steps.plain import take_plain_step
 
 if TYPE_CHECKING:
-    from molgcn.nn.gcn import GCN
+    from molgcn.nn.molecule_net import MoleculeNet
     from molgcn.training.regressor import MoleculeRegressor
 
 log = logging.getLogger(__name__)
@@ -47,12 +47,12 @@ class ChosenSteps:
             _count_optimizer_step(module.trainer)
         self._accumulated = not last
 
-    def look_for_replaced_layers(self, model: GCN) -> None:
+    def look_for_replaced_layers(self, model: MoleculeNet) -> None:
         """Choose anew at the next batch where layers were replaced, as by pruning or parametrisations."""
         if self.prepared is not None and not self.prepared.watch.is_of(model):
             self.prepared, self._captured_forward, self._undecided = None, None, True
 
-    def forward(self, model: GCN) -> Callable[[Any], Tensor]:
+    def forward(self, model: MoleculeNet) -> Callable[[Any], Tensor]:
         """Return a model's forward pass for validation, from CUDA graphs where training steps are."""
         if isinstance(self.prepared, CapturedStep) and self._captured_forward is None:
             self._captured_forward = CapturedForward(model)

@@ -19,7 +19,7 @@ from molgcn.training.steps.fused_update import FusedUpdate
 from molgcn.training.steps.watch import Watch
 
 if TYPE_CHECKING:
-    from molgcn.nn.gcn import GCN
+    from molgcn.nn.molecule_net import MoleculeNet
     from molgcn.training.regressor import MoleculeRegressor
 
 
@@ -149,7 +149,7 @@ class DirectStep:
             parameter.grad = None
 
 
-def _has_its_own_weights(model: GCN) -> bool:
+def _has_its_own_weights(model: MoleculeNet) -> bool:
     """Whether the operators' arguments are the parameters, each once: not computed from others, as by pruning, and not shared."""
     layers = [
         *model.convs,

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from molgcn.nn.hooks import has_hooks
 
 if TYPE_CHECKING:
-    from molgcn.nn.gcn import GCN
+    from molgcn.nn.molecule_net import MoleculeNet
 
 WITHIN_STEP = ("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad")
 
@@ -45,7 +45,7 @@ class Watch:
         optimizer: of its weights, if it learns.
     """
 
-    def __init__(self, model: GCN, optimizer: Optimizer | None = None) -> None:
+    def __init__(self, model: MoleculeNet, optimizer: Optimizer | None = None) -> None:
         self.model = model
         self.optimizer = optimizer
         self.parameters = list(model.parameters())
@@ -54,7 +54,7 @@ class Watch:
         self._handles = -1
         self._heard = False
 
-    def is_of(self, model: GCN) -> bool:
+    def is_of(self, model: MoleculeNet) -> bool:
         """Whether these are the layers and weights of a model; looking takes longer than the rest."""
         parts = [*model.modules(), *model.parameters(), *model.buffers()]
         mine = [*self._modules, *self._tensors]
