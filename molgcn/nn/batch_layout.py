@@ -39,7 +39,7 @@ def batch_layout(
 
     Args:
         model: the model that takes the batches.
-        backend: "fused" or "pyg".
+        backend: "fused", "pyg" or "reference".
         strategy: of the fused operator, "auto" or a name.
         molecules: the set.
         typical: int [B], the molecules of a typical batch.
@@ -50,7 +50,20 @@ def batch_layout(
     merges = can_merge and backend == "fused" and precision != "64-true" and merging_pays(molecules, typical, model, strategy, device)
     sizes = (merge_leaves(molecules) if merges else molecules).num_nodes_per_graph
     products = "bf16" if precision == "bf16-mixed" else allowed_precision(device)
-    return BatchLayout(tile_nodes_for(sizes, typical, model, device, products), merges, join_single=model.norm == "batch")
+    return BatchLayout(
+        tile_nodes_for(sizes, typical, model, device, products),
+        merges,
+        join_single=has_batch_norm(model),
+        bonds=model.bonds,
+        rwse=model.encodings.rwse,
+        bond_rw=model.encodings.bond_rw,
+    )
+
+
+def has_batch_norm(model: ModelConfig) -> bool:
+    """Return whether the network takes statistics over the atoms of a batch, of which it then needs two."""
+    in_blocks = model.feed_forward and model.feed_forward_norm == "batch"
+    return model.norm == "batch" or in_blocks or model.encodings.rwse > 0 or model.mlp_norm
 
 
 def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, strategy: str, device: torch.device) -> bool:

@@ -21,14 +21,15 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
     """Return the predictions [B, T]: encoders, all layers, the pooling and the head."""
     h, bonds, states = _atoms(model, graph), _bonds(model, graph), []
     for index, conv in enumerate(model.convs):
-        norm, activated, residual = model.layer_options(index)
+        norm, activated, _ = model.layer_options(index)
         padding = {"count": graph.num_atoms} if model.kind.counts_atoms and graph.num_atoms is not None else {}
         out = conv(h, graph.edge_index, *([] if bonds is None else [bonds]), **padding)
         if model.kind.edge_states:
+            assert bonds is not None
             out, new_bonds = out
             edge_norm = None if norm is None else model.edge_norms[index]
             bonds = _epilogue(model, new_bonds, bonds, edge_norm, activated, graph.num_bonds)
-        h = _epilogue(model, out, h if residual else None, norm, activated, graph.num_atoms)
+        h = _epilogue(model, out, h, norm, activated, graph.num_atoms)
         if model.feed_forward:
             h = model.feed_forwards[index](h, graph.num_atoms)
         states.append(h)
@@ -70,12 +71,10 @@ def _given(tensor: Tensor | None, name: str, what: str, x: Tensor) -> Tensor:
     return tensor.to(x.dtype)
 
 
-def _epilogue(
-    model: MoleculeNet, out: Tensor, before: Tensor | None, norm: nn.Module | None, activated: bool, count: Tensor | None
-) -> Tensor:
+def _epilogue(model: MoleculeNet, out: Tensor, before: Tensor, norm: nn.Module | None, activated: bool, count: Tensor | None) -> Tensor:
     """Return a layer's output [R, H] after norm, activation, dropout and, where the network has it, residual connection."""
     if norm is not None:
         out = normalised(norm, out, count)
     if activated:
         out = F.dropout(model.activate(out), model.dropout, model.training)
-    return out + before if before is not None and model.residual and before.shape[1] == out.shape[1] else out
+    return out + before if model.residual and before.shape[1] == out.shape[1] else out

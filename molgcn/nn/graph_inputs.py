@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
+from molgcn.data.encodings import batch_encodings
+
+if TYPE_CHECKING:
+    from molgcn.nn.molecule_net import MoleculeNet
 
 
 @dataclass(frozen=True)
@@ -39,28 +43,32 @@ class GraphInputs:
     num_bonds: Tensor | None = None
 
 
-def graph_inputs(batch: GraphBatch | Any) -> GraphInputs:
+def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
     """Return what a network reads of a :class:`molgcn.data.GraphBatch`, or of PyG's `Batch` or `Data`.
 
-    A padded batch gets one atom and one molecule more: padding atoms are in this molecule, padding bonds connect this atom with itself.
+    Encodings that a `GraphBatch` does not hold are computed from its graph. A padded batch gets one atom and one molecule more: padding atoms are in this molecule, padding bonds connect this atom with itself.
     Its shapes do not depend on values, and nothing waits for the device.
     """
-    optional = {name: getattr(batch, name, None) for name in ("edge_attr", "rwse", "bond_rw")}
+    if isinstance(batch, GraphBatch):
+        rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
+    else:
+        rwse, bond_rw = getattr(batch, "rwse", None), getattr(batch, "bond_rw", None)
+    edge_attr = getattr(batch, "edge_attr", None) if model.edge_channels is not None else None
     counts = getattr(batch, "counts", None)
     if counts is None:
-        return GraphInputs(batch.x, batch.edge_index, batch.batch, getattr(batch, "num_graphs", 1), **optional)
+        return GraphInputs(batch.x, batch.edge_index, batch.batch, getattr(batch, "num_graphs", 1), edge_attr, rwse, bond_rw)
     num_nodes, device = batch.num_nodes, batch.x.device
     bonds, atoms = torch.arange(batch.num_edges, device=device), torch.arange(num_nodes + 1, device=device)
     target = torch.searchsorted(batch.rowptr[1:].contiguous(), bonds, right=True)
     source = torch.where(bonds < counts[2], batch.col, num_nodes)
-    if optional["rwse"] is not None:
-        optional["rwse"] = F.pad(optional["rwse"], (0, 0, 0, 1))
     return GraphInputs(
         F.pad(batch.x, (0, 0, 0, 1)),
         torch.stack([source, target]),
         torch.searchsorted(batch.ptr[1:].contiguous(), atoms, right=True),
         batch.num_graphs + 1,
-        **optional,
+        edge_attr,
+        None if rwse is None else F.pad(rwse, (0, 0, 0, 1)),
+        bond_rw,
         num_atoms=counts[1],
         num_bonds=counts[2],
     )

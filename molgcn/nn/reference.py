@@ -26,4 +26,4 @@ def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
 
 def predictions(model: MoleculeNet, batch: Any) -> Tensor:
     """Return the predictions [B, T]; of a padded batch those of all its places."""
-    return forward.predictions(model, graph_inputs(batch), REDUCTIONS)
+    return forward.predictions(model, graph_inputs(model, batch), REDUCTIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from molgcn.data.encodings import with_encodings
 from molgcn.data.loader import PackedLoader
 from molgcn.data.packed import PackedMolecules
 from molgcn.training.regressor import MoleculeRegressor
@@ -21,7 +22,8 @@ def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, bat
     """
     module.eval()
     predictions = np.empty((len(molecules), len(module.target_names)))
-    for batch in PackedLoader(molecules, batch_size, shuffle=False):
+    model = module.model
+    for batch in PackedLoader(with_encodings(molecules, model.rwse, model.bond_rw), batch_size, shuffle=False):
         indices = batch.indices.numpy()
         predictions[indices] = module(module.ready(batch)).cpu().numpy()
     return predictions

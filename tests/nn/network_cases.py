@@ -1,0 +1,100 @@
+"""Graphs and networks that the tests of the family share."""
+
+import torch
+from torch_geometric.data import Batch, Data
+
+from molgcn.nn import MoleculeNet
+from molgcn.nn.options import PLAIN
+from molgcn.nn.registry import get_kind, layer_names
+
+NUM_FEATURES, NUM_EDGE_FEATURES, STEPS = 6, 3, 4
+
+# Every option of the network, in as few combinations as show each beside others.
+OPTIONS = {
+    "plain": {},
+    "gnn+": {
+        "norm": "batch",
+        "residual": True,
+        "feed_forward": True,
+        "embed": True,
+        "embed_bonds": True,
+        "rwse": 4,
+        "rwse_dim": 5,
+        "bond_rw": 4,
+    },
+    "norms": {
+        "norm": "layer",
+        "last_activation": False,
+        "feed_forward": True,
+        "feed_forward_norm": "layer",
+        "head_layers": 2,
+        "pool": "sum",
+    },
+    "blocks without norm": {"feed_forward": True, "feed_forward_norm": None, "activation": "gelu", "pool": "norm", "init": "glorot"},
+    "attention": {
+        "pool": "attention",
+        "readout": "all",
+        "activation": "silu",
+        "head_channels": [7, 5],
+        "residual": True,
+        "init": "kaiming",
+    },
+    "max": {"pool": "max", "activation": "elu", "norm": "batch", "rwse": 4, "rwse_dim": 3, "embed_bonds": True},
+    "leaky": {"activation": "leaky_relu", "head_layers": 1, "embed": True},
+}
+
+
+def fitting(conv: str, options: dict) -> dict:
+    """Return those options that a network of these layers can have, with bonds where its layers see them."""
+    kind = get_kind(conv)
+    options = {name: value for name, value in options.items() if name not in kind.without or value == PLAIN[name]}
+    if kind.bonds == "never":
+        return {name: value for name, value in options.items() if name not in ("embed_bonds", "bond_rw")}
+    return {**options, "edge_channels": NUM_EDGE_FEATURES}
+
+
+CASES = [(conv, name) for conv in layer_names() for name in OPTIONS]
+RICH = [(conv, "gnn+") for conv in layer_names()]  # with most of the options
+
+
+def network(conv: str, options: dict, backend: str = "reference", **more) -> MoleculeNet:
+    """Return a network of three layers in float64, drawn with one seed."""
+    torch.manual_seed(0)
+    return MoleculeNet(NUM_FEATURES, 12, 3, 2, conv=conv, backend=backend, **fitting(conv, options), **more).double()
+
+
+def molecule(num_atoms: int, bonds: list[tuple[int, int]], seed: int = 0) -> Data:
+    """Return a graph with both directions of each bond, features and encodings drawn at random."""
+    generator = torch.Generator().manual_seed(seed)
+    one_way = torch.tensor(bonds, dtype=torch.int64).reshape(-1, 2).T
+    edge_index = torch.cat([one_way, one_way.flip(0)], dim=1)
+    rows = {"x": (num_atoms, NUM_FEATURES), "rwse": (num_atoms, STEPS)}
+    rows |= {"edge_attr": (edge_index.shape[1], NUM_EDGE_FEATURES), "bond_rw": (edge_index.shape[1], STEPS)}
+    drawn = {name: torch.rand(shape, generator=generator, dtype=torch.double) for name, shape in rows.items()}
+    return Data(edge_index=edge_index, **drawn)
+
+
+def random_molecule(num_atoms: int, num_bonds: int, seed: int) -> Data:
+    """Return a graph with bonds anywhere, duplicates and self-loops among them."""
+    pairs = torch.randint(num_atoms, (num_bonds, 2), generator=torch.Generator().manual_seed(seed))
+    return molecule(num_atoms, [tuple(pair) for pair in pairs.tolist()], seed)
+
+
+CHAIN = [(0, 1), (1, 2), (2, 3)]
+BATCHES = {
+    "many": [
+        molecule(1, []),
+        molecule(4, CHAIN),
+        molecule(6, CHAIN, 1),
+        molecule(3, [(0, 1), (0, 1), (1, 2), (2, 2)]),
+        random_molecule(9, 12, 2),
+    ],
+    "no bonds": [molecule(3, []), molecule(1, []), molecule(2, [])],
+    "one molecule": [molecule(4, CHAIN)],
+    "300 atoms": [random_molecule(300, 330, 3), molecule(2, [(0, 1)])],
+}
+
+
+def batch_of(name: str) -> Batch:
+    """Return the batch called `name` as PyG's."""
+    return Batch.from_data_list(BATCHES[name])
