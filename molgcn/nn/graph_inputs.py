@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
@@ -46,29 +44,16 @@ class GraphInputs:
 def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
     """Return what a network reads of a :class:`molgcn.data.GraphBatch`, or of PyG's `Batch` or `Data`.
 
-    Encodings that a `GraphBatch` does not hold are computed from its graph. A padded batch gets one atom and one molecule more: padding atoms are in this molecule, padding bonds connect this atom with itself.
-    Its shapes do not depend on values, and nothing waits for the device.
+    Encodings that a `GraphBatch` does not hold are computed from its graph. A padded batch has a molecule more, that of the padding's atoms
+    (:mod:`molgcn.data.padding`).
     """
     if isinstance(batch, GraphBatch):
         rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
     else:
         rwse, bond_rw = getattr(batch, "rwse", None), getattr(batch, "bond_rw", None)
-    edge_attr = getattr(batch, "edge_attr", None) if model.edge_channels is not None else None
-    counts = getattr(batch, "counts", None)
+    edge_attr = None if model.edge_channels is None else getattr(batch, "edge_attr", None)
+    num_graphs, counts = getattr(batch, "num_graphs", 1), getattr(batch, "counts", None)
     if counts is None:
-        return GraphInputs(batch.x, batch.edge_index, batch.batch, getattr(batch, "num_graphs", 1), edge_attr, rwse, bond_rw)
-    num_nodes, device = batch.num_nodes, batch.x.device
-    bonds, atoms = torch.arange(batch.num_edges, device=device), torch.arange(num_nodes + 1, device=device)
-    target = torch.searchsorted(batch.rowptr[1:].contiguous(), bonds, right=True)
-    source = torch.where(bonds < counts[2], batch.col, num_nodes)
-    return GraphInputs(
-        F.pad(batch.x, (0, 0, 0, 1)),
-        torch.stack([source, target]),
-        torch.searchsorted(batch.ptr[1:].contiguous(), atoms, right=True),
-        batch.num_graphs + 1,
-        edge_attr,
-        None if rwse is None else F.pad(rwse, (0, 0, 0, 1)),
-        bond_rw,
-        num_atoms=counts[1],
-        num_bonds=counts[2],
-    )
+        return GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs, edge_attr, rwse, bond_rw)
+    padding = {"num_atoms": counts[1], "num_bonds": counts[2]}
+    return GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs + 1, edge_attr, rwse, bond_rw, **padding)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from molgcn.data.encodings import with_encodings
+from molgcn.data.layout import BatchLayout, lay_out
 from molgcn.data.loader import PackedLoader
 from molgcn.data.packed import PackedMolecules
 from molgcn.training.regressor import MoleculeRegressor
@@ -23,7 +24,8 @@ def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, bat
     module.eval()
     predictions = np.empty((len(molecules), len(module.target_names)))
     model = module.model
-    for batch in PackedLoader(with_encodings(molecules, model.rwse, model.bond_rw), batch_size, shuffle=False):
+    seen = with_encodings(lay_out(molecules, BatchLayout(bonds=model.edge_channels is not None)), model.rwse, model.bond_rw)
+    for batch in PackedLoader(seen, batch_size, shuffle=False):
         indices = batch.indices.numpy()
         predictions[indices] = module(module.ready(batch)).cpu().numpy()
     return predictions

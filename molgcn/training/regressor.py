@@ -160,7 +160,7 @@ class MoleculeRegressor(TaskModule):
     def static_form(self, batch: Any) -> Any:
         """Return the batch, on a GPU its slot in its full shape, so that plain and captured steps do the same sums."""
         padded = getattr(batch, "padded", None)
-        return padded if padded is not None and self.device.type == "cuda" and self.model.backend.name == "fused" else batch
+        return padded if padded is not None and self.device.type == "cuda" and self.model.backend.name != "pyg" else batch
 
     def add_gradients(self, batch: Any) -> None:
         """Forward, loss and backward."""

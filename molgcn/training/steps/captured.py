@@ -51,8 +51,8 @@ class CapturedStep:
         """Return why this run's steps cannot be captured, in words; None where they can."""
         if module.device.type != "cuda":
             return "it needs a GPU"
-        if module.model.backend.name != "fused":
-            return "shapes differ from batch to batch with backend=pyg; use backend=fused"
+        if module.model.backend.name == "pyg":
+            return "shapes differ from batch to batch with backend=pyg; use backend=fused or reference"
         if module.dtype == torch.float64:
             return "trainer.precision=64-true makes each batch anew; use trainer.precision=32-true"
         if getattr(batch, "padded", None) is None:
