@@ -44,30 +44,29 @@ def _atoms(model: MoleculeNet, graph: GraphInputs) -> Tensor:
     h = graph.x if model.embed is None else model.embed(graph.x)
     if model.rwse_encoder is None:
         return h
-    walks = _given(graph.rwse, "rwse", "return probabilities of random walks", graph.x)
-    return torch.cat([h, model.rwse_encoder(walks, graph.num_atoms)], dim=1)
+    return torch.cat([h, model.rwse_encoder(_given(graph.rwse, "rwse", graph.x), graph.num_atoms)], dim=1)
 
 
 def _bonds(model: MoleculeNet, graph: GraphInputs) -> Tensor | None:
     """Return the bonds' states before the first layer: features, embedded if the network embeds them, plus encodings; None without."""
     bonds = None
     if model.edge_channels is not None:
-        features = _given(graph.edge_attr, "edge_attr", "features of bonds", graph.x)
+        features = _given(graph.edge_attr, "edge_attr", graph.x)
         bonds = features if model.bond_embed is None else model.bond_embed(features)
     if model.bond_rw_encoder is not None:
-        encoded = model.bond_rw_encoder(_given(graph.bond_rw, "bond_rw", "probabilities of random walks along bonds", graph.x))
+        encoded = model.bond_rw_encoder(_given(graph.bond_rw, "bond_rw", graph.x))
         bonds = encoded if bonds is None else bonds + encoded
     return bonds
 
 
-def _given(tensor: Tensor | None, name: str, what: str, x: Tensor) -> Tensor:
+def _given(tensor: Tensor | None, name: str, x: Tensor) -> Tensor:
     """Return the tensor in the dtype of the atoms' features.
 
     Raises:
         UserError: where the batch does not have it.
     """
     if tensor is None:
-        raise UserError(f"The network reads {what}, but the batch has no `{name}`. Give it batches that do, or a network without.")
+        raise UserError(f"The network reads `{name}`, which the batch does not have. Give it batches that do, or make a network without.")
     return tensor.to(x.dtype)
 
 

@@ -44,13 +44,10 @@ class GraphInputs:
 def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
     """Return what a network reads of a :class:`molgcn.data.GraphBatch`, or of PyG's `Batch` or `Data`.
 
-    Encodings that a `GraphBatch` does not hold are computed from its graph. A padded batch has a molecule more, that of the padding's atoms
+    Encodings that the batch does not hold are computed from its graph. A padded batch has a molecule more, that of the padding's atoms
     (:mod:`molgcn.data.padding`).
     """
-    if isinstance(batch, GraphBatch):
-        rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
-    else:
-        rwse, bond_rw = getattr(batch, "rwse", None), getattr(batch, "bond_rw", None)
+    rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
     edge_attr = None if model.edge_channels is None else getattr(batch, "edge_attr", None)
     num_graphs, counts = getattr(batch, "num_graphs", 1), getattr(batch, "counts", None)
     if counts is None:

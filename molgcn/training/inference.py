@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from molgcn.data.encodings import with_encodings
 from molgcn.data.layout import BatchLayout, lay_out
 from molgcn.data.loader import PackedLoader
 from molgcn.data.packed import PackedMolecules
@@ -24,8 +23,8 @@ def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, bat
     module.eval()
     predictions = np.empty((len(molecules), len(module.target_names)))
     model = module.model
-    seen = with_encodings(lay_out(molecules, BatchLayout(bonds=model.edge_channels is not None)), model.rwse, model.bond_rw)
-    for batch in PackedLoader(seen, batch_size, shuffle=False):
+    layout = BatchLayout(bonds=model.edge_channels is not None, rwse=model.rwse, bond_rw=model.bond_rw)
+    for batch in PackedLoader(lay_out(molecules, layout), batch_size, shuffle=False):
         indices = batch.indices.numpy()
         predictions[indices] = module(module.ready(batch)).cpu().numpy()
     return predictions
