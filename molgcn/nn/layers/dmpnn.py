@@ -76,7 +76,7 @@ class DMPNN(nn.Module):
             if self.undirected:
                 states = (states + states.index_select(0, reverse)) / 2
             incoming = sum_incoming(states, target, x.shape[0])
-            messages = incoming.index_select(0, source) - states.index_select(0, reverse)
+            messages = incoming.index_select(0, source).sub_(states.index_select(0, reverse))
             states = self.dropout(self.activation(torch.addmm(first, messages, self.W_h.weight.t())))
         incoming = sum_incoming(states, target, x.shape[0])
         return self.dropout(self.activation(self.W_o(torch.cat([x, incoming], dim=1))))
