@@ -171,8 +171,17 @@ def _write_onnx(network: ExportedNetwork, about: dict[str, str], path: Path) -> 
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise UserError(f"ONNX needs the package {error.name}. Run `pip install molgcn[export]`, or write output=model.pt2.") from error
-    names = [*INPUTS, *network.network.optional_inputs]
-    program = torch.onnx.export(network, **_example(network), dynamo=True, input_names=names, output_names=[OUTPUT], verbose=False)
+    from molgcn.nn.onnx_translations import TRANSLATIONS
+
+    program = torch.onnx.export(
+        network,
+        **_example(network),
+        dynamo=True,
+        input_names=[*INPUTS, *network.network.optional_inputs],
+        output_names=[OUTPUT],
+        custom_translation_table=TRANSLATIONS,
+        verbose=False,
+    )
     assert program is not None
     program.model.metadata_props.update(about)
     (output,) = program.model.graph.outputs

@@ -78,9 +78,10 @@ ALL = {"residual": True, "embed": True, "last_activation": True, "head_layers": 
     "model",
     [
         {"pool": "max", "norm": "layer", "add_self_loops": False, **ALL},
+        {"name": "dmpnn", "bonds": False, "norm": None, "residual": False, "last_activation": True},
         pytest.param({"pool": "sum", "norm": None, "residual": False}, marks=pytest.mark.slow),
     ],
-    ids=["all", "none"],
+    ids=["all", "dmpnn", "none"],
 )
 def test_other_options_and_the_moving_average(trained_config, tmp_path, model):
     values = {
