@@ -45,7 +45,8 @@ def draw_layer(kind: LayerKind, options: LayerOptions, init: str | None) -> Mapp
     Args:
         kind: the layer.
         options: the options that it is built from.
-        init: the rule for its matrices [out, in], one of :data:`INITIALISERS`, beside which biases are 0; None as the layer itself does.
+        init: the rule for its matrices and attention vectors [..., out, in], one of :data:`INITIALISERS`, beside which biases are 0;
+            None as the layer itself does.
 
     Returns:
         its state dict.
@@ -57,6 +58,6 @@ def draw_layer(kind: LayerKind, options: LayerOptions, init: str | None) -> Mapp
     for name, parameter in layer.named_parameters():
         if name.rpartition(".")[2] == "bias":
             nn.init.zeros_(parameter)
-        elif parameter.dim() == 2:
+        elif parameter.dim() > 1:
             INITIALISERS[init](parameter)
     return layer.state_dict()
