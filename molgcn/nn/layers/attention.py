@@ -118,11 +118,11 @@ def pyg_arguments(options: LayerOptions, defaults: Mapping[str, Any]) -> dict[st
     heads, dropout, concat = settings["heads"], settings.pop("attention_dropout"), settings["concat"]
     if heads < 1 or (concat and options.out_channels % heads != 0):
         raise UserError(
-            f"heads={heads} does not fit a layer of {options.out_channels} channels. Expected a divisor of {options.out_channels}, "
-            "for the heads stand side by side; or any number of at least 1 with concat=false, which averages them."
+            f"model.heads={heads} does not fit a layer of {options.out_channels} channels: expected a divisor of {options.out_channels}, "
+            "for the heads stand side by side; or any number of at least 1 with model.concat=false, which averages them."
         )
     if not 0 <= dropout < 1:
-        raise UserError(f"attention_dropout={dropout}: expected a probability of at least 0 and below 1.")
+        raise UserError(f"model.attention_dropout={dropout}: expected a probability of at least 0 and below 1.")
     residual = settings.pop("linear_residual")
     return {
         **settings,

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from torch import nn
 
-from molgcn.errors import UserError
-
 # Options of the network by the names that they have among the settings of a layer that is not stacked.
 INNER = {"depth": "num_layers", "activation": "activation", "dropout": "dropout"}
 
@@ -31,14 +29,7 @@ class LayerOptions:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def settings_over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `defaults` with this layer's own settings in their place.
-
-        Raises:
-            UserError: for a setting that the layer does not have.
-        """
-        for name in self.settings:
-            if name not in defaults:
-                raise UserError(f"{name} is no option of this layer. It has {', '.join(defaults)}.")
+        """Return `defaults` with this layer's own settings in their place."""
         return {**defaults, **self.settings}
 
 

@@ -37,7 +37,7 @@ class MLP(nn.Sequential):
         settings, channels = options.settings_over(SETTINGS), options.out_channels
         name = settings["mlp_activation"]
         if name not in ACTIVATIONS:
-            raise UserError(f"mlp_activation={name} is unknown. Expected one of {', '.join(ACTIVATIONS)}.")
+            raise UserError(f"model.mlp_activation={name}: expected one of {', '.join(ACTIVATIONS)}.")
         first, last = nn.Linear(options.in_channels, channels), nn.Linear(channels, channels)
         super().__init__(first, *([BatchNorm(channels)] if settings["mlp_norm"] else []), ACTIVATIONS[name](), last)
 

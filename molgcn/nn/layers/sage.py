@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -60,10 +62,10 @@ class SAGELayer(nn.Module):
         return F.normalize(out, dim=-1) if self.normalize else out
 
 
-def _settings(options: LayerOptions) -> dict:
+def _settings(options: LayerOptions) -> dict[str, Any]:
     settings = options.settings_over(SETTINGS)
     if settings["aggr"] not in _AGGREGATIONS:
-        raise UserError(f"aggr={settings['aggr']} is unknown. Expected one of {', '.join(_AGGREGATIONS)}.")
+        raise UserError(f"model.aggr={settings['aggr']}: expected one of {', '.join(_AGGREGATIONS)}.")
     return settings
 
 

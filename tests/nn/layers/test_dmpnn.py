@@ -70,7 +70,7 @@ def test_chemprops_parameters():
     assert shapes == {"W_i.weight": (300, 86), "W_h.weight": (300, 300), "W_o.weight": (300, 372), "W_o.bias": (300,)}
 
 
-@pytest.mark.parametrize("settings", [{"depth": 0}, {"activation": "swoosh"}, {"width": 3}])
+@pytest.mark.parametrize("settings", [{"depth": 0}, {"activation": "swoosh"}])
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(UserError, match=next(iter(settings))):
         KIND.reference(LayerOptions(5, 7, 3, settings))
