@@ -56,13 +56,16 @@ def with_own_bonds(edge_index: Tensor, edge_attr: Tensor | None, num_atoms: int)
 
 
 class AttentionLayer(nn.Module):
-    """What both attention layers are made of, but for the maps and vectors that make their scores."""
+    """What both attention layers are made of, but for the maps and vectors that make their scores.
+
+    Args:
+        arguments: see :func:`pyg_arguments`.
+    """
 
     bias: Tensor | None
 
-    def __init__(self, options: LayerOptions, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
         super().__init__()
-        arguments = pyg_arguments(options, defaults)
         self.heads, self.head_channels, self.concat = arguments["heads"], arguments["out_channels"], arguments["concat"]
         self.negative_slope, self.dropout = arguments["negative_slope"], arguments["dropout"]
 
@@ -70,12 +73,13 @@ class AttentionLayer(nn.Module):
         """Return an attention vector for each head, not drawn yet."""
         return nn.Parameter(torch.empty(1, self.heads, self.head_channels))
 
-    def add_shared_parameters(self, options: LayerOptions, defaults: Mapping[str, Any]) -> None:
-        """Make `lin_edge`, `res` and `bias`, each None where the options leave it out."""
-        arguments, width, edge_channels = pyg_arguments(options, defaults), self.heads * self.head_channels, options.edge_channels
+    def add_shared_parameters(self, arguments: Mapping[str, Any]) -> None:
+        """Make `lin_edge`, `res` and `bias`, each None where the arguments leave it out."""
+        width, edge_channels = self.heads * self.head_channels, arguments["edge_dim"]
+        out_channels = width if self.concat else self.head_channels
         self.lin_edge = None if edge_channels is None else GlorotLinear(edge_channels, width, bias=False)
-        self.res = GlorotLinear(options.in_channels, options.out_channels, bias=False) if arguments["residual"] else None
-        self.register_parameter("bias", nn.Parameter(torch.empty(options.out_channels)) if arguments["bias"] else None)
+        self.res = GlorotLinear(arguments["in_channels"], out_channels, bias=False) if arguments["residual"] else None
+        self.register_parameter("bias", nn.Parameter(torch.empty(out_channels)) if arguments["bias"] else None)
 
     def draw(self, linears: Sequence[nn.Linear], vectors: Sequence[Tensor | None]) -> None:
         """Draw these and the shared parameters as PyG does, in its order: maps and vectors by Glorot's rule, the bias 0."""
@@ -113,7 +117,11 @@ class AttentionLayer(nn.Module):
 
 
 def pyg_arguments(options: LayerOptions, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of PyG's layer: its `out_channels` is the width of one head."""
+    """Return the arguments of PyG's layer, whose `out_channels` is the width of one head.
+
+    Raises:
+        UserError: for heads that the width cannot be shared among, or a dropout that is no probability.
+    """
     settings = options.settings_over(defaults)
     heads, dropout, concat = settings["heads"], settings.pop("attention_dropout"), settings["concat"]
     if heads < 1 or (concat and options.out_channels % heads != 0):

@@ -34,11 +34,12 @@ class GATLayer(AttentionLayer):
     att_edge: nn.Parameter | None
 
     def __init__(self, options: LayerOptions) -> None:
-        super().__init__(options, SETTINGS)
+        arguments = pyg_arguments(options, SETTINGS)
+        super().__init__(arguments)
         self.lin = GlorotLinear(options.in_channels, self.heads * self.head_channels, bias=False)
         self.att_src, self.att_dst = self.vector(), self.vector()
         self.register_parameter("att_edge", None if options.edge_channels is None else self.vector())
-        self.add_shared_parameters(options, SETTINGS)
+        self.add_shared_parameters(arguments)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -38,12 +38,13 @@ class GATv2Layer(AttentionLayer):
     """
 
     def __init__(self, options: LayerOptions) -> None:
-        super().__init__(options, SETTINGS)
-        settings, width = options.settings_over(SETTINGS), self.heads * self.head_channels
-        self.lin_l = GlorotLinear(options.in_channels, width, bias=settings["bias"])
-        self.lin_r = self.lin_l if settings["share_weights"] else GlorotLinear(options.in_channels, width, bias=settings["bias"])
+        arguments = pyg_arguments(options, SETTINGS)
+        super().__init__(arguments)
+        width, bias = self.heads * self.head_channels, arguments["bias"]
+        self.lin_l = GlorotLinear(options.in_channels, width, bias=bias)
+        self.lin_r = self.lin_l if arguments["share_weights"] else GlorotLinear(options.in_channels, width, bias=bias)
         self.att = self.vector()
-        self.add_shared_parameters(options, SETTINGS)
+        self.add_shared_parameters(arguments)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
