@@ -88,6 +88,16 @@ def test_padding_does_not_count(conv, options, places):
     torch.testing.assert_close(actual, {name: expected[name] for name in actual}, **EXACT)
 
 
+@pytest.mark.parametrize(("conv", "options"), CASES)
+def test_nothing_waits_for_the_device(conv, options):
+    """A training step on a padded batch runs on tensors without values, so that a CUDA graph can hold it."""
+    slot = padded(GraphBatch.from_pyg(batch_of("many")), 3, 5, 2).to("meta")
+    model = network(conv, {"dropout": 0.5, **OPTIONS[options]}).to("meta")
+    prediction = model(slot)
+    assert prediction.shape == (slot.num_graphs, 2)
+    prediction.sum().backward()
+
+
 @pytest.mark.parametrize(("conv", "options"), RICH)
 def test_a_copy_on_another_backend_predicts_the_same(conv, options):
     model = network(conv, OPTIONS[options], "pyg").eval()

@@ -22,6 +22,8 @@ from molgcn.training.steps.watch import Watch
 from molgcn.training.train import train
 
 DEEP: dict[str, Any] = {"hidden_channels": 32, "num_layers": 6, "norm": None, "residual": False}
+REFERENCE: dict[str, Any] = {"backend": {"name": "reference"}}
+MANY = {"norm": "batch", "residual": True, "feed_forward": True, "dropout": 0.2, "embed": True, "encodings": {"rwse": 4, "rwse_dim": 3}}
 VARIANTS: dict[str, dict[str, Any]] = {
     "adam": {},
     "rich": {
@@ -37,6 +39,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "early_stopping": {"callbacks": {"early_stopping_patience": 1, "early_stopping_min_delta": 10.0}, "trainer": {"max_epochs": 5}},
     "bf16": {"trainer": {"precision": "bf16-mixed"}},
     "staged": {"dataset": {"resident": False}},
+    **{f"reference_{name}": REFERENCE | {"model": {**MANY, "name": name}} for name in ("gcn", "gin", "sage", "gat")},
+    "reference_dmpnn": REFERENCE | {"model": {"name": "dmpnn", "last_activation": True, "dropout": 0.2}},
 }
 
 
@@ -63,7 +67,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> list[bool]:
 
 def on_gpu(small_config: Any, changes: dict[str, Any], wanted: bool, deterministic: bool = True) -> Any:
     values = {key: dict(value) if isinstance(value, dict) else value for key, value in changes.items()}
-    values["backend"] = {"name": "fused"}
+    values.setdefault("backend", {"name": "fused"})
     values["model"] = {**DEEP, **values.get("model", {})}
     values["trainer"] = {"max_epochs": 3, "accelerator": "gpu", "deterministic": deterministic, **values.get("trainer", {})}
     values["training"] = {**values.get("training", {}), "captured": wanted}
