@@ -27,8 +27,9 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
         if model.kind.edge_states:
             assert bonds is not None
             out, new_bonds = out
-            edge_norm = None if norm is None else model.edge_norms[index]
-            bonds = _epilogue(model, new_bonds, bonds, edge_norm, activated, graph.num_bonds)
+            if index + 1 < model.num_layers:  # nothing reads the bonds' last states
+                edge_norm = None if norm is None else model.edge_norms[index]
+                bonds = _epilogue(model, new_bonds, bonds, edge_norm, activated, graph.num_bonds)
         h = _epilogue(model, out, h, norm, activated, graph.num_atoms)
         if model.feed_forward:
             h = model.feed_forwards[index](h, graph.num_atoms)

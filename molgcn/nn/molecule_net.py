@@ -149,6 +149,8 @@ class MoleculeNet(nn.Module):
         norms = [] if self.norm is None else [NORMS[self.norm]] * activated
         self.norms = nn.ModuleList(norm(hidden) for norm in norms)
         self.edge_norms = nn.ModuleList(norm(hidden) for norm in norms if self.kind.edge_states)
+        for norm in self.edge_norms[self.num_layers - 1 :]:  # has no effect: published networks count it, DDP would wait for its gradient
+            norm.requires_grad_(False)
         blocks = self.num_layers if self.feed_forward else 0
         options = self.feed_forward_norm, ACTIVATIONS[self.activation], self.dropout
         self.feed_forwards = nn.ModuleList(FeedForward(hidden, *options) for _ in range(blocks))

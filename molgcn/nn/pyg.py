@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 from torch_geometric.utils import softmax
 
+from molgcn.errors import UserError
 from molgcn.nn import forward
 from molgcn.nn.graph_inputs import graph_inputs
 from molgcn.nn.layers.base import LayerKind, LayerOptions
@@ -29,7 +30,13 @@ REDUCTIONS = Reductions(global_mean_pool, global_add_pool, global_max_pool, _sof
 
 
 def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
-    """Return PyTorch Geometric's layer."""
+    """Return PyTorch Geometric's layer.
+
+    Raises:
+        UserError: for a layer that was registered without.
+    """
+    if kind.pyg is None:
+        raise UserError(f"backend=pyg has no layer {kind.name}. Use backend=reference or backend=auto.")
     return kind.pyg(options)
 
 

@@ -150,6 +150,14 @@ def test_gcn_is_one_of_the_family():
     assert repr(net) == "MoleculeNet(6, 8, num_layers=3, out_channels=2, conv='gcn', backend='pyg')"
 
 
+@pytest.mark.parametrize(("conv", "options"), CASES)
+def test_every_weight_that_learns_has_a_gradient(conv, options):
+    """Or DistributedDataParallel would wait for it."""
+    model = network(conv, OPTIONS[options])
+    model(batch_of("many")).sum().backward()
+    assert [name for name, one in model.named_parameters() if one.requires_grad != (one.grad is not None)] == []
+
+
 def test_without_a_row_batch_norm_keeps_its_statistics():
     model = network("gated_gcn", {"norm": "batch"})
     before = [norm.running_var.clone() for norm in model.edge_norms]
@@ -212,8 +220,10 @@ def test_auto_takes_the_reference_where_the_kernels_lack_the_network(caplog):
 
 
 def test_a_layer_of_one_s_own():
-    register(kind := LayerKind("own", get_kind("gin").reference, get_kind("gin").pyg, settings=get_kind("gin").settings))
+    register(kind := LayerKind("own", get_kind("gin").reference, settings=get_kind("gin").settings))
     register(kind)
     assert network("own", {}, eps=0.5).settings["eps"] == 0.5
+    with pytest.raises(UserError, match="backend=pyg has no layer own"):
+        network("own", {}, "pyg")
     with pytest.raises(UserError, match="A layer called gin is registered already"):
-        register(LayerKind("gin", kind.reference, kind.pyg))
+        register(LayerKind("gin", kind.reference))

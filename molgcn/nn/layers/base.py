@@ -44,7 +44,8 @@ class LayerKind:
     Attributes:
         name: the name.
         reference: builds the layer in plain PyTorch: the oracle, what runs where no kernel does, and what is exported.
-        pyg: builds PyTorch Geometric's layer, or a `MessagePassing` of this project where PyG has none.
+        pyg: builds PyTorch Geometric's layer, or a `MessagePassing` of this project where PyG has none. None leaves the layer without
+            backend=pyg.
         bonds: whether the layer sees bonds: never, if asked to, or always.
         edge_states: whether the layer gives bonds new states.
         stacked: whether a network has `num_layers` of it, each followed by norm, activation, dropout and residual. If not, it has one,
@@ -58,7 +59,7 @@ class LayerKind:
 
     name: str
     reference: Callable[[LayerOptions], nn.Module]
-    pyg: Callable[[LayerOptions], nn.Module]
+    pyg: Callable[[LayerOptions], nn.Module] | None = None
     bonds: Literal["never", "optional", "always"] = "never"
     edge_states: bool = False
     stacked: bool = True
