@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
@@ -44,13 +45,23 @@ class GraphInputs:
 def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
     """Return what a network reads of a :class:`molgcn.data.GraphBatch`, or of PyG's `Batch` or `Data`.
 
-    Encodings that the batch does not hold are computed from its graph. A padded batch has a molecule more, that of the padding's atoms
-    (:mod:`molgcn.data.padding`).
+    Encodings that the batch does not hold are computed from its graph. A padded batch gets the atom and the molecule that its padding
+    belongs to (:mod:`molgcn.data.padding`), behind the others.
     """
     rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
     edge_attr = None if model.edge_channels is None else getattr(batch, "edge_attr", None)
     num_graphs, counts = getattr(batch, "num_graphs", 1), getattr(batch, "counts", None)
     if counts is None:
         return GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs, edge_attr, rwse, bond_rw)
-    padding = {"num_atoms": counts[1], "num_bonds": counts[2]}
-    return GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs + 1, edge_attr, rwse, bond_rw, **padding)
+    one_more = (0, 0, 0, 1)
+    return GraphInputs(
+        F.pad(batch.x, one_more),
+        batch.edge_index,
+        batch.batch,
+        num_graphs + 1,
+        edge_attr,
+        None if rwse is None else F.pad(rwse, one_more),
+        bond_rw,
+        num_atoms=counts[1],
+        num_bonds=counts[2],
+    )

@@ -52,7 +52,7 @@ def test_one_seed_gives_one_set_of_weights(conv, options):
 
 
 def padded(batch: GraphBatch, atoms: int, bonds: int, molecules: int) -> GraphBatch:
-    """The batch in a slot with that many places more, which hold rows of an earlier batch; the last atom's place is never in use."""
+    """The batch in a slot with that many places more, which hold rows of an earlier batch."""
 
     def longer(tensor, count, value=None):
         rows = torch.full((count, *tensor.shape[1:]), 7.0, dtype=torch.double) if value is None else torch.full((count,), value)
@@ -63,12 +63,11 @@ def padded(batch: GraphBatch, atoms: int, bonds: int, molecules: int) -> GraphBa
     col, targets = longer(batch.col, bonds, 0), torch.zeros(sizes[0] + molecules, 1)
     rows = {"edge_attr": longer(batch.edge_attr, bonds), "rwse": longer(batch.rwse, atoms), "bond_rw": longer(batch.bond_rw, bonds)}
     slot = GraphBatch(*arguments, col, targets, tile_nodes=64, **rows)
-    slot.has_padding_atom = atoms > 0
     slot.counts = torch.tensor([*sizes, 1], dtype=torch.int32)
     return slot
 
 
-FULL = [(*case, places) for case in RICH for places in ((1, 0, 0), (1, 4, 1))]
+FULL = [(*case, places) for case in RICH for places in ((0, 0, 0), (0, 4, 1))]
 
 
 @pytest.mark.parametrize(("conv", "options", "places"), [(*case, (3, 5, 2)) for case in CASES] + FULL)
