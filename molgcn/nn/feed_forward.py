@@ -23,24 +23,24 @@ class FeedForward(nn.Module):
         channels: width d; the hidden one is 2 d.
         norm: "batch", "layer" or None.
         activation: makes the activation.
-        dropout: probability that a number is zeroed in training.
 
     Shapes:
-        - **x:** [N, d]; **count:** integer [], real rows, or None
+        - **x:** [N, d]
+        - **dropout:** probability that a number is zeroed in training
+        - **count:** integer [], the real rows of a padded batch, or None
         - **output:** [N, d]
     """
 
-    def __init__(self, channels: int, norm: str | None, activation: Callable[[], nn.Module], dropout: float) -> None:
+    def __init__(self, channels: int, norm: str | None, activation: Callable[[], nn.Module]) -> None:
         super().__init__()
         self.norm1, self.norm2 = (NORMS[norm](channels) if norm else None for _ in range(2))
         self.lin1 = nn.Linear(channels, 2 * channels)
         self.lin2 = nn.Linear(2 * channels, channels)
         self.activation = activation()
-        self.dropout = dropout
 
-    def forward(self, x: Tensor, count: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, dropout: float = 0.0, count: Tensor | None = None) -> Tensor:
         """Return the atoms' new states [N, d]."""
         x = x if self.norm1 is None else normalised(self.norm1, x, count)
-        hidden = F.dropout(self.activation(self.lin1(x)), self.dropout, self.training)
-        x = x + F.dropout(self.lin2(hidden), self.dropout, self.training)
+        hidden = F.dropout(self.activation(self.lin1(x)), dropout, self.training)
+        x = x + F.dropout(self.lin2(hidden), dropout, self.training)
         return x if self.norm2 is None else normalised(self.norm2, x, count)

@@ -32,7 +32,7 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
                 bonds = _epilogue(model, new_bonds, bonds, edge_norm, activated, graph.num_bonds)
         h = _epilogue(model, out, h, norm, activated, graph.num_atoms)
         if model.feed_forward:
-            h = model.feed_forwards[index](h, graph.num_atoms)
+            h = model.feed_forwards[index](h, model.dropout, graph.num_atoms)
         states.append(h)
     h = torch.cat(states, dim=1) if model.readout == "all" else h
     batch = torch.zeros_like(h[:, 0], dtype=torch.int64) if graph.batch is None else graph.batch

@@ -151,9 +151,8 @@ class MoleculeNet(nn.Module):
         self.edge_norms = nn.ModuleList(norm(hidden) for norm in norms if self.kind.edge_states)
         for norm in self.edge_norms[self.num_layers - 1 :]:  # has no effect: published networks count it, DDP would wait for its gradient
             norm.requires_grad_(False)
-        blocks = self.num_layers if self.feed_forward else 0
-        options = self.feed_forward_norm, ACTIVATIONS[self.activation], self.dropout
-        self.feed_forwards = nn.ModuleList(FeedForward(hidden, *options) for _ in range(blocks))
+        blocks = range(self.num_layers if self.feed_forward else 0)
+        self.feed_forwards = nn.ModuleList(FeedForward(hidden, self.feed_forward_norm, ACTIVATIONS[self.activation]) for _ in blocks)
 
     def _build_head(self) -> None:
         hidden = self.hidden_channels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules import module as modules_of_torch
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers_of_torch
@@ -50,6 +50,7 @@ class Watch:
         self.optimizer = optimizer
         self.parameters = list(model.parameters())
         self._modules = list(model.modules())
+        self._norms = [module for module in self._modules if isinstance(module, nn.BatchNorm1d | nn.LayerNorm)]
         self._tensors = [*self.parameters, *model.buffers()]
         self._handles = -1
         self._heard = False
@@ -79,7 +80,7 @@ class Watch:
             others: tensors whose places count too.
         """
         model = self.model
-        norms = [(norm.eps, getattr(norm, "momentum", None)) for norm in model.norms]
+        norms = [(norm.eps, getattr(norm, "momentum", None)) for norm in self._norms]
         options = model.dropout, model.pool, model.residual, model.last_activation, tuple(model.settings.items())
         return [
             [tensor.data_ptr() for tensor in (*self._tensors, *others)],
