@@ -6,7 +6,7 @@ Defaults are those of conf/**/*.yaml, which documents them; a test holds the two
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_type_hints
 
@@ -235,9 +235,7 @@ def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
         return TypeAdapter(cls).validate_python(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
-        # a Union's branches appear in the location after the key itself
-        keys = [str(part) for part in first["loc"] if isinstance(part, str) and part.isidentifier() and part.islower()]
-        key = ".".join(([prefix] if prefix else []) + keys[: 1 if prefix else 2])
+        key = ".".join(([prefix] if prefix else []) + _keys(cls, first["loc"]))
         expected = " or ".join(
             dict.fromkeys(one["msg"][0].lower() + one["msg"][1:] for one in error.errors() if one["loc"][0] == first["loc"][0])
         )
@@ -248,6 +246,17 @@ def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
         raise UserError(
             f"{key}={first['input']!r} is not valid: {expected}. Correct the value or leave the key out for its default."
         ) from None
+
+
+def _keys(cls: Any, location: Sequence[str | int]) -> list[str]:
+    """Return the keys at the start of an error's location, behind which the branches of a Union or the places of a list may stand."""
+    keys: list[str] = []
+    for part in location:
+        if not is_dataclass(cls):
+            break
+        keys.append(str(part))
+        cls = get_type_hints(cls).get(str(part))
+    return keys
 
 
 def parse_saved(values: Mapping[str, Any]) -> Config:

@@ -22,6 +22,8 @@ def test_plain_values_go_around():
     [
         ({"model": {"num_layers": 2.5}}, "model.num_layers=2.5"),
         ({"model": {"norm": "x"}}, "model.norm='x'"),
+        ({"model": {"encodings": {"rwse": "many"}}}, "model.encodings.rwse='many'"),
+        ({"model": {"encodings": {"rsws": 3}}}, "model.encodings.rsws is not a known key"),
         ({"training": {"captured": "maybe"}}, "training.captured='maybe'"),
         ({"optimiser": {}}, "optimiser is not a known key"),
         ({"model": {"layers": 3}}, "model.layers is not a known key"),

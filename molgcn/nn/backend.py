@@ -62,7 +62,7 @@ def resolve_backend(name: str, hidden_channels: int = 1, why_not: str | None = N
     if name == "fused" and why_not is not None:
         raise UserError(f"backend=fused has no operators for this network: {why_not}. Use backend=reference or backend=pyg.")
     if name == "auto" and why_not is not None:
-        _say_once(f"backend=auto takes reference: the fused operators do not have this network, {why_not}.")
+        _say_once(f"backend=auto takes reference, since backend=fused has no operators for this network: {why_not}.")
         return backend_module("reference")
     if name in ("pyg", "reference"):
         return backend_module(name)
@@ -82,11 +82,11 @@ def _say_once(line: str) -> None:
 def why_not_fused(model: MoleculeNet) -> str | None:
     """Return why backend=fused has no operators for a network with these options, in words; None where it has."""
     if model.conv != "gcn":
-        return f"whose layers are {model.conv} and not gcn"
+        return f"its layers are {model.conv}, not gcn"
     for name, known in (("activation", ("relu",)), ("pool", ("mean", "sum", "max")), ("readout", ("last",)), ("feed_forward", (False,))):
         if getattr(model, name) not in known:
-            return f"whose {name} is {getattr(model, name)} and not {' or '.join(map(str, known))}"
-    return "whose atoms have encodings of random walks" if model.rwse else None
+            return f"its {name} is {getattr(model, name)}, not {' or '.join(map(str, known))}"
+    return "its atoms have encodings of random walks" if model.rwse else None
 
 
 def backend_module(name: str) -> Backend:

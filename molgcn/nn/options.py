@@ -85,7 +85,8 @@ def _check_choices(model: MoleculeNet) -> None:
 
 
 def _check_head(model: MoleculeNet) -> None:
-    if model.head_layers < 0 or model.hidden_channels >> model.head_layers < 1:
+    halves = model.head_layers if model.head_channels is None else 0
+    if model.head_layers < 0 or model.hidden_channels >> halves < 1:
         raise UserError(
             f"model.head_layers={model.head_layers}: expected 0 or more, and few enough to halve {model.hidden_channels} channels as often."
         )

@@ -1,0 +1,53 @@
+"""The networks of conf/model, and what a configuration asks of a data set."""
+
+import pytest
+import yaml
+
+from molgcn.config import BackendConfig, ModelConfig, parse
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
+from molgcn.nn.build import build_network, edge_channels_of, resolved_backend
+from molgcn.nn.registry import layer_names
+from molgcn.resources import resource
+
+FILES = sorted((resource("conf") / "model").glob("*.yaml"))
+COUNTS = {"gcn_plus": 260_177, "gin_plus": 477_241, "gated_gcn_plus": 413_355}  # Luo et al., 2025: 21 atom types, 4 bond types
+
+
+def model_of(path) -> ModelConfig:
+    return parse(ModelConfig, yaml.safe_load(path.read_text()), "model")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_file_makes_its_network(path):
+    model = model_of(path)
+    network = build_network(model, BackendConfig("reference"), 21, 1, 4 if model.bonds else None)
+    assert network.conv == model.name
+    assert path.stem in (model.name, *COUNTS)
+    if path.stem in COUNTS:
+        assert sum(parameter.numel() for parameter in network.parameters()) == COUNTS[path.stem]
+
+
+def test_every_layer_has_a_file():
+    assert {model_of(path).name for path in FILES} == set(layer_names()) - {"own", "diffusion"}  # of tests
+
+
+def test_an_option_of_another_layer_is_refused():
+    with pytest.raises(UserError, match=r"model.heads is no option of gcn, whose own options are: add_self_loops\. Leave it out"):
+        resolved_backend(ModelConfig(heads=4), BackendConfig("pyg"))
+
+
+def test_the_backend_is_known_before_the_data():
+    assert resolved_backend(ModelConfig(), BackendConfig("pyg")) == "pyg"
+    assert resolved_backend(ModelConfig(name="gine", bonds=True), BackendConfig("auto")) == "reference"
+    with pytest.raises(UserError, match=r"model\.bonds=false does not go with gine"):
+        resolved_backend(ModelConfig(name="gine"), BackendConfig("auto"))
+
+
+def test_bonds_that_a_set_does_not_have():
+    arrays = {"num_nodes": [2], "num_edges": [2], "edge_index": [[0, 1], [1, 0]], "x": [[1.0], [2.0]]}
+    with_bonds = PackedMolecules.from_arrays(**arrays, edge_attr=[[1.0, 0.0], [1.0, 0.0]])
+    assert edge_channels_of(ModelConfig(name="gine", bonds=True), with_bonds) == 2
+    assert edge_channels_of(ModelConfig(), with_bonds) is None
+    with pytest.raises(UserError, match=r"model.bonds=true, but the data set has no features of bonds\. Choose dataset.features that"):
+        edge_channels_of(ModelConfig(name="gine", bonds=True), PackedMolecules.from_arrays(**arrays))
