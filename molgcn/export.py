@@ -19,8 +19,8 @@ from torch import Tensor
 
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
-from molgcn.data.atoms import get_featurizer
 from molgcn.data.batch import GraphBatch
+from molgcn.data.featurizers import get_featurizer
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 

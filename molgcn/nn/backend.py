@@ -39,8 +39,8 @@ class Backend(Protocol):
         """Return the predictions [B, T]: all layers, the pooling and the head."""
         ...
 
-    def loss(self, model: GCN, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
-        """The loss of the predictions, and float64 [2], sum and number of its terms."""
+    def loss(self, model: MoleculeNet, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
+        """Return the loss of the predictions, and float64 [2], sum and number of its terms."""
         ...
 
 

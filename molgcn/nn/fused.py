@@ -36,52 +36,9 @@ if TYPE_CHECKING:
 name = "fused"
 
 
-class GCNConv(nn.Module):
-    """The parameters of one graph convolution, named as PyG's; computed together with the other layers."""
-
-    def __init__(self, in_channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.lin = nn.Linear(in_channels, out_channels, bias=False)
-        self.bias = nn.Parameter(torch.zeros(out_channels))
-
-    def forward(self, *args: Any) -> Tensor:
-        """Not available: the layers run as one.
-
-        Raises:
-            UserError: always.
-        """
-        raise UserError(
-            "A single layer of backend=fused cannot be called: all layers run as one operator. Call the network, or use backend=pyg."
-        )
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.lin.in_features}, {self.lin.out_features})"
-
-
 def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
-    """Return :class:`GCNConv`, of whose kind all layers of this backend are."""
-    return GCNConv(options.in_channels, options.out_channels)
-
-
-def pooled(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
-    """All layers and the pooling: [B, H].
-
-    Raises:
-        UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
-    """
-    return pooled_from(model, stack_inputs(model, batch))
-
-
-def pooled_from(model: MoleculeNet, inputs: StackInputs) -> Tensor:
-    """:func:`pooled` of what :func:`stack_inputs` gave."""
-    out, means, variances = gcn_stack(inputs)
-    if inputs.batch_statistics and inputs.num_norms > 0 and inputs.x.shape[0] > 0:
-        norms: list[Any] = list(model.norms)
-        with torch.no_grad():
-            torch._foreach_copy_([norm.running_mean for norm in norms], list(means.unbind()))
-            torch._foreach_copy_([norm.running_var for norm in norms], list(variances.unbind()))
-            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
-    return out
+    """Return the layer in plain PyTorch, whose parameters the operator reads; all layers are computed together."""
+    return kind.reference(options)
 
 
 def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
@@ -98,8 +55,45 @@ def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
     return message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias)))).result
 
 
-def stack_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> StackInputs:
-    """The operator's arguments for a model and a batch; errors as :func:`pooled`."""
+def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> tuple[Tensor, Tensor]:
+    """The loss of :func:`predictions`, with the head, or on CUDA the whole model, in one operator where there is one.
+
+    Returns:
+        As of :func:`molgcn.ops.head_loss.head_loss`.
+
+    Raises:
+        UserError: as :func:`predictions`.
+    """
+    call = network_call(model, batch)
+    x, head = call.graph.x, _free_head(model, call)
+    alike = x.dtype == objective.target.dtype == objective.mean.dtype
+    if head is None or not alike or (x.is_cuda and x.dtype != torch.float32):
+        return loss_of(model.head(_pooled(model, call)), objective, fused=True)
+    if x.is_cuda and len(head) == 1 and fuses_loss(call):
+        target, mean, std, name, delta = objective
+        outputs = message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias), (target, mean, std), name, delta)))
+        return outputs.result, outputs.of_loss[0]
+    return head_loss(_pooled(model, call), [linear.weight for linear in head], [linear.bias for linear in head], objective)
+
+
+def _free_head(model: MoleculeNet, call: NetworkCall) -> list[nn.Linear] | None:
+    """The head's linear maps, where operators may compute them: nobody listens, and autocast has no say."""
+    return None if torch.is_autocast_enabled(call.graph.x.device.type) else model.linears
+
+
+def _pooled(model: MoleculeNet, call: NetworkCall) -> Tensor:
+    """All layers and the pooling, [B, H]; the norms' running statistics are updated."""
+    outputs = message_network(call)
+    if call.batch_statistics and call.spec.num_norms > 0 and call.graph.num_nodes > 0:
+        norms: list[Any] = list(model.norms)
+        with torch.no_grad():
+            torch._foreach_copy_(call.parameters.statistics, list(outputs.statistics.flatten(0, 1).unbind()))
+            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
+    return outputs.result
+
+
+def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
+    """The operator's arguments for a model and a batch; errors as of :func:`predictions`."""
     if not isinstance(batch, GraphBatch):
         batch = GraphBatch.from_pyg(batch)
     _check_device(batch.x.device, model.strategy)

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from molgcn.nn.hooks import has_hooks
+
 
 def build_head(in_channels: int, hidden: Sequence[int], out_channels: int, activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Module:
     """Return linear maps with an activation between them.
@@ -29,7 +31,5 @@ def linears_of(head: nn.Module) -> list[nn.Linear] | None:
     """Return the head's linear maps, where it is nothing but these, with biases, and relu between them; hooks would not be called."""
     parts: list[Any] = list(head) if isinstance(head, nn.Sequential) else [head]
     alternate = all(type(part) is (nn.ReLU if place % 2 else nn.Linear) for place, part in enumerate(parts)) and len(parts) % 2 == 1
-    hooked = any(
-        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks for part in [head, *parts]
-    )
+    hooked = any(map(has_hooks, [head, *parts]))
     return parts[::2] if alternate and not hooked and all(part.bias is not None for part in parts[::2]) else None

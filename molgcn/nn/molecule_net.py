@@ -15,11 +15,13 @@ from molgcn.nn.backend import Backend, backend_module, check_strategy, resolve_b
 from molgcn.nn.encoders import WalkEncoder
 from molgcn.nn.feed_forward import FeedForward
 from molgcn.nn.head import build_head, linears_of
+from molgcn.nn.hooks import has_hooks
 from molgcn.nn.init import draw_layer
 from molgcn.nn.layers.base import INNER, LayerKind, LayerOptions
 from molgcn.nn.norms import NORMS
 from molgcn.nn.options import check_network, settings_of
 from molgcn.nn.registry import get_kind
+from molgcn.ops.head_loss import Objective, loss_of
 
 Norm = Literal["batch", "layer"] | None
 BackendName = Literal["auto", "fused", "pyg", "reference"]
@@ -200,6 +202,20 @@ class MoleculeNet(nn.Module):
     def forward(self, batch: GraphBatch | Any) -> Tensor:
         """Return predictions [B, T] for a batch of B molecules."""
         return self.backend.predictions(self, batch)
+
+    def loss(self, batch: GraphBatch | Any, objective: Objective) -> tuple[Tensor, Tensor]:
+        """Return the loss of :meth:`forward`'s predictions; in fewer operators where the backend has some.
+
+        Args:
+            batch: as of :meth:`forward`.
+            objective: the targets and the loss.
+
+        Returns:
+            The mean loss, and float64 [2], sum and number of its terms; see :func:`molgcn.ops.head_loss.head_loss`.
+        """
+        if has_hooks(self):  # they are called with predictions
+            return loss_of(self(batch), objective, fused=self._backend == "fused")
+        return self.backend.loss(self, batch, objective)
 
     @property
     def optional_inputs(self) -> list[str]:

@@ -13,7 +13,6 @@ from molgcn.nn import forward
 from molgcn.nn.graph_inputs import graph_inputs
 from molgcn.nn.layers.base import LayerKind, LayerOptions
 from molgcn.nn.pooling import Reductions
-
 from molgcn.ops.head_loss import Objective, loss_of
 
 if TYPE_CHECKING:
@@ -43,3 +42,8 @@ def conv(kind: LayerKind, options: LayerOptions) -> nn.Module:
 def predictions(model: MoleculeNet, batch: Any) -> Tensor:
     """Return the predictions [B, T]."""
     return forward.predictions(model, graph_inputs(model, batch), REDUCTIONS)
+
+
+def loss(model: MoleculeNet, batch: Any, objective: Objective) -> tuple[Tensor, Tensor]:
+    """Return the loss of :func:`predictions`, and float64 [2], sum and number of its terms."""
+    return loss_of(predictions(model, batch), objective, fused=False)

@@ -153,8 +153,13 @@ def test_wrong_use_is_refused_in_words(batch):
     model = GCN(11, 8, 3, 1, backend="fused", strategy="vertex")
     with pytest.raises(UserError, match="auto or stack"):
         model(batch)
-    with pytest.raises(UserError, match="one operator"):
-        model.convs[0](batch.x, batch.edge_index)
+
+
+def test_a_layer_can_be_called_by_itself(batch):
+    layers = [GCN(11, 8, 3, 1, backend=backend).double().convs[0] for backend in ("fused", "pyg")]
+    layers[1].load_state_dict(layers[0].state_dict())
+    fused, pyg = (layer(batch.x.double(), batch.edge_index) for layer in layers)
+    torch.testing.assert_close(fused, pyg, rtol=1e-10, atol=1e-10)
 
 
 def test_a_machine_without_extension_and_gpu():
