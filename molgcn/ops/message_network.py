@@ -168,7 +168,7 @@ def message_network(call: NetworkCall) -> Outputs:
         NotImplementedError: under a transform of torch.func or forward-mode differentiation.
     """
     refuse_transforms()
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # its autograd kernel, without a turn through the dispatcher
+    if not torch.compiler.is_compiling():  # its autograd kernel, without a turn through the dispatcher
         from molgcn.ops.message_network_autograd import run
 
         return run(call)
