@@ -164,4 +164,4 @@ def test_1000_steps_without_drift_in_memory(strategy):
         for _ in range(steps):
             run(message_network, inputs, gradient_of(inputs))
         seen.append(allocated())
-    assert any(before == after for before, after in pairwise(seen)), seen  # what other tests left may go once; a drift goes on
+    assert any(after <= before for before, after in pairwise(seen)), seen  # a drift would go on
