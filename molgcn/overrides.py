@@ -110,7 +110,8 @@ def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, pres
             continue
         if key.split(".")[0] in _OPEN_SECTIONS and (override.is_add() or override.is_force_add() or override.is_delete()):
             continue
-        raise UserError(f"{key} is not a key of the configuration.{_nearest(key, known)} `--help` shows all keys.")
+        hint = _options_with(key, [conf, *presets]) or _nearest(key, known)
+        raise UserError(f"{key} is not a key of the configuration.{hint} `--help` shows all keys.")
 
 
 def _is_verbose(value: Any) -> bool:
@@ -177,6 +178,14 @@ def _check_options(override: Override, folders: Sequence[Path]) -> None:
     for value in values:
         if value is not None and str(value) not in [*options, "null"]:
             raise UserError(f"{group}={value} does not exist.{_nearest(str(value), options)} There are: {', '.join(options)}.")
+
+
+def _options_with(key: str, folders: Sequence[Path]) -> str:
+    """Say which other options of its group have a key, as model=gat has model.heads; "" where none has."""
+    group, _, name = key.partition(".")
+    paths = [path for folder in folders for path in (folder / group).glob("*.yaml")]
+    options = sorted(path.stem for path in paths if name in _keys(OmegaConf.load(path)))  # type: ignore[arg-type]
+    return f" It is one with {', '.join(f'{group}={option}' for option in options)}." if options else ""
 
 
 def compose_config(overrides: Sequence[str], conf: Path, config_name: str, presets: Sequence[Path] = ()) -> DictConfig:

@@ -122,6 +122,10 @@ MISTAKES = {
     "a flag between": (["dataset=csv", "--multirun", "dataset.path=nowhere.csv", "dataset.targets=[y]"], "nowhere.csv"),
     "no YAML": (["--config-dir", "presets", "experiment=broken"], "broken.yaml"),
     "two folders of presets": (["--config-dir", "presets", "--config-dir=presets"], "given 2 times"),
+    "another network's option": (["model.heads=2"], "model.heads is not a key of the configuration. It is one with model=gat, model=gatv2."),
+    "an option that a network cannot have": (["model=dmpnn", "model.norm=batch"], "model.norm=batch does not go with dmpnn"),
+    "a network without kernels": (["model=gine", "backend=fused"], "its layers are gine, not gcn"),
+    "bonds without features": (["model=gine", "dataset.features=general:2", "dataset.subset=40"], "no features of bonds"),
     "no SLURM": (["--multirun", "launcher=submitit", "seed=0,1"], "hydra/launcher=submitit_local"),
 }
 
