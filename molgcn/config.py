@@ -68,7 +68,10 @@ class EncodingsConfig:
 
 @dataclass(frozen=True)
 class ModelConfig(LayerSettings):
-    """conf/model: see :class:`molgcn.nn.MoleculeNet`, whose own defaults are those of the plain network; here they are those of `gcn`."""
+    """conf/model: see :class:`molgcn.nn.MoleculeNet`, whose own defaults are those of the plain network; here they are those of `gcn`.
+
+    `settings` has the options of a layer from another package, as those of this one have keys of their own (:class:`LayerSettings`).
+    """
 
     name: str = "gcn"
     hidden_channels: int = 64
@@ -89,6 +92,7 @@ class ModelConfig(LayerSettings):
     head_layers: int = 1
     head_channels: tuple[int, ...] | None = None
     init: Literal["glorot", "kaiming"] | None = "glorot"
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

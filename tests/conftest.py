@@ -1,3 +1,4 @@
+import logging
 import os
 import resource
 import subprocess
@@ -112,6 +113,30 @@ def full_disk() -> Callable[[int], AbstractContextManager[None]]:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     return limited
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command (`main`, that of `python train.py` by default) in this process, in `tmp_path`: exit code, output, error output."""
+    from hydra.core.global_hydra import GlobalHydra
+
+    from molgcn.cli import main as main_of_train
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, main: Callable[[], None] = main_of_train) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+        GlobalHydra.instance().clear()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        finally:
+            logging.getLogger().handlers.clear()  # Hydra's write to this run's streams
+        return code, *capfd.readouterr()
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import logging
 import os
 import re
 import shutil
@@ -12,12 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from hydra.core.global_hydra import GlobalHydra
 
 from molgcn.cli import main
 from molgcn.training.result import RunResult
@@ -31,26 +29,6 @@ FAST = [
     "trainer.max_epochs=1",
     "logger=csv",
 ]
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
-    """Runs the command in this process, in `tmp_path`: exit code, output, error output."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, train: Callable[..., RunResult] | None = None) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", [str(TRAIN), *arguments])
-        GlobalHydra.instance().clear()
-        code = 0
-        try:
-            main(train)
-        except SystemExit as end:
-            code = int(end.code or 0)
-        finally:
-            logging.getLogger().handlers.clear()  # Hydra's write to this run's streams
-        return code, *capfd.readouterr()
-
-    return run
 
 
 def test_train_then_resume_for_longer(tmp_path, run_cli):
@@ -87,7 +65,7 @@ def test_an_error_of_ours_or_a_full_gpu_ends_only_its_job(tmp_path, cli):
             raise next(errors)
         return RunResult(folder, 0.5, 0, 1, {}, (), (), 10.0)
 
-    code, _, err = cli("--multirun", "seed=0,1,2", train=train)
+    code, _, err = cli("--multirun", "seed=0,1,2", main=partial(main, train))
     assert code == 2
     assert "ValueError: a bug" in err
     assert "Error: Memory is full: CUDA out of memory. Tried to allocate 2.00 GiB. Lower the batch size" in err
@@ -122,7 +100,10 @@ MISTAKES = {
     "a flag between": (["dataset=csv", "--multirun", "dataset.path=nowhere.csv", "dataset.targets=[y]"], "nowhere.csv"),
     "no YAML": (["--config-dir", "presets", "experiment=broken"], "broken.yaml"),
     "two folders of presets": (["--config-dir", "presets", "--config-dir=presets"], "given 2 times"),
-    "another network's option": (["model.heads=2"], "model.heads is not a key of the configuration. It is one with model=gat, model=gatv2."),
+    "another network's option": (
+        ["model.heads=2"],
+        "model.heads is not a key of the configuration. It is one with model=gat, model=gatv2.",
+    ),
     "an option that a network cannot have": (["model=dmpnn", "model.norm=batch"], "model.norm=batch does not go with dmpnn"),
     "a network without kernels": (["model=gine", "backend=fused"], "its layers are gine, not gcn"),
     "bonds without features": (["model=gine", "dataset.features=general:2", "dataset.subset=40"], "no features of bonds"),

@@ -1,50 +1,117 @@
 """docs/extending.md: its layer works through the registry alone; docs/networks.md: its table is the code's."""
 
+import csv
 import re
-from dataclasses import replace
+import shlex
+import sys
+from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 import yaml
+from run_cases import assert_same_run
 
-from molgcn.config import Config, LayerSettings
+from molgcn.config import LayerSettings
 from molgcn.data import PackedMolecules
-from molgcn.export import ExportConfig, export
+from molgcn.errors import UserError
 from molgcn.nn.options import PLAIN
-from molgcn.nn.registry import get_kind
+from molgcn.nn.registry import ENTRY_POINTS, get_kind
 from molgcn.resources import resource
 from molgcn.training.inference import predict_molecules
 from molgcn.training.restore import load_regressor
-from molgcn.training.train import train
 
 DOCS = Path(__file__).parents[1] / "docs"
+EXTENDING = (DOCS / "extending.md").read_text()
+LAYER, PROGRAM = re.findall(r"```python\n(.*?)```", EXTENDING, re.DOTALL)
+(POINTS,) = re.findall(r"```toml\n\[project\.entry-points\.\"molgcn\.layers\"\]\n(.*?)```", EXTENDING, re.DOTALL)
+(PRESET,) = re.findall(r"```yaml\n(.*?)```", EXTENDING, re.DOTALL)
+(COMMANDS,) = re.findall(r"```bash\n(.*?)```", EXTENDING, re.DOTALL)
+SMILES = ["CCO", "c1ccccc1O", "C", "CC(=O)N"]
+SMALL = [
+    "dataset.subset=40",
+    "dataset.batch_size=8",
+    "model.hidden_channels=8",
+    "model.num_layers=2",
+    "scheduler=constant",
+    "training.report=false",
+    "logger=csv",
+]
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Installs a package of one module, as pip leaves it: the module and its entry points."""
+    site = tmp_path / "site-packages"
+
+    def install(module: str, code: str, entry_points: str) -> None:
+        about = site / f"{module}-1.0.dist-info"
+        about.mkdir(parents=True)
+        (site / f"{module}.py").write_text(code)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{entry_points}".replace('"', ""))
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    return install
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_layer_known_through_the_registry_alone(tmp_path, monkeypatch):
-    layer, use = re.findall(r"```python\n(.*?)```", (DOCS / "extending.md").read_text(), re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    names: dict = {}
-    exec(layer, names)
-    exec(use, names)
-    folder = tmp_path / "runs" / "diffusion"
-    module = load_regressor(folder)
-    assert (
-        repr(module.model)
-        == "MoleculeNet(" + f"{module.model.in_channels}, 16, num_layers=3, out_channels=1, conv='diffusion', backend='reference')"
-    )
+def test_an_installed_layer_goes_through_every_command(install, cli, tmp_path):
+    """The page's commands in their order, with little data; two runs of an epoch are one of two, to the bit."""
+    install("diffusion", LAYER, POINTS)
+    (tmp_path / "presets" / "model").mkdir(parents=True)
+    (tmp_path / "presets" / "model" / "diffusion.yaml").write_text(PRESET)
+    (tmp_path / "new.csv").write_text("\n".join(["smiles", *SMILES]))
+    (train_it, resume, *others) = [shlex.split(line.replace("<run>", "own")) for line in COMMANDS.splitlines()]
+    for epochs, folder in ((1, "own"), (2, "whole")):
+        code, _, err = cli(*train_it[2:], *SMALL, f"trainer.max_epochs={epochs}", f"hydra.run.dir=runs/{folder}")
+        assert code == 0, err
+    code, _, err = cli(*[argument.replace("last", "runs/own") for argument in resume[2:]], "trainer.max_epochs=2")
+    assert code == 0, err
+    assert_same_run(tmp_path / "runs" / "own", tmp_path / "runs" / "whole")
+    for _, _, module, *arguments in others:
+        code, _, err = cli(*arguments, main=import_module(module).main)
+        assert code == 0, err
 
-    config: Config = module.config
-    longer = replace(config, trainer={**config.trainer, "max_epochs": 2}, resume=str(folder))
-    assert train(longer, folder).epochs == 2
-
-    molecules = PackedMolecules.from_smiles(["CCO", "c1ccccc1O", "C"], features=module.features)
-    predictions = predict_molecules(load_regressor(folder), molecules, 2)
-    assert export(ExportConfig(str(folder), "model.pt2")) < 1e-5
-    program = torch.export.load("model.pt2").module()
+    module = load_regressor("runs/own")
+    assert module.model.convs[0].rate == 0.3
+    molecules = PackedMolecules.from_smiles(SMILES, features=module.features)
+    expected = predict_molecules(module, molecules, 2)
+    with open("predictions.csv", newline="") as file:
+        predicted = [[float(row["logp predicted"])] for row in csv.DictReader(file)]
+    np.testing.assert_allclose(predicted, expected, rtol=1e-5, atol=1e-5)
     batch = molecules.batch(slice(None))
-    assert torch.allclose(program(batch.x, batch.edge_index, batch.batch).double(), torch.from_numpy(predictions), rtol=1e-5, atol=1e-5)
+    session = pytest.importorskip("onnxruntime").InferenceSession("model.onnx")
+    exported = session.run(None, {name: getattr(batch, name).numpy() for name in ("x", "edge_index", "batch")})[0]
+    np.testing.assert_allclose(exported, expected, rtol=1e-5, atol=1e-5)
+
+    names: dict = {}
+    exec(PROGRAM, names)
+    assert repr(load_regressor("runs/diffusion").model).endswith("16, num_layers=3, out_channels=1, conv='diffusion', backend='reference')")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("broken", "import nowhere", r"The layer broken of broken, broken:KIND, cannot be imported: ModuleNotFoundError: .*'nowhere'"),
+        ("empty", "", r"The layer empty of empty, empty:KIND, cannot be imported: AttributeError"),
+        ("text", "KIND = 'text'", r"The layer text of text, text:KIND, is no LayerKind called text"),
+        ("other", "from molgcn.nn.layers.gin import KIND", r"is no LayerKind called other"),
+    ],
+)
+def test_installed_layers_that_cannot_be_used(install, name, code, message):
+    install(name, code, f"{name} = {name}:KIND")
+    with pytest.raises(UserError, match=message) as error:
+        get_kind(name)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match=f"model.name='gcnn' is not valid: expected one of gcn, .*, {name}"):
+        get_kind("gcnn")
+
+
+def test_an_installed_layer_does_not_replace_one_of_molgcn(install):
+    install("gin_of_mine", "raise RuntimeError", "gin = gin_of_mine:KIND")
+    assert get_kind("gin").reference.__module__ == "molgcn.nn.layers.gin"
 
 
 def cell(option: str, name: str) -> str:

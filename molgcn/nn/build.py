@@ -33,10 +33,12 @@ def build_network(
     options: dict[str, Any] = {one.name: getattr(model, one.name) for one in fields(model)} | asdict(model.encodings)
     for name in ("name", "bonds", "encodings"):
         del options[name]
-    own = get_kind(model.name).own_settings
+    kind = get_kind(model.name)
     for one in fields(LayerSettings):
-        if one.name not in own and options.pop(one.name) != one.default:
-            settings_of(get_kind(model.name), {one.name: None})  # says that the layer does not have it
+        if one.name not in kind.own_settings and options.pop(one.name) != one.default:
+            settings_of(kind, {one.name: None})  # says that the layer does not have it
+    settings = options.pop("settings")
+    settings_of(kind, settings)  # refuses those that the layer does not have
     return MoleculeNet(
         in_channels,
         options.pop("hidden_channels"),
@@ -46,7 +48,7 @@ def build_network(
         edge_channels=edge_channels,
         backend=backend.name,
         strategy=backend.strategy,
-        **options,
+        **options | settings,
     )
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint, entry_points
+
 from molgcn.errors import UserError
 from molgcn.nn.layers import dmpnn, gat, gated_gcn, gatv2, gcn, gcn_edge, gin, gine, sage
 from molgcn.nn.layers.base import LayerKind
+
+ENTRY_POINTS = "molgcn.layers"
+"""The group of entry points under which an installed package names its layers."""
 
 _LAYERS = (gcn, gin, gine, sage, gat, gatv2, gcn_edge, gated_gcn, dmpnn)
 _KINDS = {layer.KIND.name: layer.KIND for layer in _LAYERS}
@@ -22,16 +27,42 @@ def register(kind: LayerKind) -> None:
 
 
 def get_kind(name: str) -> LayerKind:
-    """Return the layer called `name`.
+    """Return the layer called `name`: a registered one, or that of an installed package, which is imported then.
 
     Raises:
-        UserError: for an unknown name.
+        UserError: for an unknown name, or a package whose layer cannot be loaded.
     """
     if name not in _KINDS:
-        raise UserError(f"model.name={name!r} is not valid: expected one of {', '.join(_KINDS)}.")
+        installed = _installed()
+        if name not in installed:
+            raise UserError(f"model.name={name!r} is not valid: expected one of {', '.join([*_KINDS, *installed])}.")
+        register(_load(installed[name]))
     return _KINDS[name]
 
 
 def layer_names() -> list[str]:
-    """Return the names of all layers."""
+    """Return the names of all registered layers."""
     return list(_KINDS)
+
+
+def _installed() -> dict[str, EntryPoint]:
+    """Return the layers of installed packages by name; none of these packages is imported."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _load(point: EntryPoint) -> LayerKind:
+    """Return the layer of an installed package.
+
+    Raises:
+        UserError: where importing it fails, or finds something else.
+    """
+    package = point.dist.name if point.dist else "an installed package"
+    where = f"The layer {point.name} of {package}, {point.value},"
+    try:
+        kind = point.load()
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{where} cannot be imported: {reason}. Mend or uninstall the package, or choose another model.name.") from error
+    if not isinstance(kind, LayerKind) or kind.name != point.name:
+        raise UserError(f"{where} is no LayerKind called {point.name}. Mend the package's entry point, or choose another model.name.")
+    return kind
