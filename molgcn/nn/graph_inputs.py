@@ -10,6 +10,7 @@ from torch import Tensor
 
 from molgcn.data.batch import GraphBatch
 from molgcn.data.encodings import batch_encodings
+from molgcn.errors import UserError
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
@@ -50,6 +51,8 @@ def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
     """
     rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
     edge_attr = None if model.edge_channels is None else getattr(batch, "edge_attr", None)
+    _check_width(batch.x, "x", model.in_channels, "atom")
+    _check_width(edge_attr, "edge_attr", model.edge_channels, "bond")
     num_graphs, counts = getattr(batch, "num_graphs", 1), getattr(batch, "counts", None)
     if counts is None:
         return GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs, edge_attr, rwse, bond_rw)
@@ -65,3 +68,11 @@ def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
         num_atoms=counts[1],
         num_bonds=counts[2],
     )
+
+
+def _check_width(rows: Tensor | None, name: str, width: int | None, of: str) -> None:
+    if rows is not None and rows.shape[-1] != width:
+        raise UserError(
+            f"The batch's `{name}` has {rows.shape[-1]} features of each {of}, and the network was made for {width}. Give it molecules "
+            "with the features that it was trained on."
+        )
