@@ -57,7 +57,7 @@ def deterministic_algorithms() -> Iterator[None]:
     torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Tiny batches on a busy machine wait for their threads; that several give the same numbers is tested by itself."""
     import torch
