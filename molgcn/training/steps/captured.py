@@ -69,14 +69,14 @@ class CapturedStep:
 
     def __call__(self, batch: SlotBatch, first: bool, last: bool) -> bool:
         """Replay the step of a slot's batch; see :meth:`molgcn.training.steps.base.TrainingStep.__call__`."""
-        state, heard = self._state(), self.watch.is_heard()
-        if state != self._made_of or (heard and self._warm):
+        state, hooked = self._state(), self.watch.has_hooks()
+        if state != self._made_of or (hooked and self._warm):
             if self._warm and not first:
                 for parameter, gradient in self._gradients.items():
                     parameter.grad = gradient  # what the batches before have added up
             self._start_anew(state)
         if not self._warm:
-            self._warm = last and not heard
+            self._warm = last and not hooked
             return False
         for place, (group, rate) in enumerate(zip(self.optimizer.param_groups, self._rates, strict=True)):
             if group["lr"] != self._written[place]:
@@ -162,7 +162,7 @@ class CapturedForward:
             self._graphs.clear()
             self._made_of = state
             return self.model(batch)
-        if self.watch.is_heard():
+        if self.watch.has_hooks():
             return self.model(batch)
         if batch not in self._graphs:
             graph = torch.cuda.CUDAGraph()

@@ -91,7 +91,7 @@ class DirectStep:
         _, learns, trains, *_ = state
         if not (all(learns) and all(trains)):
             return "weights are frozen or modules in evaluation mode"
-        if self.watch.is_heard():
+        if self.watch.has_hooks():
             return "there are hooks"
         return FusedUpdate.why_not(self.optimizer)
 

@@ -53,7 +53,7 @@ class Watch:
         self._norms = [module for module in self._modules if isinstance(module, nn.BatchNorm1d | nn.LayerNorm)]
         self._tensors = [*self.parameters, *model.buffers()]
         self._handles = -1
-        self._heard = False
+        self._hooked = False
 
     def is_of(self, model: MoleculeNet) -> bool:
         """Whether these are the layers and weights of a model; looking takes longer than the rest."""
@@ -61,17 +61,17 @@ class Watch:
         mine = [*self._modules, *self._tensors]
         return len(mine) == len(parts) and all(one is other for one, other in zip(mine, parts, strict=True))
 
-    def is_heard(self) -> bool:
+    def has_hooks(self) -> bool:
         """Whether there are hooks on layers, weights or the optimiser."""
-        if self._heard or self._handles != RemovableHandle.next_id:  # which counts all hooks of a process
+        if self._hooked or self._handles != RemovableHandle.next_id:  # which counts all hooks of a process
             self._handles = RemovableHandle.next_id
-            self._heard = (
+            self._hooked = (
                 any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in self.parameters)
                 or any(map(has_hooks, self._modules))
                 or bool(modules_of_torch._has_any_global_hook())
                 or (self.optimizer is not None and _optimizer_has_hooks(self.optimizer))
             )
-        return self._heard
+        return self._hooked
 
     def state(self, others: Iterable[Tensor] = ()) -> list[Any]:
         """Where weights and statistics lie, what learns, and the options: two are equal where nothing has changed but values.

@@ -282,11 +282,11 @@ def test_a_watch_sees_hooks_wherever_they_are():
         lambda: register_module_forward_hook(lambda *_: None),
         lambda: register_optimizer_step_post_hook(lambda *_: None),
     ):
-        assert not watch.is_heard()
+        assert not watch.has_hooks()
         handle = register()
-        assert watch.is_heard()
+        assert watch.has_hooks()
         handle.remove()
-    assert not watch.is_heard()
+    assert not watch.has_hooks()
 
 
 def test_a_watch_knows_its_model():
