@@ -18,6 +18,8 @@ from molgcn.errors import UserError, shown
 log = logging.getLogger(__name__)
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+_MOST_WORDS = 20
+_YES = frozenset({"yes", "y", "true", "t", "active", "positive", "pos", "+"})  # class 1 of two
 _WITHOUT_POINT = re.compile(r"[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?", re.ASCII)
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
 
@@ -117,7 +119,7 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
         try:
             result[row] = _with_point(stripped) if comma else float(stripped.replace("_", "?"))  # Python passes over _: 1_5 would be 15
         except ValueError as error:
-            raise mistake(row, f"not a number. {_advice(stripped, comma)}") from error
+            raise mistake(row, f"not a number. {_as_classes(values) or _advice(stripped, comma)}") from error
         if abs(result[row]) > np.finfo(np.float32).max:
             raise mistake(row, "infinite (float32). Leave it empty if missing.")
     if np.isnan(result).all():
@@ -141,6 +143,16 @@ def _with_point(text: str) -> float:
     if not _WITHOUT_POINT.fullmatch(text):
         raise ValueError
     return float(text.replace(",", "."))
+
+
+def _as_classes(values: Sequence[str]) -> str | None:
+    """Return which numbers to write for a column that holds nothing but a few words; None for another."""
+    words = {text.strip() for text in values if text.strip().lower() not in MISSING}
+    if not 2 <= len(words) <= _MOST_WORDS or any(character.isdigit() for word in words for character in word):
+        return None
+    in_order = enumerate(sorted(words, key=lambda word: (word.lower() in _YES, word)))
+    task = "classification" if len(words) == 2 else "multiclass"
+    return f"Write classes as numbers, such as {', '.join(f'{number} for {shown(word)}' for number, word in in_order)} (task={task})."
 
 
 def _advice(text: str, comma: bool) -> str:

@@ -61,6 +61,23 @@ def test_another_separator_is_read_and_said(tmp_path, caplog, name, text, said):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
+        (
+            "smiles,y\nC,Active\nC,\nC,inactive\n",
+            r"row 0 .*'Active' is not .* such as 0 for inactive, 1 for Active \(task=classification\)",
+        ),
+        ("smiles,y\nC,low\nC,mid\nC,high\n", r"such as 0 for high, 1 for low, 2 for mid \(task=multiclass\)"),
+        ("smiles,y\nC,high\nC,1\n", r"'high' is not a number. Correct it"),
+    ],
+)
+def test_words_may_be_classes(tmp_path, text, what):
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(UserError, match=what):
+        read_columns(tmp_path / "x.csv", ["y"]).numbers("y")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
         ('smiles,y\nC,"1,5"\n', r"row 0 .*'1,5' is not a number. It has a decimal comma: write a point, or separate cells by semicolons"),
         ('smiles,y\nC,"1,234"\n', r"row 0 .*'1,234' is not a number. Write it without signs between thousands, or with a decimal point"),
         ('smiles,y\nC,"-1,234,567"\n', r"row 0 .*'-1,234,567' is not a number. Write it without signs between thousands"),
