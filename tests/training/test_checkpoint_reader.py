@@ -12,6 +12,7 @@ import torch
 
 from molgcn.errors import UserError
 from molgcn.predict import PredictConfig, predict
+from molgcn.training.checkpoint_format import FORMAT
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.train import train
@@ -19,7 +20,7 @@ from molgcn.training.train import train
 
 def content():
     weights = OrderedDict(a=torch.arange(15.0).view(5, 3), b=torch.arange(7), c=torch.tensor([0.1, -2.5], dtype=torch.double))
-    return {"molgcn": {"format": 2, "config": {"lr": 1e-3, "names": ["x", "y"]}}, "state_dict": weights, "epoch": 3}
+    return {"molgcn": {"format": FORMAT, "config": {"lr": 1e-3, "names": ["x", "y"]}}, "state_dict": weights, "epoch": 3}
 
 
 def parts(value):
