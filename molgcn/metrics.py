@@ -37,6 +37,11 @@ def _float64(values: Tensor | np.ndarray) -> Tensor:
     return values.double() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float64))
 
 
+def metric_title(metric: str) -> str:
+    """Return a metric's name as tables show it: "MAE", "ROC AUC"."""
+    return metric.replace("_", " ").upper()
+
+
 def error_text(error: float) -> str:
     """Return four significant digits of an error, "-" where it is undefined."""
     return "-" if math.isnan(error) else f"{error:.4g}"

@@ -90,6 +90,12 @@ def test_imports_within_functions_close_no_circle_either():
     assert circle((module for module in modules() if package_of(module) not in CIRCLES), within_functions=True) == []
 
 
+def test_scikit_learn_is_imported_where_it_is_used():
+    """It takes a second, for which runs of regression do not wait."""
+    imports = [(name, statement) for name, tree in modules().items() for statement in statements(tree, within_functions=False)]
+    assert [name for name, statement in imports if "sklearn" in ast.unparse(statement)] == []
+
+
 def test_packages_import_only_what_stands_below():
     upwards = {
         (module, package_of(other))

@@ -18,7 +18,7 @@ def parity(errors: Errors) -> str:
     """Predicted against true."""
     figure = new_figure(4.4, 4.5)
     parity_panel(figure.subplots(), errors.true, errors.predicted, plain(errors.name), plain(errors.unit))
-    return _embedded(figure)
+    return as_svg(figure)
 
 
 def histogram(errors: Errors) -> str:
@@ -36,7 +36,7 @@ def histogram(errors: Errors) -> str:
     clipped = f"{beyond:,} beyond ±{limit:.3g} in the outermost bars" if beyond else ""
     axes.set_title(f"{shares}\n{clipped}", fontsize=10)
     tidy(axes)
-    return _embedded(figure)
+    return as_svg(figure)
 
 
 def by_size(groups: Sequence[Group], errors: Errors, what: str) -> str:
@@ -52,10 +52,11 @@ def by_size(groups: Sequence[Group], errors: Errors, what: str) -> str:
     axes.legend(frameon=False, fontsize=9)
     tidy(axes)
     axes.grid(visible=False, axis="x")
-    return _embedded(figure)
+    return as_svg(figure)
 
 
-def _embedded(figure: Figure) -> str:
+def as_svg(figure: Figure) -> str:
+    """A figure as the address that shows it, see :func:`embedded`."""
     file = io.BytesIO()
     with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "molgcn"}):
         figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.08, metadata={"Date": None, "Creator": None})

@@ -1,0 +1,107 @@
+"""Pictures of probabilities: ROC, precision-recall and calibration curves, and confusions of more than two classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from molgcn.class_metrics import class_metrics, confusion
+from molgcn.metrics import error_text
+from molgcn.report.plots import BLUE, GREY, new_figure, plain, tidy
+
+_LISTED = 4  # curves beyond which a legend among them would hide them
+_BINS = 10
+_WRITTEN = 12  # classes beyond which a confusion's numbers would not fit
+
+
+def plot_classes(targets: np.ndarray, probabilities: Sequence[np.ndarray], names: Sequence[str], path: Path) -> None:
+    """Draw curves with one line a target, or with more than two classes a confusion matrix a target, into a PNG file.
+
+    Args:
+        targets: [M, T], classes, NaN = missing.
+        probabilities: of each target, [M] of class 1, or [M, C].
+        names: T targets.
+        path: the file.
+    """
+    known = {name: _known(labels, given) for name, labels, given in zip(names, targets.T, probabilities, strict=True)}
+    figure = curves(known) if probabilities[0].ndim == 1 else _confusions(known)
+    figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
+
+
+def _known(labels: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    there = ~np.isnan(labels) & np.isfinite(given.reshape(len(labels), -1)).all(axis=1)
+    return labels[there].astype(np.int64), given[there]
+
+
+def curves(known: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Draw the three curves of targets with two classes: by name, true classes [n] and probabilities of class 1 [n]."""
+    figure = new_figure(13.2, 4.6)
+    panels = figure.subplots(1, 3)
+    colors = [BLUE] if len(known) == 1 else mpl.colormaps["turbo"](np.linspace(0.05, 0.9, len(known)))
+    for color, (name, (true, given)) in zip(colors, known.items(), strict=True):
+        values = class_metrics(true.astype(float), given)
+        if not math.isnan(values["roc_auc"]):
+            _ranking(panels[0], panels[1], true, given, color, name, values)
+        if len(true):
+            _calibration(panels[2], true, given, color)
+    for panel, title, x, y, corner in (
+        (panels[0], "ROC", "false positive rate", "true positive rate", "lower right"),
+        (panels[1], "precision and recall", "recall", "precision", "lower left"),
+        (panels[2], f"calibration, {_BINS} bins of as many molecules", "predicted probability", "share of class 1", "upper left"),
+    ):
+        if y != "precision":
+            panel.plot((0, 1), (0, 1), color=GREY, linewidth=1.0, zorder=1)
+        panel.set(xlabel=x, ylabel=y, xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), box_aspect=1)
+        panel.set_title(title, fontsize=10)
+        tidy(panel)
+        if len(known) <= _LISTED and panel.get_legend_handles_labels()[0]:
+            panel.legend(frameon=False, fontsize=8, loc=corner)
+    if len(known) > _LISTED:
+        figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
+    return figure
+
+
+def _ranking(roc: Axes, recall: Axes, true: np.ndarray, given: np.ndarray, color: object, name: str, values: Mapping[str, float]) -> None:
+    from sklearn.metrics import precision_recall_curve, roc_curve
+
+    area, precision = (error_text(values[metric]) for metric in ("roc_auc", "pr_auc"))
+    roc.plot(*roc_curve(true, given)[:2], color=color, linewidth=1.4, label=f"{plain(name)}, area {area}")
+    points = precision_recall_curve(true, given)
+    recall.step(points[1], points[0], color=color, linewidth=1.4, where="post", label=f"{plain(name)}, average {precision}")
+
+
+def _calibration(axes: Axes, true: np.ndarray, given: np.ndarray, color: object) -> None:
+    parts = [part for part in np.array_split(np.argsort(given, kind="stable"), _BINS) if len(part)]
+    means = [(given[part].mean(), true[part].mean()) for part in parts]
+    axes.plot(*zip(*means, strict=True), color=color, linewidth=1.2, marker="o", markersize=4)
+
+
+def _confusions(known: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    columns = min(len(known), 4)
+    rows = math.ceil(len(known) / columns)
+    figure = new_figure(4.4 * columns, 4.4 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[len(known) :]:
+        panel.set_visible(False)
+    for panel, (name, (true, given)) in zip(panels, known.items(), strict=False):
+        confusion_panel(panel, confusion(true, given), plain(name))
+    return figure
+
+
+def confusion_panel(axes: Axes, matrix: np.ndarray, name: str) -> None:
+    """Draw a confusion matrix [C, C], each row's shares as colours."""
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    if len(matrix) <= _WRITTEN:
+        for (row, column), number in np.ndenumerate(matrix):
+            axes.text(column, row, f"{number:,}", ha="center", va="center", color="white" if shares[row, column] > 0.5 else "black")
+        axes.set_xticks(range(len(matrix)))
+        axes.set_yticks(range(len(matrix)))
+    axes.set(xlabel="predicted class", ylabel="true class")
+    axes.set_title(f"{name}\n{matrix.sum():,} molecules", fontsize=10)

@@ -1,0 +1,74 @@
+"""The page about a classifier, and its pictures."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from molgcn.class_metrics import METRICS, confusion
+from molgcn.data import PackedMolecules
+from molgcn.report.class_page import write_class_report
+from molgcn.report.class_plots import plot_classes
+from molgcn.report.page import Subject
+
+SMILES = ["CCO", "c1ccccc1O", "c1ccccc1N", "C1CC1", "CC(C)C", "c1ccncc1", "C", "O"]
+LABELS = np.array([0, 1, 0, 1, 1, 0, 1, math.nan])
+SCRIPT = "<script>alert(1)</script> $x"
+
+
+def probabilities(count):
+    given = np.random.default_rng(0).dirichlet(np.ones(count), len(SMILES))
+    return given[:, 1] if count == 2 else given
+
+
+def page(tmp_path, labels, given, name):
+    molecules = PackedMolecules.from_smiles(SMILES, labels[:, None], target_names=[name], num_workers=0)
+    known = int((~np.isnan(labels)).sum())
+    metrics = {f"test/{metric}/{name}": 0.123456 for metric in METRICS}
+    columns = given[:, None] if given.ndim == 1 else given
+    subject = Subject("run", {}, metrics, {"test": len(SMILES)}, {"test": [known]}, "test", molecules, columns, [name], [""])
+    write_class_report(tmp_path / "report.html", subject, [given], draw=lambda smiles: None)
+    return " ".join((tmp_path / "report.html").read_text().split())
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_page_says_metrics_labels_and_the_worst(tmp_path, count):
+    given = probabilities(count)
+    text = page(tmp_path, LABELS, given, "y")
+    assert text.count("0.1235") == len(METRICS) + 5  # the table and five tiles
+    assert ("Labels: 3 of class 0, 4 of class 1" + (", 0 of class 2" if count == 3 else "")) in text
+    assert "1 molecules have none" in text
+    of_truth = [(given[i] if LABELS[i] else 1 - given[i]) if count == 2 else given[i, int(LABELS[i])] for i in range(7)]
+    worst = int(np.argmin(of_truth))
+    first = text.split("The worst molecules")[1].split("<dl>")[1]
+    assert f'<dd class="big">{of_truth[worst]:.4g}</dd>' in first and SMILES[worst] in first
+    assert text.count("data:image/svg+xml") == (2 if count == 2 else 1)
+
+
+@pytest.mark.parametrize("labels", [np.full(8, math.nan), np.where(np.isnan(LABELS), math.nan, 1.0)])
+def test_missing_labels_and_classes_are_words(tmp_path, labels):
+    text = page(tmp_path, labels, probabilities(2), SCRIPT)
+    assert "<script" not in text and "nan" not in text.lower().replace("finance", "")
+    assert ("There is no molecule with both" in text) == bool(np.isnan(labels).all())
+
+
+def test_predictions_that_are_not_finite_are_counted(tmp_path):
+    given = probabilities(2)
+    given[0] = math.nan
+    assert "1 predictions are not finite" in page(tmp_path, LABELS, given, "y")
+
+
+def test_confusions_count_by_true_and_likeliest_class():
+    assert confusion(np.array([0, 0, 1]), np.array([0.1, 0.9, 0.9])).tolist() == [[1, 1], [0, 1]]
+    assert confusion(np.array([2, 0]), np.eye(3)[[2, 1]]).tolist() == [[0, 1, 0], [0, 0, 0], [0, 0, 1]]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_pictures_of_any_targets(tmp_path, count):
+    given = probabilities(count)
+    targets = np.stack([LABELS, np.full(8, math.nan), np.where(np.isnan(LABELS), math.nan, 1.0)], axis=1)
+    plot_classes(targets, [given, given, np.full_like(given, math.nan)], ["a", "$b", SCRIPT], tmp_path / "p.png")
+    assert imread(tmp_path / "p.png").ndim == 3

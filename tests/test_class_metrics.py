@@ -1,0 +1,98 @@
+"""Metrics of classes against their definitions, written out here in float64."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from molgcn.class_metrics import METRICS, RISING, class_metrics, predicted_classes
+
+TIGHT = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def area_under_roc(positive, score):
+    """The share of pairs of a positive and a negative in which the positive has the higher score; ties count half."""
+    above = score[positive][:, None] - score[~positive][None]
+    return ((above > 0) + (above == 0) / 2).mean()
+
+
+def average_precision(positive, score):
+    """The sum over thresholds of the recall that is gained, times the precision there."""
+    total, before = 0.0, 0.0
+    for threshold in np.unique(score)[::-1]:
+        said = score >= threshold
+        recall, precision = (said & positive).sum() / positive.sum(), positive[said].mean()
+        total, before = total + (recall - before) * precision, recall
+    return total
+
+
+def correlation(one, other, count):
+    """Gorodkin's R_K: the correlation of two classifications, for two classes Matthews' coefficient."""
+    x, y = np.eye(count)[one], np.eye(count)[other]
+    covariance = lambda a, b: ((a - a.mean(0)) * (b - b.mean(0))).sum()  # noqa: E731
+    return covariance(x, y) / math.sqrt(covariance(x, x) * covariance(y, y))
+
+
+def by_definition(true, columns):
+    """Every metric of probabilities [n, C]; of two classes areas and F1 are those of class 1."""
+    count = columns.shape[1]
+    said, classes = columns.argmax(1), [1] if count == 2 else range(count)
+    f1 = [2 * ((said == c) & (true == c)).sum() / ((said == c).sum() + (true == c).sum()) for c in classes]
+    squares = ((columns - np.eye(count)[true]) ** 2).sum(1).mean()
+    return {
+        "roc_auc": np.mean([area_under_roc(true == c, columns[:, c]) for c in classes]),
+        "pr_auc": np.mean([average_precision(true == c, columns[:, c]) for c in classes]),
+        "accuracy": (said == true).mean(),
+        "balanced_accuracy": np.mean([(said == c)[true == c].mean() for c in range(count)]),
+        "f1": np.mean(f1),
+        "mcc": correlation(true, said, count),
+        "brier": squares / 2 if count == 2 else squares,
+        "log_loss": -np.log(columns[np.arange(len(true)), true]).mean(),
+    }
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_definitions(count, ties):
+    rng = np.random.default_rng(count)
+    true = np.concatenate([np.arange(count), rng.integers(count, size=200)])
+    columns = rng.dirichlet(np.ones(count), len(true))
+    if ties:
+        columns = (np.round(columns * 8) + 0.5) / (np.round(columns * 8) + 0.5).sum(1, keepdims=True)
+        columns += np.linspace(0, 1e-9, count)  # so that the likeliest class is one
+        columns /= columns.sum(1, keepdims=True)
+    given = columns[:, 1] if count == 2 else columns
+    labels = np.append(true.astype(float), math.nan)  # a missing label counts nowhere
+    found = class_metrics(labels, np.concatenate([given, given[:1]]))
+    expected = by_definition(true, np.column_stack([1 - given, given]) if count == 2 else columns)
+    assert list(found) == list(METRICS) and set(METRICS) > RISING
+    for name in METRICS:
+        np.testing.assert_allclose(found[name], expected[name], err_msg=name, **TIGHT)
+
+
+@pytest.mark.parametrize(
+    ("labels", "probabilities", "undefined"),
+    [
+        ([], [], METRICS),
+        ([math.nan], [0.5], METRICS),
+        ([0, 1], [0.5, math.nan], METRICS),
+        ([0, 0], [0.1, 0.2], ("roc_auc", "pr_auc", "balanced_accuracy", "f1", "mcc")),
+        ([0, 0], [0.1, 0.9], ("roc_auc", "pr_auc", "balanced_accuracy", "mcc")),
+        ([1, 1], [0.1, 0.9], ("roc_auc", "pr_auc", "balanced_accuracy", "mcc")),
+        ([0, 1], [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]], ("roc_auc", "pr_auc")),
+        ([0, 1], [0.1, 0.2], ()),
+    ],
+)
+def test_what_is_undefined_is_nan_without_a_warning(labels, probabilities, undefined):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = class_metrics(np.array(labels, float), np.array(probabilities, float))
+    assert {name for name, value in found.items() if math.isnan(value)} == set(undefined)
+
+
+def test_likeliest_classes():
+    assert predicted_classes(np.array([0.2, 0.5, 0.7])).tolist() == [0, 0, 1]
+    assert predicted_classes(np.array([[0.2, 0.4, 0.4], [0.0, 0.1, 0.9]])).tolist() == [1, 2]
