@@ -147,8 +147,11 @@ class TrainingConfig:
     """conf/training: loss, step and what a run writes."""
 
     captured: Literal["auto"] | bool = "auto"
-    loss: Literal["mse", "l1", "huber"] = "l1"
+    loss: Literal["auto", "mse", "l1", "huber", "bce", "ce", "focal"] = "auto"
     huber_delta: float = 1.0
+    focal_gamma: float = 2.0
+    class_weights: Literal["balanced"] | None = None
+    monitor: str = "val/loss"
     gradient_clip_norm: float | None = None
     accumulate_batches: int = 1
     ema_decay: float | None = None
@@ -158,6 +161,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         """Checks the ranges."""
         _require(self.huber_delta > 0, "training.huber_delta", self.huber_delta, "a number above 0")
+        _require(self.focal_gamma >= 0, "training.focal_gamma", self.focal_gamma, "a number of at least 0")
         clip = self.gradient_clip_norm
         _require(clip is None or clip > 0, "training.gradient_clip_norm", clip, "a number above 0, or null for no clipping")
         _require(self.accumulate_batches >= 1, "training.accumulate_batches", self.accumulate_batches, "at least 1")
@@ -198,6 +202,7 @@ class Config:
     """Everything a training run is made from. `trainer` goes to Lightning's Trainer as it is."""
 
     dataset: DatasetConfig
+    task: Literal["auto", "regression", "classification", "multiclass"] = "auto"
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     backend: BackendConfig = field(default_factory=BackendConfig)
@@ -279,7 +284,7 @@ def parse_saved(values: Mapping[str, Any]) -> Config:
         values = {**values, "backend": {**backend, "strategy": "auto"}}
     if isinstance(dataset, Mapping):
         values = {**values, "dataset": {"group_duplicates": False, **dataset}}
-    return parse(Config, values)
+    return parse(Config, {"task": "regression", **values})
 
 
 def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str) -> None:

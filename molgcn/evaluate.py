@@ -66,7 +66,7 @@ class EvaluationData:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What :func:`evaluate` returns: the folder it wrote and "<part>/<mae|rmse|r2>/<target>" in the targets' units."""
+    """What :func:`evaluate` returns: the folder it wrote and "<part>/<metric>/<target>"."""
 
     folder: Path
     metrics: dict[str, float]
@@ -91,7 +91,7 @@ def _job(config: Any) -> None:
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
-    """Predicts, compares, prints the results table and writes `report.html`, `metrics.json`, `predictions_<part>.csv` and a parity plot.
+    """Predicts, compares, prints the results table and writes `report.html`, `metrics.json`, `predictions_<part>.csv` and a picture.
 
     Raises:
         UserError: for every mistake in the configuration, the checkpoint or the data.
@@ -131,6 +131,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     if trained_on is None and not own_split:
         log.info("How many of these molecules the model was trained on is not known: there is no training_molecules.npy of its run")
 
+    task.check(data.molecules.targets, data.molecules.rows)
     metrics: dict[str, float] = {}
     contents = Contents()
     labels: dict[str, list[int]] = {}

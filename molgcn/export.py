@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 INPUTS = ("x", "edge_index", "batch")  # which every network has
 OUTPUT = "prediction"
 METADATA = "molgcn.json"
-BOUND = 1e-4  # of a difference, in units of the target's standard deviation and the distance from its mean together
+BOUND = 1e-4  # of a difference, as the task counts it
 Run = Callable[..., Tensor]  # of x, edge_index and batch, and by name of what the network needs beside them
 
 
@@ -71,7 +71,7 @@ def export(config: ExportConfig) -> float:
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
     module = load_regressor(find_checkpoint(config.ckpt), BackendConfig())
-    network = ExportedNetwork(module.averaged, module.target_mean, module.target_std)
+    network = ExportedNetwork(module.averaged, module.task.output_layer(*module.statistics))
     temporary = output.with_name(f".{os.getpid()}.{output.name}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -86,15 +86,16 @@ def export(config: ExportConfig) -> float:
     finally:
         with suppress(OSError):
             temporary.unlink()
-    targets = ", ".join(f"{name} in {unit}" if unit else name for name, unit in zip(module.target_names, module.target_units, strict=True))
-    log.info("%s predicts %s; largest relative difference from the checkpoint %.1e", output, targets, difference)
+    log.info("%s predicts %s; largest relative difference from the checkpoint %.1e", output, module.task.described, difference)
     return difference
 
 
 def metadata(module: MoleculeRegressor) -> dict[str, str]:
-    """What a program needs to know of the file, as text: targets, units and features are JSON lists, one entry a column."""
+    """What a program needs to know of the file, as text; lists are JSON, `outputs` and `feature_names` with one entry a column."""
     featurizer = None if module.features is None else get_featurizer(module.features)
     return {
+        "task": module.task.name,
+        "outputs": json.dumps([name for names in module.task.columns for name in names]),
         "target_names": json.dumps(module.target_names),
         "target_units": json.dumps(module.target_units),
         "features": "" if featurizer is None else featurizer.name,
@@ -130,7 +131,7 @@ def random_batch(model: MoleculeNet, count: int, chosen: Any = slice(None)) -> G
 
 @torch.no_grad()
 def largest_difference(run: Run, module: MoleculeRegressor) -> float:
-    """Of `run` from the module, over batches of one atom, one molecule and many: |a - b| / (|b - mean| + standard deviation)."""
+    """Of `run` from the module, over batches of one atom, one molecule and many; see :meth:`molgcn.tasks.base.Task.differences`."""
     model, worst = module.model, 0.0
     for chosen in ([0], [1], [2, 0, 3], slice(None)):
         batch = random_batch(model, 64, chosen)
@@ -138,8 +139,8 @@ def largest_difference(run: Run, module: MoleculeRegressor) -> float:
         actual = run(batch.x, batch.edge_index, batch.batch, **{name: getattr(batch, name) for name in model.optional_inputs})
         if actual.shape != expected.shape:
             return float("inf")
-        relative = (actual - expected).abs() / ((expected - module.target_mean).abs() + module.target_std)
-        worst = max(worst, float(relative.nan_to_num(torch.inf).max()))
+        differences = module.task.differences(actual, expected, *module.statistics)
+        worst = max(worst, float(differences.nan_to_num(torch.inf).max()))
     return worst
 
 

@@ -69,8 +69,9 @@ class Predictions:
     """What :func:`predict_smiles` returns, one entry a string.
 
     Attributes:
-        values: float64 [M, T] in the targets' units, the mean over the models; NaN where there is no prediction.
-        deviation: float64 [M, T], the models' sample standard deviation; None for a single model.
+        values: float64 [M, P], the mean over the models of each column of predictions: T values in the targets' units or probabilities, of
+            multiclass T times C, target by target; NaN where there is no prediction.
+        deviation: float64 [M, P], the models' sample standard deviation; None for a single model.
         errors: M strings, "" or why there is no prediction.
         names: T target names.
         units: T units ("" = none).
@@ -197,7 +198,7 @@ def predict_smiles(
         if part.deviation is not None:
             deviation.append(part.deviation)
     warn_of_extrapolation("the list of SMILES", contents, ensemble.trained_on)
-    none = np.empty((0, len(ensemble.names)))
+    none = np.empty((0, ensemble.task.num_outputs))
     spread = np.concatenate([none, *deviation]) if len(ensemble.members) > 1 else None
     return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units)
 
@@ -206,15 +207,15 @@ def _header(columns: Sequence[str], ensemble: Ensemble, on_error: OnError) -> li
     from molgcn.screening.formats import unused
 
     header = list(columns)
-    endings = ["predicted"] if len(ensemble.members) == 1 else ["predicted", "predicted std"]
-    for label in ensemble.task.labels:
+    endings = [""] if len(ensemble.members) == 1 else ["", " std"]
+    for name in (name for names in ensemble.task.columns for name in names):
         for ending in endings:
-            header.append(unused(f"{label} {ending}", header))
+            header.append(unused(name + ending, header))
     return [*header, unused("error", header)] if on_error == "nan" else header
 
 
 def _rows(part: Predicted, digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
-    """The rows as text: the input's columns, then each target's value in its digits and, of an ensemble, its deviation."""
+    """The rows as text: the input's columns, then each predicted value in its digits and, of an ensemble, its deviation."""
     columns, formats = part.values, [f".{number}g" for number in digits]
     if part.deviation is not None:
         columns = np.stack([part.values, part.deviation], axis=2).reshape(len(part.values), -1)
@@ -261,11 +262,10 @@ def _report_failure(failures: Table | None, row: int, text: str, reason: str) ->
 
 
 def _say(summary: Summary, ensemble: Ensemble, output: Path | None, on_error: OnError) -> None:
-    what = ", ".join(f"{name} in {unit}" if unit else name for name, unit in zip(ensemble.names, ensemble.units, strict=True))
     models = f", mean and standard deviation of {len(ensemble.members)} models" if len(ensemble.members) > 1 else ""
     where = "" if output is None else f" are in {output}"
     speed = f"{summary.seconds:.1f} s, {summary.rows / summary.seconds:,.0f} molecules/s"
-    log.info("%s predictions (%s%s)%s; %s", f"{summary.predicted:,}", what, models, where, speed)
+    log.info("%s predictions (%s%s)%s; %s", f"{summary.predicted:,}", ensemble.task.described, models, where, speed)
     failed = summary.rows - summary.predicted
     if failed:
         kept = "are left out" if on_error == "skip" else "have no prediction; the column error says why"

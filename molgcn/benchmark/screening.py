@@ -20,6 +20,7 @@ from molgcn.data.workers import available_cores
 from molgcn.predict import PredictConfig, predict
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.prepare import prepare
+from molgcn.tasks.regression import Regression
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.restore import load_regressor
@@ -84,7 +85,8 @@ def save_untrained(shape: Shape, path: Path, seed: int = 0) -> None:
     model = {"num_layers": shape.num_layers, "hidden_channels": shape.hidden_channels, **plain}
     config = parse(Config, {"dataset": {"features": FEATURES}, "model": model})
     torch.manual_seed(seed)
-    module = MoleculeRegressor(config, get_featurizer(FEATURES).num_features, ("y",), ("",), torch.zeros(1), torch.ones(1), FEATURES)
+    statistics = {"target_mean": torch.zeros(1), "target_std": torch.ones(1)}
+    module = MoleculeRegressor(config, get_featurizer(FEATURES).num_features, Regression(("y",), ("",)), statistics, FEATURES)
     torch.save({"molgcn": describe(config, FEATURES, module.architecture), "state_dict": module.state_dict()}, path)
 
 

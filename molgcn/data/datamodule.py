@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning import LightningDataModule
-from torch import Tensor
 
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.data.layout import BatchLayout, LayoutChoice, lay_out
@@ -80,14 +79,6 @@ class MoleculeDataModule(LightningDataModule):
     def part(self, name: str) -> PackedMolecules:
         """The molecules of "train", "val" or "test"."""
         return self.dataset.part(name)
-
-    def target_statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation [T] of the training part's known targets, in their dtype; a target that does not vary gets 1."""
-        known = self.dataset.molecules.targets[self.dataset.splits["train"]]
-        targets, varies = known.astype(np.float64), np.nanmin(known, axis=0) < np.nanmax(known, axis=0)
-        statistics = np.nanmean(targets, axis=0), np.where(varies, np.nanstd(targets, axis=0), 1.0)
-        mean, std = (torch.from_numpy(values.astype(known.dtype)) for values in statistics)
-        return mean, std
 
     def _layout(self, molecules: PackedMolecules, device: torch.device) -> BatchLayout:
         if self.choose_layout is None:

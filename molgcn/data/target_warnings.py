@@ -14,19 +14,13 @@ _COARSE = 1e-3  # of the spread: steps of float32 that a model would notice
 
 
 def warn_of_targets(molecules: PackedMolecules, train: np.ndarray) -> None:
-    """Warn of targets that hold nothing but 0 and 1, and of those whose values a network in float32 cannot tell apart.
+    """Warn of targets whose values a network in float32 cannot tell apart.
 
     Args:
         molecules: the set.
         train: int [n], its training part; each target has a value there.
     """
     for name, column in zip(molecules.target_names, molecules.targets.T, strict=True):
-        if np.isin(column[~np.isnan(column)], (0, 1)).all():
-            log.warning(
-                "Target '%s' holds only 0 and 1. Until there is classification it is learned as a number: read a prediction as a score, "
-                "nearer to 1 for a likelier yes, not as a probability.",
-                name,
-            )
         _warn_of_steps(name, column[train].astype(np.float64))
 
 

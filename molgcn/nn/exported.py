@@ -1,6 +1,8 @@
-"""The network as other programs get it: tensors in, values in the targets' units out, plain PyTorch operators between."""
+"""The network as other programs get it: tensors in, predictions out, plain PyTorch operators between."""
 
 from __future__ import annotations
+
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +14,14 @@ from molgcn.nn.reference import REDUCTIONS
 
 
 class ExportedNetwork(nn.Module):
-    """What a trained network computes in evaluation mode on backend=reference, from tensors, in the targets' units.
+    """What a trained network computes in evaluation mode on backend=reference, from tensors.
 
     No shape but the number of molecules depends on values, so that the module can be exported with numbers of atoms, bonds and molecules
     left open.
 
     Args:
         model: the network; its weights are copied.
-        target_mean: [T], float32, or float64 where targets need more digits.
-        target_std: [T], likewise.
+        output: what turns its outputs [B, P] into predictions, see :mod:`molgcn.nn.output_layers`; it is copied.
 
     Shapes:
         - **x:** float [N, F], atom features
@@ -29,17 +30,13 @@ class ExportedNetwork(nn.Module):
         - **edge_attr:** float [E, D], bond features; these and the next two where they are among the network's `optional_inputs`
         - **rwse:** float [N, k], return probabilities of random walks
         - **bond_rw:** float [E, k], probabilities of random walks from each bond's source to its target
-        - **output:** [B, T] in the dtype of `target_mean`, B = the largest number in `batch` + 1
+        - **output:** [B, P] in the dtype that `output` gives, B = the largest number in `batch` + 1
     """
 
-    target_mean: Tensor
-    target_std: Tensor
-
-    def __init__(self, model: MoleculeNet, target_mean: Tensor, target_std: Tensor) -> None:
+    def __init__(self, model: MoleculeNet, output: nn.Module) -> None:
         super().__init__()
         self.network = model.on_backend("reference")
-        self.register_buffer("target_mean", target_mean.detach().clone())
-        self.register_buffer("target_std", target_std.detach().clone())
+        self.output = deepcopy(output)
         self.eval()
 
     def forward(
@@ -51,9 +48,9 @@ class ExportedNetwork(nn.Module):
         rwse: Tensor | None = None,
         bond_rw: Tensor | None = None,
     ) -> Tensor:
-        """Return predictions [B, T] in the targets' units."""
+        """Return predictions [B, P]."""
         count: int = batch.max().item() + 1  # type: ignore[assignment]  # int() would make it a constant of the export
         torch._check(count >= 1)
         torch._check(count <= batch.shape[0])
         graph = GraphInputs(x, edge_index, batch, count, edge_attr, rwse, bond_rw)
-        return forward.predictions(self.network, graph, REDUCTIONS) * self.target_std + self.target_mean
+        return self.output(forward.predictions(self.network, graph, REDUCTIONS))

@@ -40,8 +40,8 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def plot_learning_curve(metrics_csv: Path, path: Path, loss_name: str) -> None:
-    """Training loss, an epoch's mean at its end, and validation loss, from `metrics.csv`, with the best validation marked."""
+def plot_learning_curve(metrics_csv: Path, path: Path, label: str) -> None:
+    """Training loss, an epoch's mean at its end, and validation loss, from `metrics.csv`, with the lowest of these marked."""
     table = pd.read_csv(metrics_csv)
     steps_per_epoch = _steps_per_epoch(table)
     curves = loss_curves(table)
@@ -63,7 +63,7 @@ def plot_learning_curve(metrics_csv: Path, path: Path, loss_name: str) -> None:
         _log_scale(axes, values.max() / values.min())
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epochs trained")
-    axes.set_ylabel(f"{loss_name} loss (targets standardised)")
+    axes.set_ylabel(label)
     axes.legend(frameon=False)
     tidy(axes)
     figure.savefig(path, bbox_inches="tight", pad_inches=0.12)

@@ -17,7 +17,7 @@ from molgcn.training.restore import find_checkpoint, load_regressor, require_fea
 
 
 class Ensemble:
-    """Models of the same targets, units and features: their mean and standard deviation.
+    """Models of the same task, targets, units and features: their mean and standard deviation.
 
     Args:
         members: trained modules in evaluation mode, on one device.
@@ -37,6 +37,8 @@ class Ensemble:
         self.trained_on = common_domain([member.trained_on for member in self.members])
         for member, source in zip(self.members[1:], sources[1:], strict=True):
             for what, ours, theirs in (
+                ("tasks", self.task.name, member.task.name),
+                ("numbers of classes", self.task.num_classes, member.task.num_classes),
                 ("targets", self.names, member.target_names),
                 ("units", self.units, member.target_units),
                 ("features", self.features, member.features),
@@ -59,16 +61,16 @@ class Ensemble:
 
     @property
     def digits(self) -> list[int]:
-        """Significant digits that show each target's spread."""
+        """Significant digits of each column of predictions."""
         return [max(digits) for digits in zip(*(member.target_digits for member in self.members), strict=True)]
 
     @torch.no_grad()
     def predict(self, molecules: PackedMolecules) -> np.ndarray:
-        """Every member's predictions of the molecules, as one batch: float64 [members, M, T], in the targets' units."""
+        """Every member's predictions of the molecules, as one batch: float64 [members, M, P]."""
         batch = molecules.batch(slice(None), device=self.members[0].device)
         return torch.stack([member(batch) for member in self.members]).cpu().numpy()
 
 
 def mean_and_deviation(predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Mean [M, T] over members of float64 [members, M, T] and, of several, their sample standard deviation (n - 1) [M, T]."""
+    """Mean [M, P] over members of float64 [members, M, P] and, of several, their sample standard deviation (n - 1) [M, P]."""
     return predictions.mean(axis=0), predictions.std(axis=0, ddof=1) if len(predictions) > 1 else None

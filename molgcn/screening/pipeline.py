@@ -28,8 +28,8 @@ class Predicted:
         start: number of the first row, counted from 0.
         records: R rows of the input.
         smiles: R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES.
-        values: float64 [R, T] in the targets' units, NaN where there is an error.
-        deviation: float64 [R, T], the members' standard deviation; None for a single model.
+        values: float64 [R, P], columns of predictions, NaN where there is an error.
+        deviation: float64 [R, P], the members' standard deviation; None for a single model.
         errors: number in the stretch, and why there is no prediction.
         contents: what the molecules hold.
     """
@@ -83,7 +83,7 @@ def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Re
 
 
 def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Predicted:
-    shape = len(records), len(ensemble.names)
+    shape = len(records), ensemble.task.num_outputs
     values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if len(ensemble.members) > 1 else None
     errors = dict(prepared.failures)
     if prepared.molecules is not None:

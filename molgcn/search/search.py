@@ -21,6 +21,8 @@ from molgcn.search.search_report import print_table, write_reports
 from molgcn.search.search_space import as_overrides, first_values, read_space, suggest
 from molgcn.search.study import open_study
 from molgcn.signals import SignalsLater, Terminated, exit_interrupted
+from molgcn.tasks.choice import choose_task
+from molgcn.tasks.registry import settled
 from molgcn.training.result import RunResult
 from molgcn.training.train import train as train_run
 
@@ -109,7 +111,9 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials that fail are reported here
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its heartbeat
     about = {"objective": settings.objective, "direction": settings.direction, "space": space}
-    study = open_study(folder, settings.study, about, compose([]), data)
+    composed = compose([])
+    named = settled(composed, choose_task(composed.task, data).name)  # as a study of an earlier version has it
+    study = open_study(folder, settings.study, about, named, data)
     before = _finished(study)
     if before:
         log.info("Study %s continues: %d of %d trials are done", settings.study, before, settings.n_trials)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from molgcn.config import TrainingConfig
-from molgcn.data.digits import digits_of, significant_digits
-from molgcn.data.packed import PackedMolecules
+from molgcn.data.digits import significant_digits
+from molgcn.errors import UserError
 from molgcn.metrics import errors_of
-from molgcn.spreadsheet import Writer
+from molgcn.nn.output_layers import Rescale
 from molgcn.tasks.base import Task
 from molgcn.tasks.masked_loss import MaskedLoss
 
@@ -29,12 +28,44 @@ class Regression(Task):
     float64 where float32 has too few digits.
     """
 
-    metrics = ("mae", "rmse", "r2")
+    name = "regression"
+    losses = ("l1", "mse", "huber")
+    metrics = in_table = ("mae", "rmse", "r2")
+    rising = frozenset({"r2"})
+    has_units = True
     plot_name = "parity"
+
+    @classmethod
+    def settled(cls, options: TrainingConfig) -> TrainingConfig:
+        """Return the options of training with `loss=auto` named; see :meth:`Task.settled`."""
+        if options.class_weights is not None:
+            raise UserError(
+                f"training.class_weights={options.class_weights} does not go with task=regression, whose targets have no classes. Leave it "
+                "out, or use task=classification or multiclass."
+            )
+        return super().settled(options)
+
+    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+        """Accept any number."""
+
+    def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
+        """Compute mean and standard deviation of known targets [M, T], in their dtype; a target that does not vary gets 1."""
+        values, varies = targets.astype(np.float64), np.nanmin(targets, axis=0) < np.nanmax(targets, axis=0)
+        found = np.nanmean(values, axis=0), np.where(varies, np.nanstd(values, axis=0), 1.0)
+        mean, std = (torch.from_numpy(one.astype(targets.dtype)) for one in found)
+        return {"target_mean": mean, "target_std": std}
+
+    def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of mean and standard deviation."""
+        return dict.fromkeys(("target_mean", "target_std"), (len(self.names),))
 
     def loss(self, config: TrainingConfig, fused: bool) -> MaskedLoss:
         """Return the loss that `training.loss` names, over the targets that are not missing."""
-        return MaskedLoss(config, fused)
+        return MaskedLoss(self.settled(config), fused)
+
+    def loss_label(self, config: TrainingConfig) -> str:
+        """Return what the axis of a learning curve says."""
+        return f"{super().loss_label(config)} (targets standardised)"
 
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return targets, mean and standard deviation; float64 targets of a float32 model are standardised before."""
@@ -49,26 +80,28 @@ class Regression(Task):
         mean, std = statistics
         return outputs.double() * std + mean
 
+    def output_layer(self, *statistics: Tensor) -> nn.Module:
+        """Return what turns outputs into values in the targets' units, in the statistics' dtype."""
+        return Rescale(*statistics)
+
+    def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
+        """Return |a - b| / (|b - mean| + standard deviation)."""
+        mean, std = statistics
+        return (actual - expected).abs() / ((expected - mean).abs() + std)
+
     def digits(self, *statistics: Tensor) -> list[int]:
         """Return the significant digits that show each target's spread."""
         return [significant_digits(*scale) for scale in zip(*(values.tolist() for values in statistics), strict=True)]
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """The header of each target's column, "<target> [<unit>] predicted"."""
+        return [[f"{label} predicted"] for label in self.labels]
 
     def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
         """Compute `mae/<target>`, `rmse/<target>` and `r2/<target>`; see :func:`molgcn.metrics.errors_of`."""
         errors = errors_of(predictions, targets)
         return {f"{metric}/{name}": errors[metric][place] for place, name in enumerate(self.names) for metric in self.metrics}
-
-    def write_predictions(self, path: Path, molecules: PackedMolecules, predictions: np.ndarray) -> None:
-        """Write the columns `row`, `smiles`, and `<target> [<unit>]` and `<target> [<unit>] predicted` of every target."""
-        header = ["row", "smiles", *(column for label in self.labels for column in (label, f"{label} predicted"))]
-        smiles = molecules.smiles or [""] * len(molecules)
-        forms = [f".{digits_of(column)}g" for column in molecules.targets.T for _ in ("true", "predicted")]
-        with open(path, "w", newline="") as file:
-            writer = Writer(file)
-            writer.writerow(header)
-            for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):
-                values = [value for pair in zip(true, predicted, strict=True) for value in pair]
-                writer.writerow([int(molecules.rows[i]), smiles[i], *map(_cell, values, forms)])
 
     def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
         """Draw predicted against true values, one panel a target."""
@@ -81,7 +114,3 @@ class Regression(Task):
         from molgcn.report.page import write_report
 
         write_report(path, subject)
-
-
-def _cell(value: float, form: str) -> str:
-    return "" if math.isnan(value) else format(value, form)

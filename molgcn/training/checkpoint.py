@@ -16,6 +16,7 @@ from lightning.pytorch.plugins import TorchCheckpointIO
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import BEST, LAST, CheckpointWriter, Write
 from molgcn.training.metrics_csv import MetricsCSV
+from molgcn.training.monitor import LOSS
 from molgcn.training.ranks import of_all_ranks, of_this_rank
 from molgcn.training.rng import rng_state, set_rng_state
 from molgcn.training.stopping import stopped_early
@@ -63,7 +64,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class RunCheckpoint(Checkpoint):
-    """Keeps `last.ckpt`, from which the run continues exactly, and `best.ckpt`, the lowest validation loss.
+    """Keeps `last.ckpt`, from which the run continues exactly, and `best.ckpt`, the best validation by `training.monitor`.
 
     `last.ckpt` is written at an epoch's end, the last one's always and others' at most once a second, and within an epoch after `seconds`:
     always at a moment from which Lightning's loops restart exactly (no optimiser step half accumulated, no validation due).
@@ -74,6 +75,9 @@ class RunCheckpoint(Checkpoint):
         clock: gives the time in seconds.
 
     Attributes:
+        best_value: the best value of the monitor; None before the first validation.
+        best_loss: the validation loss of that epoch.
+        best_epoch: its number, from 0.
         newest: the file that was written last.
     """
 
@@ -81,6 +85,7 @@ class RunCheckpoint(Checkpoint):
         self.folder = folder
         self.seconds = seconds
         self.clock = clock
+        self.best_value: float | None = None
         self.best_loss = float("inf")
         self.best_epoch: int | None = None
         self.newest: Path | None = None
@@ -97,7 +102,7 @@ class RunCheckpoint(Checkpoint):
 
     @property
     def best_path(self) -> Path:
-        """The checkpoint with the lowest validation loss."""
+        """The checkpoint of the best validation."""
         return self.folder / BEST
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -119,20 +124,21 @@ class RunCheckpoint(Checkpoint):
         if due and pl_module.steps_after(batch_idx) and not trainer.is_last_batch and not validates:
             self._save(trainer, self.last_path)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Writes `best.ckpt` when the validation loss is the lowest so far."""
-        loss = trainer.callback_metrics.get("val/loss")
-        if trainer.sanity_checking or not trainer.fit_loop.epoch_progress.current.ready or loss is None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Writes `best.ckpt` when the monitored value is the best so far."""
+        monitor, values = pl_module.monitor, trainer.callback_metrics
+        if trainer.sanity_checking or not trainer.fit_loop.epoch_progress.current.ready or monitor.key not in values:
             return
-        if not math.isfinite(loss):
+        value = float(values[monitor.key])
+        if not math.isfinite(value):
+            cause = "no target of the validation part is known" if monitor.key == LOSS else "the labels of that part do not define it"
             log.warning(
-                "val/loss is %g after epoch %d, though training is finite: a prediction overflows, or no target of the validation part is "
-                "known. These weights do not count as the best.",
-                loss,
-                trainer.current_epoch + 1,
+                "%s is %g after epoch %d, though training is finite: a prediction overflows, or %s. These weights do not count as the "
+                "best.",
+                *(monitor.key, value, trainer.current_epoch + 1, cause),
             )
-        if float(loss) < self.best_loss:
-            self.best_loss, self.best_epoch = float(loss), trainer.current_epoch
+        if monitor.is_better(value, self.best_value):
+            self.best_value, self.best_loss, self.best_epoch = value, float(values[LOSS]), trainer.current_epoch
             self._save(trainer, self.best_path)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -178,11 +184,13 @@ class RunCheckpoint(Checkpoint):
 
     def state_dict(self) -> dict[str, Any]:
         """What was best so far."""
-        return {"best_loss": self.best_loss, "best_epoch": self.best_epoch}
+        return {"best_value": self.best_value, "best_loss": self.best_loss, "best_epoch": self.best_epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continues from :meth:`state_dict`."""
         self.best_loss, self.best_epoch = state_dict["best_loss"], state_dict["best_epoch"]
+        before = None if self.best_epoch is None else self.best_loss  # older runs chose by the loss
+        self.best_value = state_dict.get("best_value", before)
 
 
 def _ends(trainer: Trainer) -> bool:

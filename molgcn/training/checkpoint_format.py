@@ -11,7 +11,7 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError
 from molgcn.training.provenance import versions
 
-FORMAT = 3
+FORMAT = 4
 
 
 def describe(
@@ -22,11 +22,11 @@ def describe(
     Args:
         config: the run's configuration.
         features: the featuriser, with its version if it is not the newest, or None for graphs of one's own.
-        architecture: `in_channels`, `edge_channels`, `target_names` and `target_units`.
+        architecture: `in_channels`, `edge_channels`, `task`, `target_names`, `target_units` and `num_classes`.
         trained_on: see :func:`molgcn.data.applicability.domain_of`; None where it is not known.
 
     Returns:
-        dicts, lists, strings and numbers. The targets' scaling is in the state dict, as `target_mean` and `target_std`.
+        dicts, lists, strings and numbers. The task's statistics, such as the targets' scaling, are in the state dict.
     """
     featurizer = None if features is None else get_featurizer(features)
     return {
@@ -75,7 +75,12 @@ def _from_2(saved: dict[str, Any]) -> dict[str, Any]:
     return {**saved, "edge_channels": None}
 
 
-_STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2}
+def _from_3(saved: dict[str, Any]) -> dict[str, Any]:
+    """Format 3 had no other task than regression."""
+    return {**saved, "task": "regression", "num_classes": 0}
+
+
+_STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2, 3: _from_3}
 
 
 def features_of(saved: Mapping[str, Any], path: Path) -> str | None:

@@ -11,6 +11,7 @@ from molgcn.config import Config, parse_saved
 from molgcn.errors import UserError
 from molgcn.json_file import read_json
 from molgcn.overrides import as_typed
+from molgcn.tasks.registry import settled
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.yaml_file import read_yaml
 
@@ -20,23 +21,30 @@ _NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callback
 _DATASET_KEYS_THAT_MAY_CHANGE = ("path", "features", "num_workers", "cache_dir", "resident")
 
 
-def check_same_keys(config: Config, folder: Path) -> None:
+def check_same_keys(config: Config, folder: Path) -> Config:
     """Refuses, before anything is read or written, keys that a resumed run cannot change, or would compare incomparable losses by.
+
+    Returns:
+        The configuration with what is `auto` of its task as the run has it.
 
     Raises:
         UserError: naming the key, and what to do instead.
     """
     before = parse_saved(read_yaml(folder / "config.yaml", dict))
+    if config.task in ("auto", before.task):
+        config = settled(config, before.task)
     for (key, had, why), (_, value, _) in zip(_kept(before), _kept(config), strict=True):
         if had != value:
             raise UserError(
                 f"The run in {folder} trained with {key}={had}, which cannot become {value} when it is resumed: {why}. Leave the key out, "
                 f"or start a new run from the weights with {_anew(folder)}."
             )
+    return config
 
 
 def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
     """Yields each key that stays what it was, its value and why."""
+    yield "task", config.task, "its outputs mean this"
     for key, value in asdict(config.dataset).items():
         if key not in _DATASET_KEYS_THAT_MAY_CHANGE:
             yield f"dataset.{key}", value, "it goes on with the same molecules in the same parts and batches"
@@ -46,7 +54,7 @@ def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
         for key, value in asdict(getattr(config, section)).items():
             yield f"{section}.{key}", value, "its optimiser and schedule go on where they stood"
     yield "training.accumulate_batches", config.training.accumulate_batches, "its schedule counts the optimiser's steps"
-    for key in ("loss", "huber_delta"):
+    for key in ("loss", "huber_delta", "focal_gamma", "class_weights", "monitor"):
         yield f"training.{key}", getattr(config.training, key), "its best loss so far is of this kind"
     for key in ("limit_val_batches", "overfit_batches"):
         yield f"trainer.{key}", config.trainer.get(key), "its best loss so far is of these molecules"

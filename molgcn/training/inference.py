@@ -13,7 +13,7 @@ from molgcn.training.regressor import MoleculeRegressor
 
 @torch.no_grad()
 def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, batch_size: int) -> np.ndarray:
-    """Predictions float64 [M, T] in the targets' units and the molecules' order, computed on the module's device.
+    """Predictions float64 [M, P] in the molecules' order, as of :meth:`molgcn.tasks.base.Task.decode`, computed on the module's device.
 
     Args:
         module: the trained module; it is left in evaluation mode.
@@ -21,7 +21,7 @@ def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, bat
         batch_size: molecules a batch.
     """
     module.eval()
-    predictions = np.empty((len(molecules), len(module.target_names)))
+    predictions = np.empty((len(molecules), module.task.num_outputs))
     model = module.model
     layout = BatchLayout(bonds=model.edge_channels is not None, rwse=model.rwse, bond_rw=model.bond_rw)
     for batch in PackedLoader(lay_out(molecules, layout), batch_size, shuffle=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from lightning.pytorch.loggers import Logger
@@ -9,18 +10,17 @@ from lightning.pytorch.loggers import Logger
 from molgcn.config import Config
 from molgcn.errors import UserError
 from molgcn.nn.build import resolved_backend
-from molgcn.tasks.base import Task
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.wandb_logger import Wandb
 
 
-def build_loggers(config: Config, folder: Path, task: Task) -> list[Logger]:
-    """metrics.csv, and W&B or TensorBoard beside it.
+def build_loggers(config: Config, folder: Path, metrics: Sequence[str]) -> list[Logger]:
+    """metrics.csv, with these metrics beside the loss, and W&B or TensorBoard beside it.
 
     Raises:
         UserError: when TensorBoard is asked for and not installed.
     """
-    loggers: list[Logger] = [MetricsCSV(folder / "metrics.csv", task.keys("val"))]
+    loggers: list[Logger] = [MetricsCSV(folder / "metrics.csv", metrics)]
     if config.logger.name == "wandb":
         settings = config.to_dict()
         # the dashboard groups by it, "auto" would say nothing

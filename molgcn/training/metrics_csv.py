@@ -40,7 +40,7 @@ class MetricsCSV(Logger):
     def __init__(self, path: Path, metrics: Sequence[str]) -> None:
         super().__init__()
         self.path = path
-        self.columns = [*COLUMNS, *metrics]
+        self.columns = list(dict.fromkeys([*COLUMNS, *metrics]))
         self._start()
 
     @rank_zero_only

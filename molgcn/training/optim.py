@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ def build_optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerC
 
 
 def build_scheduler(
-    optimizer: Optimizer, config: SchedulerConfig, lr: float, steps_per_epoch: int, total_steps: int
+    optimizer: Optimizer, config: SchedulerConfig, lr: float, steps_per_epoch: int, total_steps: int, mode: Literal["min", "max"] = "min"
 ) -> LRScheduler | ReduceLROnPlateau:
     """The schedule that `config.name` names.
 
@@ -38,11 +38,13 @@ def build_scheduler(
         lr: the highest rate.
         steps_per_epoch: optimiser steps an epoch.
         total_steps: optimiser steps of the run; the schedule stays at its end beyond them.
+        mode: "max" where more is better of what a plateau schedule is shown.
     """
     warmup = round(config.warmup_epochs * steps_per_epoch)
     floor = config.min_lr / lr
     if config.name == "plateau":
-        return ReduceLROnPlateau(optimizer, factor=config.factor, patience=config.patience, min_lr=config.min_lr)
+        counts: Any = "rel" if mode == "min" else "abs"  # by a share of a loss, but not of a metric that may be negative
+        return ReduceLROnPlateau(optimizer, mode, config.factor, config.patience, threshold_mode=counts, min_lr=config.min_lr)
     if config.name == "onecycle":
         steps, share = max(total_steps, 2), config.pct_start
         share += 1e-9 * (steps * share == 1.0)  # PyTorch divides by the rise's steps behind the first, which may not be none
@@ -87,7 +89,7 @@ def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau) -> None:
     scheduler.step()
 
 
-def step_plateau(scheduler: LRScheduler | ReduceLROnPlateau, loss: float) -> None:
-    """Shows the validation loss of an epoch to a plateau schedule; others do not look at it."""
-    if isinstance(scheduler, ReduceLROnPlateau) and math.isfinite(loss):
-        scheduler.step(loss)
+def step_plateau(scheduler: LRScheduler | ReduceLROnPlateau, value: float) -> None:
+    """Shows the monitored value of a validation to a plateau schedule; others do not look at it."""
+    if isinstance(scheduler, ReduceLROnPlateau) and math.isfinite(value):
+        scheduler.step(value)

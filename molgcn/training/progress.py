@@ -9,7 +9,7 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
 from molgcn.errors import shown
-from molgcn.metrics import error_text
+from molgcn.metrics import error_text, metric_title
 
 
 class EpochLine(Callback):
@@ -29,7 +29,8 @@ class EpochLine(Callback):
             parts.append(f"val/loss {float(values['val/loss']):.4f}")
             task, metric = pl_module.task, pl_module.task.metrics[0]
             for name, unit in list(zip(task.names, task.units, strict=True))[:4]:
-                parts.append(f"val {metric.upper()} {shown(name)} {error_text(float(values[f'val/{metric}/{name}']))} {unit}".rstrip())
+                value = error_text(float(values[f"val/{metric}/{name}"]))
+                parts.append(f"val {metric_title(metric)} {shown(name)} {value} {unit}".rstrip())
         parts.append(f"{time.perf_counter() - getattr(self, 'start', time.perf_counter()):.1f} s")
         trainer.print("  ".join(parts), flush=True)
 

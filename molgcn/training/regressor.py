@@ -18,10 +18,11 @@ from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
 from molgcn.nn.build import build_network
-from molgcn.tasks.regression import Regression
+from molgcn.tasks.base import Task
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.loss_sum import LossSum
+from molgcn.training.monitor import Monitor
 from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler
 from molgcn.training.ranks import of_all_ranks, of_this_rank, rows_of_all_ranks
 from molgcn.training.steps.chosen import ChosenSteps
@@ -31,61 +32,51 @@ from molgcn.training.training_loss import TrainingLoss, check_loss
 
 
 class MoleculeRegressor(TaskModule):
-    """Predicts T targets of a molecule with a :class:`molgcn.nn.MoleculeNet`.
-
-    What the targets mean is its `task`, a :class:`molgcn.tasks.regression.Regression`.
-
-    The model works on standardised targets; the buffers `target_mean` and `target_std` [T] invert them, in float64, in every
-    reported number.
+    """Predicts T targets of a molecule with a :class:`molgcn.nn.MoleculeNet`; what they mean is its `task`.
 
     Args:
         config: the run's configuration.
         in_channels: features an atom.
-        target_names: T names.
-        target_units: T units.
-        target_mean: [T], mean over the training set's known values, in the targets' dtype: float64 where float32 has too few digits.
-        target_std: [T], their standard deviation.
+        task: what the targets mean.
+        statistics: what the task has taken from the training set, by the names of buffers; see :meth:`Task.statistics_of`.
         features: the featuriser, with its version if it is not the newest, or None.
         trained_on: what its molecules held (:func:`molgcn.data.applicability.domain_of`), or None.
         edge_channels: features a bond, for a network that sees bonds, or None.
 
     Shapes:
         - **input:** a batch of B molecules
-        - **output:** float64 [B, T] in the targets' units
+        - **output:** float64 [B, P], predictions as of :meth:`Task.decode`: values in the targets' units, or probabilities
     """
-
-    target_mean: Tensor
-    target_std: Tensor
 
     def __init__(
         self,
         config: Config,
         in_channels: int,
-        target_names: tuple[str, ...],
-        target_units: tuple[str, ...],
-        target_mean: Tensor,
-        target_std: Tensor,
+        task: Task,
+        statistics: Mapping[str, Tensor],
         features: str | None,
         trained_on: Mapping[str, Any] | None = None,
         edge_channels: int | None = None,
     ) -> None:
-        task = Regression(tuple(target_names), tuple(target_units))
-        super().__init__(task, {"target_mean": target_mean, "target_std": target_std})
+        super().__init__(task, statistics)
         self.automatic_optimization = False
         self.config = config
         self.architecture: dict[str, Any] = {
             "in_channels": in_channels,
             "edge_channels": edge_channels,
-            "target_names": list(target_names),
-            "target_units": list(target_units),
+            "task": task.name,
+            "target_names": list(task.names),
+            "target_units": list(task.units),
+            "num_classes": task.num_classes,
         }
         self.features = features
         self.trained_on = trained_on
-        self.model = build_network(config.model, config.backend, in_channels, len(target_names), edge_channels)
+        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, edge_channels)
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
         self.loss = task.loss(config.training, fused=self.model.backend.name == "fused")
         self.test_results: dict[str, float] = {}
+        self.monitor = Monitor.of(config.training.monitor, task)
         self.train_loss = TrainingLoss(fused=self.model.backend.name == "fused")
         self.evaluated: list[tuple[Tensor, Tensor]] = []
         self.steps = ChosenSteps()
@@ -128,7 +119,7 @@ class MoleculeRegressor(TaskModule):
         return batch.double() if isinstance(batch, GraphBatch) else batch.apply(Tensor.double, "x", "y")
 
     def forward(self, batch: Any) -> Tensor:
-        """Predictions float64 [B, T] in the targets' units."""
+        """Predictions float64 [B, P]; see :meth:`Task.decode`."""
         return self.decode(self.averaged(batch))
 
     def on_train_start(self) -> None:
@@ -164,7 +155,7 @@ class MoleculeRegressor(TaskModule):
 
     def add_gradients(self, batch: Any) -> None:
         """Forward, loss and backward."""
-        loss, sums = self.model.loss(batch, self.loss.objective(*self.for_loss(_targets(batch))))
+        loss, sums = self.loss.of_model(self.model, batch, *self.for_loss(_targets(batch)))
         if self._loss_gradient is None:
             self._loss_gradient = torch.full_like(loss, 1 / self.config.training.accumulate_batches)
         self.manual_backward(loss, gradient=self._loss_gradient)
@@ -197,12 +188,13 @@ class MoleculeRegressor(TaskModule):
         self._evaluate(batch, self.steps.forward(self.averaged))
 
     def on_validation_epoch_end(self) -> None:
-        """Publishes `val/loss` and the metrics, and shows the loss to a plateau schedule."""
+        """Publishes `val/loss`, the metrics and what is monitored, and shows that to a plateau schedule."""
         prediction, target = self._evaluated()
         loss = LossSum()
         loss.update(self.loss(prediction, *self.for_loss(target))[1])
         value = loss.compute_and_reset(self.trainer.strategy)
         metrics = {"val/loss": value} | {f"val/{key}": error for key, error in self._errors(prediction, target).items()}
+        monitored = metrics[self.monitor.key] = self.monitor.value(metrics)
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.log_dict(metrics, logger=False, sync_dist=True)  # every rank has the same values: they were reduced above
             return
@@ -212,14 +204,14 @@ class MoleculeRegressor(TaskModule):
             return
         check_loss(self.trainer, self)
         self.log_now(metrics)
-        step_plateau(self.lr_schedulers(), value)  # type: ignore[arg-type]
+        step_plateau(self.lr_schedulers(), monitored)  # type: ignore[arg-type]
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Keeps a batch's predictions for the test metrics."""
         self._evaluate(batch, self.averaged)
 
     def on_test_epoch_end(self) -> None:
-        """Keeps the metrics in `test_results`: "<mae|rmse|r2>/<target>" in the targets' units."""
+        """Keeps the metrics in `test_results`: "<metric>/<target>"."""
         self.test_results = self._errors(*self._evaluated())
 
     def log_now(self, metrics: dict[str, float]) -> None:
@@ -243,7 +235,12 @@ class MoleculeRegressor(TaskModule):
                 "trainer.max_steps gives. Set one of them, or use scheduler=constant or plateau."
             )
         scheduler = build_scheduler(
-            optimizer, self.config.scheduler, self.config.optimizer.lr, steps_per_epoch, max(min(limits, default=steps_per_epoch), 1)
+            optimizer,
+            self.config.scheduler,
+            self.config.optimizer.lr,
+            steps_per_epoch,
+            max(min(limits, default=steps_per_epoch), 1),
+            self.monitor.mode,
         )
         return [optimizer], [scheduler]
 
@@ -267,8 +264,8 @@ class MoleculeRegressor(TaskModule):
 
     def _errors(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
         """The task's metrics of outputs and targets, those of all processes."""
-        rows = rows_of_all_ranks(self.trainer, torch.stack([self.decode(prediction), target.double()], dim=1))
-        return self.task.measure(rows[:, 0], rows[:, 1])
+        rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1))
+        return self.task.measure(*rows.tensor_split([prediction.shape[1]], dim=1))
 
 
 def _targets(batch: Any) -> Tensor:

@@ -15,6 +15,7 @@ from molgcn.config import BackendConfig, Config, parse_saved
 from molgcn.data.applicability import is_domain
 from molgcn.errors import UserError
 from molgcn.nn.registry import get_kind
+from molgcn.tasks.registry import TASKS, build_task
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.regressor import MoleculeRegressor
@@ -92,14 +93,13 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
 
 
 def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculeRegressor:
-    digits = getattr(weights.get("target_mean"), "dtype", torch.float32)
+    task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"])
+    dtypes = {name: getattr(weights.get(name), "dtype", torch.float32) for name in task.statistics_shapes()}
     return MoleculeRegressor(
         config,
         in_channels=saved["in_channels"],
-        target_names=tuple(saved["target_names"]),
-        target_units=tuple(saved["target_units"]),
-        target_mean=torch.zeros(len(saved["target_names"]), dtype=digits),
-        target_std=torch.ones(len(saved["target_names"]), dtype=digits),
+        task=task,
+        statistics={name: torch.ones(shape, dtype=dtypes[name]) for name, shape in task.statistics_shapes().items()},
         features=features,
         trained_on=saved.get("trained_on"),
         edge_channels=saved["edge_channels"],
@@ -125,6 +125,9 @@ def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
         and isinstance(saved.get("config"), Mapping)
         and type(saved.get("in_channels")) is int
         and type(saved.get("edge_channels")) in (int, NoneType)
+        and isinstance(saved.get("task"), str)
+        and saved["task"] in TASKS
+        and type(saved.get("num_classes")) is int
         and isinstance(saved.get("features"), str | None)
         and all(isinstance(saved.get(key), list) and all(isinstance(one, str) for one in saved[key]) for key in _LISTS)
         and len(saved["target_names"]) == len(saved["target_units"]) > 0

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from molgcn.json_file import write_json
-from molgcn.tasks.regression import Regression
+from molgcn.tasks.registry import TASKS
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,14 @@ class RunResult:
 
     Attributes:
         folder: the run's folder.
-        best_loss: the lowest validation loss, standardised; None if there was no validation.
-        best_epoch: epoch of the lowest validation loss, counted from 1; None if there was no validation.
+        best_loss: validation loss of the best epoch; None if there was no validation.
+        best_epoch: epoch of the best validation by `training.monitor`, counted from 1; None if there was no validation.
         epochs: epochs trained, with one that `trainer.max_steps` or `max_time` ended.
-        metrics: "<part>/<mae|rmse|r2>/<target>" for the parts train, val and test, in the targets' units.
+        metrics: "<part>/<metric>/<target>" for the parts train, val and test.
         names: the targets.
         units: their units.
         molecules_per_second: median training rate; None where nothing was left to train.
+        task: what was learned.
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class RunResult:
     names: tuple[str, ...]
     units: tuple[str, ...]
     molecules_per_second: float | None
+    task: str = "regression"
 
     def save(self, overrides: list[str]) -> None:
         """Writes `result.json` into the run's folder, with what the command line changed."""
@@ -50,7 +52,7 @@ class RunResult:
         best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
-        console.print(Regression(self.names, self.units).table(title, self.metrics, ("train", "val", "test")))
+        console.print(TASKS[self.task](self.names, self.units).table(title, self.metrics, ("train", "val", "test")))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 

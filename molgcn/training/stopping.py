@@ -8,12 +8,13 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
 from molgcn.config import CallbacksConfig
+from molgcn.training.monitor import Monitor
 
 
 class PatientStopping(EarlyStopping):
-    """Lightning's early stopping on `val/loss`, which also stays stopped when a run that was killed after its last epoch is resumed.
+    """Lightning's early stopping, which also stays stopped when a run that was killed after its last epoch is resumed.
 
-    A resumed run has the patience that it is given now. A loss that is not finite is one without improvement.
+    A resumed run has the patience that it is given now. A value that is not finite is one without improvement.
     """
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -56,11 +57,12 @@ def stopped_early(trainer: Trainer) -> bool:
     return any(callback.is_over(trainer) for callback in trainer.callbacks if isinstance(callback, PatientStopping | StopBelowRate))  # type: ignore[attr-defined]
 
 
-def stopping_callbacks(config: CallbacksConfig) -> list[Callback]:
-    """The callbacks that `callbacks.early_stopping_patience` and `callbacks.stop_below_lr` ask for."""
+def stopping_callbacks(config: CallbacksConfig, monitor: Monitor) -> list[Callback]:
+    """The callbacks that `callbacks.early_stopping_patience` and `callbacks.stop_below_lr` ask for; the first looks at the monitor."""
     callbacks: list[Callback] = []
     if config.early_stopping_patience is not None:
-        callbacks.append(PatientStopping("val/loss", config.early_stopping_min_delta, config.early_stopping_patience, check_finite=False))
+        patience, least = config.early_stopping_patience, config.early_stopping_min_delta
+        callbacks.append(PatientStopping(monitor.key, least, patience, mode=monitor.mode, check_finite=False))
     if config.stop_below_lr is not None:
         callbacks.append(StopBelowRate(config.stop_below_lr))
     return callbacks

@@ -34,11 +34,11 @@ class TaskModule(LightningModule):
 
     @property
     def target_digits(self) -> list[int]:
-        """Significant digits in which predictions of each target are written."""
+        """Significant digits in which each column of predictions is written."""
         return self.task.digits(*self.statistics)
 
     def decode(self, outputs: Tensor) -> Tensor:
-        """Turn the network's outputs [B, T] into predictions, float64 [B, T]."""
+        """Turn the network's outputs [B, P] into predictions, float64 [B, P]."""
         return self.task.decode(outputs, *self.statistics)
 
     def for_loss(self, targets: Tensor) -> tuple[Tensor, ...]:

@@ -36,6 +36,8 @@ from molgcn.report.facts import facts
 from molgcn.report.page import Subject
 from molgcn.report.plots import plot_learning_curve
 from molgcn.signals import Terminated
+from molgcn.tasks.choice import choose_task
+from molgcn.tasks.registry import settled
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
@@ -65,8 +67,8 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
 
     The folder gets `config.yaml`, `provenance.json`, `splits.json`, `training_molecules.npy`, `skipped.csv` (if rows were left out),
     `checkpoints/best.ckpt` and `last.ckpt`, `metrics.csv`, and with `training.report` also `report.html`, `predictions_test.csv`,
-    `learning_curve.png` and `parity.png`. With `config.resume` the run in `folder` goes on from its `last.ckpt`. `watchers` are further
-    callbacks of the Trainer.
+    `learning_curve.png` and `parity.png` or `classes.png`. With `config.resume` the run in `folder` goes on from its `last.ckpt`.
+    `watchers` are further callbacks of the Trainer.
 
     Raises:
         UserError: for every mistake in the configuration or its data, and while another process trains in the folder.
@@ -99,12 +101,13 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     if config.resume is None:
         check_new(folder)
     else:
-        check_same_keys(config, folder)
+        config = check_same_keys(config, folder)
         resumed = load_checkpoint(checkpoint.last_path)
         config = _with_features_of(resumed, checkpoint.last_path, config)
     choose_layout = partial(batch_layout, config.model, backend, config.backend.strategy)
     data = MoleculeDataModule(_dataset(config, folder), config.loader, backend, config.seed, choose_layout)
     module = build_module(config, data)
+    config = module.config
     if config.trainer.get("precision") in DOUBLE:
         module.double()  # Lightning does so only after it has restored the weights
     if config.ckpt_path is not None and resumed is None:
@@ -116,10 +119,11 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
 
     launches = KernelLaunches()
     throughput = Throughput(launches)
-    loggers = build_loggers(config, folder, module.task)
+    loggers = build_loggers(config, folder, [*module.task.keys("val"), module.monitor.key])
     failed = True
     try:
-        callbacks: list[Callback] = [launches, throughput, EpochLine(), *stopping_callbacks(config.callbacks), checkpoint, *watchers]
+        stopping = stopping_callbacks(config.callbacks, module.monitor)
+        callbacks: list[Callback] = [launches, throughput, EpochLine(), *stopping, checkpoint, *watchers]
         options = _trainer_options(config)
         if options.get("enable_progress_bar") is not False:
             callbacks.append(EpochBar())
@@ -175,17 +179,16 @@ def _dataset(config: Config, folder: Path) -> DatasetConfig:
 
 
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
-    """The untrained module of a configuration, sized and scaled for the data."""
+    """The untrained module of a configuration, sized and scaled for the data; what is `auto` of its task is named in its own one."""
     molecules = data.dataset.molecules
-    mean, std = data.target_statistics()
+    task = choose_task(config.task, data.dataset)
+    config = settled(config, task.name)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
     return MoleculeRegressor(
         config,
         in_channels=molecules.num_features,
-        target_names=molecules.target_names,
-        target_units=molecules.target_units,
-        target_mean=mean,
-        target_std=std,
+        task=task,
+        statistics=task.statistics_of(molecules.targets[data.dataset.splits["train"]]),
         features=molecules.features,
         trained_on=domain_of(data.dataset.trained_on),
         edge_channels=edge_channels_of(config.model, molecules),
@@ -254,7 +257,7 @@ def _evaluate(
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
     # with one that is not over, which `current_epoch` counts only where it was begun
     epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
-    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate)
+    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, module.task.name)
 
 
 def _report(
@@ -268,7 +271,7 @@ def _report(
     predictions = predict_molecules(module, molecules, config.dataset.batch_size)
     task, picture = module.task, folder / f"{module.task.plot_name}.png"
     task.write_predictions(folder / "predictions_test.csv", molecules, predictions)
-    plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", config.training.loss)
+    plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(config.training))
     task.plot(molecules.targets, predictions, picture)
     subject = Subject(
         title=f"{folder.resolve().name} on {data.dataset.title}",

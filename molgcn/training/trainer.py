@@ -19,7 +19,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
-from molgcn.config import Config
+from molgcn.config import Config, TrainingConfig
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import AtomicCheckpointIO
 
@@ -57,13 +57,16 @@ class _NoProfiler(PassThroughProfiler):
 
 
 def check_validates(config: Config) -> None:
-    """Raises UserError where a schedule or stopping waits for validation losses that are never computed."""
+    """Raises UserError where something waits for validations that never come."""
     if config.trainer.get("limit_val_batches", 1) != 0:
         return
-    patient = config.callbacks.early_stopping_patience is not None
-    for key, waits in (("scheduler=plateau", config.scheduler.name == "plateau"), ("callbacks.early_stopping_patience", patient)):
+    for key, waits in (
+        ("scheduler=plateau", config.scheduler.name == "plateau"),
+        ("callbacks.early_stopping_patience", config.callbacks.early_stopping_patience is not None),
+        (f"training.monitor={config.training.monitor}", config.training.monitor != TrainingConfig.monitor),
+    ):
         if waits:
-            raise UserError(f"{key} looks at validation losses, but trainer.limit_val_batches=0 leaves validation out. Leave out one.")
+            raise UserError(f"{key} looks at validations, but trainer.limit_val_batches=0 leaves validation out. Leave out one.")
 
 
 def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:

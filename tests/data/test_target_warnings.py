@@ -21,8 +21,7 @@ OUTLIER = np.where(np.arange(COUNT) == 7, 1.0, 0.0)
         (np.full(COUNT, 0.3), None),
         (SPREAD + 1e4 * OUTLIER, None),
         (SPREAD + 1e9 * OUTLIER, r"'y': half of its values lie between .* steps of \S+, because values from -1 to 1e\+09 .*64-true"),
-        (SPREAD > 0, "'y' holds only 0 and 1.*classification.*as a score"),
-        (np.where(np.arange(COUNT) % 3, np.nan, OUTLIER), "'y' holds only 0 and 1"),
+        (SPREAD > 0, None),
     ],
 )
 def test_targets_that_need_a_word(values, said, caplog):

@@ -6,6 +6,7 @@ import torch
 from molgcn.data import PackedMolecules
 from molgcn.nn import GCN
 from molgcn.nn.exported import ExportedNetwork
+from molgcn.nn.output_layers import Rescale
 
 SMILES = ["CCO", "c1ccccc1O", "C", "CC(=O)N", "C1CC1"]
 OPTIONS = [
@@ -40,7 +41,7 @@ def check(model, x, edge_index, batch):
     data._num_graphs = int(batch.max()) + 1
     with torch.no_grad():
         expected = model(data) * std + mean
-        actual = ExportedNetwork(model, mean, std)(x, edge_index, batch)
+        actual = ExportedNetwork(model, Rescale(mean, std))(x, edge_index, batch)
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -58,7 +59,7 @@ def test_self_loops_duplicate_bonds_and_lone_atoms(loops):
 
 def test_weights_are_copies():
     model = trained(norm="batch")
-    exported = ExportedNetwork(model, torch.zeros(2), torch.ones(2))
+    exported = ExportedNetwork(model, Rescale(torch.zeros(2), torch.ones(2)))
     with torch.no_grad():
         for parameter in exported.parameters():
             parameter.zero_()

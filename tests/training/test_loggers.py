@@ -31,7 +31,7 @@ def test_tensorboard_events_can_be_read_back(small_config, tmp_path):
 
 @pytest.mark.parametrize("name", ["csv", "tensorboard", "wandb"])
 def test_metrics_csv_is_always_there(small_config, tmp_path, name):
-    loggers = build_loggers(small_config(logger={"name": name}), tmp_path, TASK)
+    loggers = build_loggers(small_config(logger={"name": name}), tmp_path, TASK.keys("val"))
     assert isinstance(loggers[0], MetricsCSV)
     assert len(loggers) == (1 if name == "csv" else 2)
     assert (tmp_path / "metrics.csv").read_text().startswith("epoch,step,train/loss,val/loss")
@@ -40,7 +40,7 @@ def test_metrics_csv_is_always_there(small_config, tmp_path, name):
 def test_without_tensorboard_the_message_names_the_extra(small_config, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(UserError, match=r"pip install molgcn\[tensorboard\]"):
-        build_loggers(small_config(logger={"name": "tensorboard"}), tmp_path, TASK)
+        build_loggers(small_config(logger={"name": "tensorboard"}), tmp_path, TASK.keys("val"))
 
 
 def test_neither_service_is_imported_before_it_is_asked_for():
@@ -53,7 +53,7 @@ def test_the_dashboard_is_told_what_auto_takes(width, small_config, tmp_path, wa
     build_loggers(
         small_config(logger={"name": "wandb"}, backend={"name": "auto"}, model={"hidden_channels": width}),
         tmp_path,
-        TASK,
+        TASK.keys("val"),
     )
     (run,) = wandb_runs
     assert run.options["config"]["backend"]["name"] == resolve_backend("auto", width).name

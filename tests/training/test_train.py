@@ -12,6 +12,7 @@ import torch
 
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
+from molgcn.tasks.registry import settled
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.train import train
 
@@ -182,7 +183,7 @@ def test_config_survives_its_file(tmp_path, small_config):
 
     config = small_config(model={"dropout": 0.25})
     train(config, tmp_path)
-    assert parse(Config, OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))) == config
+    assert parse(Config, OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))) == settled(config, "regression")
 
 
 @pytest.mark.parametrize("first", [None, 0.5])
@@ -209,11 +210,15 @@ def test_a_schedule_of_no_length_is_refused(scheduler, tmp_path, small_config):
 
 @pytest.mark.parametrize(
     ("changes", "key"),
-    [({"scheduler": {"name": "plateau"}}, "scheduler=plateau"), ({"callbacks": {"early_stopping_patience": 3}}, "early_stopping_patience")],
+    [
+        ({"scheduler": {"name": "plateau"}}, "scheduler=plateau"),
+        ({"callbacks": {"early_stopping_patience": 3}}, "early_stopping_patience"),
+        ({"training": {"monitor": "val/mae"}}, r"training\.monitor=val/mae"),
+    ],
     ids=str,
 )
 def test_what_waits_for_validations_needs_some(changes, key, tmp_path, small_config):
-    with pytest.raises(UserError, match=rf"{key} looks at validation losses, but trainer\.limit_val_batches=0"):
+    with pytest.raises(UserError, match=rf"{key} looks at validations, but trainer\.limit_val_batches=0"):
         train(small_config(**changes, trainer={"limit_val_batches": 0}), tmp_path)
 
 

@@ -15,6 +15,7 @@ from molgcn.nn import fused
 from molgcn.ops.bound_stack import BoundStack
 from molgcn.ops.head_loss import empty_outputs
 from molgcn.ops.head_loss_cpu import BoundHead
+from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.training.steps.fused_update import FusedUpdate
 from molgcn.training.steps.watch import Watch
 
@@ -57,6 +58,8 @@ class DirectStep:
             return "it needs numbers in float32 and indices in int32"
         if (name := module.listener()) is not None:
             return f"{name} is to be called within each step"
+        if not isinstance(module.loss, MaskedLoss):
+            return "the loss is PyTorch's"
         if model.linears is None or not _has_its_own_weights(model):
             return "the head is no chain of linear maps, or weights are shared or computed from others"
         if trainer.world_size > 1:
@@ -111,7 +114,7 @@ class DirectStep:
         linears = model.linears
         assert linears is not None
         weights, biases = ([getattr(linear, name) for linear in linears] for name in ("weight", "bias"))
-        options = self.module.target_mean, self.module.target_std, *self.module.loss.options
+        options = *self.module.statistics, *self.module.loss.options
         self._head = BoundHead([weight.detach() for weight in weights], [bias.detach() for bias in biases], *options)
         self._head_gradients = [gradients[weight] for weight in weights], [gradients[bias] for bias in biases]
         self._weights = weights

@@ -85,6 +85,21 @@ def test_captured_and_plain_steps_are_bit_for_bit_the_same(variant, tmp_path, sm
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("task", ["classification", "multiclass"])
+def test_captured_steps_learn_classes(task, tmp_path, small_config, monkeypatch):
+    count = {"classification": 2, "multiclass": 3}[task]
+    lines = [f"{'C' * (1 + number % 30)}{'NO'[number % 2]},{number % count}" for number in range(200)]
+    (tmp_path / "a.csv").write_text("\n".join(["smiles,y", *lines]))
+    dataset = {"name": "csv", "path": str(tmp_path / "a.csv"), "targets": ["y"], "subset": None, "features": "general"}
+    changes = {"task": task, "dataset": dataset, "training": {"class_weights": "balanced"}}
+    train(on_gpu(small_config, changes, False), tmp_path / "plain")
+    replays = count_steps(monkeypatch, CapturedStep)
+    train(on_gpu(small_config, changes, True), tmp_path / "captured")
+    assert sum(replays) > len(replays) // 2
+    assert_same_progress(tmp_path / "captured", tmp_path / "plain")
+
+
+@pytest.mark.gpu
 def test_a_folded_run_learns_the_same_and_counts_all_atoms(tmp_path, small_config, monkeypatch):
     changes: dict[str, Any] = {"trainer": {"log_every_n_steps": 1}, "dataset": {"features": "qm9"}}
     logs, sizes = [], []

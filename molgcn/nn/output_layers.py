@@ -1,0 +1,42 @@
+"""What an exported network ends with: its outputs become predictions."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class Rescale(nn.Module):
+    """Turn standardised outputs [B, T] into values in the targets' units.
+
+    Args:
+        mean: [T], float32, or float64 where targets need more digits.
+        std: [T], likewise.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Tensor, std: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean.detach().clone())
+        self.register_buffer("std", std.detach().clone())
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Return values [B, T], in the dtype of `mean` where that is the wider one."""
+        return outputs * self.std + self.mean
+
+
+class ClassProbabilities(nn.Module):
+    """Turn outputs [B, T * C] into the probabilities of each target's C classes.
+
+    Args:
+        num_classes: C.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Return probabilities [B, T * C], which sum to 1 over the classes of each target."""
+        return outputs.unflatten(1, (-1, self.num_classes)).softmax(-1).flatten(1)

@@ -1,0 +1,57 @@
+"""Losses of classes over the labels that are there, by PyTorch's own functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from molgcn.config import TrainingConfig
+
+
+class ClassLoss:
+    r"""The negative log-likelihood of the true class (`bce` and `ce`), or its focal form, over labels that are not missing.
+
+    The focal loss (Lin et al., ICCV 2017) is :math:`-(1 - p)^\gamma \log p` with the probability :math:`p` of the true class. With
+    `class_weights=balanced` a label of class c with the share :math:`f_c` of the training part's labels weighs :math:`1 / (C f_c)`, on
+    average 1; one of a class that training lacks weighs 1.
+
+    Args:
+        config: `loss`, `focal_gamma` and `class_weights`.
+    """
+
+    def __init__(self, config: TrainingConfig) -> None:
+        self.options = (config.loss, config.focal_gamma, config.class_weights)
+
+    def __call__(self, outputs: Tensor, labels: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean loss and float64 [2], sum and number of its terms.
+
+        Args:
+            outputs: [B, T], the logit of class 1, or [B, T * C], each target's C logits.
+            labels: [B, T], classes, NaN = missing.
+            frequencies: [T, C], each class's share of the training part's labels.
+        """
+        if outputs.dtype == torch.bfloat16:  # of a head under autocast
+            outputs = outputs.float()
+        name, gamma, weights = self.options
+        known = ~labels.isnan()
+        classes = torch.where(known, labels, 0.0)
+        if outputs.shape == labels.shape:
+            terms = F.binary_cross_entropy_with_logits(outputs, classes.to(outputs.dtype), reduction="none")
+        else:
+            logits = outputs.reshape(labels.numel(), -1)
+            terms = F.cross_entropy(logits, classes.long().flatten(), reduction="none").view_as(labels)
+        if name == "focal":
+            wrong = -torch.expm1(-terms)  # 1 - p, kept above 0, where a power below 1 has no derivative
+            terms = wrong.clamp(min=torch.finfo(terms.dtype).tiny) ** gamma * terms
+        if weights == "balanced":
+            balance = torch.where(frequencies > 0, 1 / (frequencies.shape[1] * frequencies), 1.0)
+            terms = terms * balance.expand(len(labels), -1, -1).gather(2, classes.long()[..., None])[..., 0]
+        total, count = torch.where(known, terms, 0.0).sum(), known.sum()
+        return total / count.clamp(min=1), torch.stack((total.detach().double(), count.double()))
+
+    def of_model(self, model: Any, batch: Any, labels: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the same of a model's outputs for a batch."""
+        return self(model(batch), labels, frequencies)

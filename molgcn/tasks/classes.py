@@ -1,0 +1,110 @@
+"""What classification with two classes and with more have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from molgcn.class_metrics import METRICS, RISING, class_metrics
+from molgcn.config import TrainingConfig
+from molgcn.errors import UserError, shown
+from molgcn.tasks.base import Task
+from molgcn.tasks.class_loss import ClassLoss
+
+if TYPE_CHECKING:
+    from molgcn.report.page import Subject
+
+_DIGITS = 7  # as many as float32 has
+
+
+class ClassTask(Task):
+    """Predict for each of T targets the probabilities of C classes, which labels call 0 to C - 1.
+
+    The statistic is each class's share [T, C] of the labels of the training part.
+    """
+
+    metrics = METRICS
+    rising = RISING
+    has_units = False
+    in_table = ("roc_auc", "pr_auc", "mcc")
+    plot_name = "classes"
+
+    @property
+    @abstractmethod
+    def advice(self) -> str:
+        """What to do about a label that is none of the classes."""
+
+    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+        """Check that labels [M, T] are whole numbers from 0 to C - 1, or missing.
+
+        Raises:
+            UserError: naming target, row and value.
+        """
+        wrong = ~np.isnan(targets) & ~np.isin(targets, np.arange(self.num_classes))
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise UserError(
+                f"Target '{shown(self.names[column])}' has the value {targets[row, column]:g} in row {rows[row]} (counted from 0, without "
+                f"the header), which is no class of task={self.name}. {self.advice}"
+            )
+
+    @property
+    def described(self) -> str:
+        """What is predicted, in words."""
+        return f"probabilities of {', '.join(self.names)}"
+
+    def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
+        """Compute each class's share of the labels [M, T] of the training part."""
+        shares = [np.nanmean(np.where(np.isnan(targets), np.nan, targets == one), axis=0) for one in range(self.num_classes)]
+        return {"class_frequencies": torch.from_numpy(np.stack(shares, axis=1).astype(np.float32))}
+
+    def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of the classes' shares."""
+        return {"class_frequencies": (len(self.names), self.num_classes)}
+
+    def loss(self, config: TrainingConfig, fused: bool) -> ClassLoss:
+        """Return the loss that `training.loss` names, over the labels that are there."""
+        return ClassLoss(self.settled(config))
+
+    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Tensor, ...]:
+        """Return labels and the classes' shares."""
+        return tuple(values.to(dtype) for values in (targets, *statistics))
+
+    def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
+        """Turn outputs into probabilities, float64."""
+        return self.output_layer()(outputs.double())
+
+    def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
+        """Return |a - b|."""
+        return (actual - expected).abs()
+
+    def digits(self, *statistics: Tensor) -> list[int]:
+        """Return the digits that float32 has."""
+        return [_DIGITS] * self.num_outputs
+
+    def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
+        """Compute `<metric>/<target>`; see :func:`molgcn.class_metrics.class_metrics`."""
+        given, true = (values.cpu().numpy() if isinstance(values, Tensor) else values for values in (predictions, targets))
+        found = [class_metrics(labels, probabilities) for labels, probabilities in zip(true.T, self.by_target(given), strict=True)]
+        return {f"{metric}/{name}": values[metric] for name, values in zip(self.names, found, strict=True) for metric in self.metrics}
+
+    @abstractmethod
+    def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
+        """Return each target's probabilities of predictions [M, P]: [M] of class 1, or [M, C]."""
+
+    def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
+        """Draw ROC, precision-recall and calibration curves, or with more than two classes confusions, one row a target."""
+        from molgcn.report.class_plots import plot_classes  # Matplotlib takes long to import
+
+        plot_classes(targets, self.by_target(predictions), self.names, path)
+
+    def write_report(self, path: Path, subject: Subject) -> None:
+        """Write the page: metrics, curves, counts of labels, and the worst molecules drawn."""
+        from molgcn.report.class_page import write_class_report
+
+        write_class_report(path, subject, self.by_target(subject.predictions))

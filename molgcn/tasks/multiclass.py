@@ -1,0 +1,45 @@
+"""Multiclass: targets are classes 0, 1, 2, ..., of which a network learns the probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+from molgcn.nn.output_layers import ClassProbabilities
+from molgcn.tasks.classes import ClassTask
+
+
+@dataclass(frozen=True)
+class Multiclass(ClassTask):
+    """Predict for each of T targets the probabilities of C classes, from C outputs; all have as many as the one with most."""
+
+    name = "multiclass"
+    losses = ("ce", "focal")
+
+    @property
+    def advice(self) -> str:
+        """What to do about a label that is none of the classes."""
+        return (
+            f"Expected a whole number from 0 to {self.num_classes - 1} or an empty cell. Number the classes from 0, or use "
+            "task=regression for numbers."
+        )
+
+    @property
+    def num_outputs(self) -> int:
+        """Columns of outputs and of predictions, T * C."""
+        return len(self.names) * self.num_classes
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """The headers of each target's columns, "<target> probability <class>"."""
+        return [[f"{label} probability {number}" for number in range(self.num_classes)] for label in self.labels]
+
+    def output_layer(self, *statistics: Tensor) -> nn.Module:
+        """Return the softmax over each target's classes."""
+        return ClassProbabilities(self.num_classes)
+
+    def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
+        """Return each target's probabilities [M, C]."""
+        return np.split(predictions, len(self.names), axis=1)

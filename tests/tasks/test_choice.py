@@ -1,0 +1,89 @@
+"""Which task is learned of which values, and what is said of values that cannot be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from molgcn.config import TrainingConfig
+from molgcn.data import PackedMolecules
+from molgcn.data.load import LoadedDataset
+from molgcn.errors import UserError
+from molgcn.tasks.choice import choose_task
+from molgcn.tasks.registry import TASKS
+
+COUNT = 12
+HALF = np.arange(COUNT) % 2.0
+THREE = np.arange(COUNT) % 3.0
+SOME = np.where(np.arange(COUNT) < 4, math.nan, HALF)
+NUMBERS = np.linspace(-1, 1, COUNT)
+ZERO = np.zeros(COUNT)
+
+
+def data(*columns):
+    names = [f"y{number}" for number in range(len(columns))]
+    molecules = PackedMolecules.from_smiles(["C"] * COUNT, targets=np.stack(columns, axis=1), target_names=names, num_workers=0)
+    return LoadedDataset(molecules, {"train": np.arange(8), "val": np.array([8, 9]), "test": np.array([10, 11])}, "set", "0")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "columns", "task", "num_classes", "said"),
+    [
+        ("auto", [HALF], "classification", 2, "All values of y0 are 0 or 1: task=classification"),
+        ("auto", [HALF, SOME], "classification", 2, "All values of y0, y1 are 0 or 1"),
+        ("auto", [NUMBERS], "regression", 0, None),
+        ("auto", [THREE], "regression", 0, None),
+        ("auto", [ZERO], "regression", 0, None),
+        ("auto", [NUMBERS, SOME], "regression", 0, "Target 'y1' holds only 0 and 1, but .* learned as numbers"),
+        ("regression", [HALF], "regression", 0, None),
+        ("classification", [HALF, ZERO], "classification", 2, "No training molecule has the class 1 of 'y1'"),
+        ("multiclass", [THREE, HALF], "multiclass", 3, None),
+        ("multiclass", [HALF], "multiclass", 2, None),
+        ("multiclass", [np.where(np.arange(COUNT) == 9, 3, THREE)], "multiclass", 4, "No training molecule has the class 3 of 'y0'"),
+    ],
+)
+def test_the_task_of_values(wanted, columns, task, num_classes, said, caplog):
+    caplog.set_level("INFO")
+    chosen = choose_task(wanted, data(*columns))
+    assert (chosen.name, chosen.num_classes) == (task, num_classes)
+    if said is None:
+        assert caplog.messages == []
+    else:
+        (message,) = caplog.messages
+        assert pytest.raises(AssertionError, match=said).matches(AssertionError(message))
+        assert len(message) < 250
+
+
+@pytest.mark.parametrize(
+    ("wanted", "columns", "message"),
+    [
+        ("classification", [THREE], r"'y0' has the value 2 in row 2 .*Expected 0, 1 or an empty cell.*task=multiclass"),
+        ("classification", [HALF, NUMBERS], r"'y1' has the value -1 in row 0 "),
+        ("classification", [np.where(HALF > 0, 0.5, HALF)], r"value 0\.5 in row 1 .*duplicates=mean"),
+        ("multiclass", [NUMBERS], r"value -1 in row 0 .*no class of task=multiclass\. Expected a whole number from 0 to 1"),
+        ("multiclass", [THREE + 0.5], r"value 0\.5 in row 0 "),
+        ("multiclass", [THREE * 1e8], r"value 1e\+08 in row 1 .*from 0 to 999"),
+        ("classification", [ZERO], r"All labels of 'y0' in the training part are 0, from which nothing can be learned"),
+        ("auto", [np.where(np.arange(COUNT) < 8, 1.0, HALF)], r"in the training part are 1"),
+    ],
+)
+def test_values_that_are_no_classes(wanted, columns, message):
+    with pytest.raises(UserError, match=message):
+        choose_task(wanted, data(*columns))
+
+
+@pytest.mark.parametrize(("task", "loss"), [("regression", "l1"), ("classification", "bce"), ("multiclass", "ce")])
+def test_options_belong_to_a_task(task, loss):
+    assert TASKS[task].settled(TrainingConfig()).loss == loss
+    for other in ("l1", "mse", "huber", "bce", "ce", "focal"):
+        options = TrainingConfig(loss=other)
+        if other in TASKS[task].losses:
+            assert TASKS[task].settled(options) == options
+        else:
+            with pytest.raises(UserError, match=f"training.loss={other} does not go with task={task}, which is learned with .*{loss}"):
+                TASKS[task].settled(options)
+    if task == "regression":
+        with pytest.raises(UserError, match=r"class_weights=balanced does not go with task=regression"):
+            TASKS[task].settled(TrainingConfig(class_weights="balanced"))

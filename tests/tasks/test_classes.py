@@ -1,0 +1,240 @@
+"""Classification with two classes and with more, from training to every command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from run_cases import assert_same_run, log_of, train_and_copy
+
+from molgcn.class_metrics import METRICS
+from molgcn.config import parse, parse_saved
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
+from molgcn.evaluate import EvaluateConfig, evaluate
+from molgcn.export import ExportConfig, export
+from molgcn.predict import PredictConfig, predict, predict_smiles
+from molgcn.resources import resource
+from molgcn.screening.ensemble import Ensemble
+from molgcn.tasks.registry import build_task
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import write
+from molgcn.training.compatible import check_same_keys
+from molgcn.training.restore import load_regressor
+from molgcn.training.resume import saved_config
+from molgcn.training.train import train
+
+COLUMNS = {
+    "classification": [["a probability"], ["b probability"]],
+    "multiclass": [[f"{name} probability {number}" for number in range(3)] for name in "ab"],
+}
+TASKS = [*COLUMNS]
+
+
+def task_of(name):
+    return build_task(name, ("a", "b"), ("", ""), {"classification": 2, "multiclass": 3}[name])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_probabilities_names_and_files(name, tmp_path):
+    task = task_of(name)
+    assert task.columns == COLUMNS[name] and task.num_outputs == sum(map(len, COLUMNS[name]))
+    outputs = torch.randn(4, task.num_outputs)
+    given = task.decode(outputs)
+    exact = outputs.double().unflatten(1, (2, -1))
+    right = exact.sigmoid() if name == "classification" else exact.softmax(-1)
+    assert given.dtype == torch.float64
+    torch.testing.assert_close(given, right.flatten(1), rtol=1e-14, atol=1e-14)
+    assert task.output_layer()(outputs).dtype == torch.float32
+    targets = np.array([[0, 1], [1, math.nan], [1, 0], [0, 1.0]])
+    packed = PackedMolecules.from_smiles(["C", "CC", "CO", "CN"], targets, num_workers=0)
+    task.write_predictions(tmp_path / "p.csv", packed, given.numpy())
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert [*table] == ["row", "smiles", "a", *COLUMNS[name][0], "b", *COLUMNS[name][1]]
+    np.testing.assert_array_equal(table[["a", "b"]], targets)
+    columns = [column for columns in COLUMNS[name] for column in columns]
+    np.testing.assert_allclose(table[columns], given.numpy(), rtol=1e-6)
+    assert list(task.measure(given, torch.from_numpy(targets))) == [f"{metric}/{one}" for one in "ab" for metric in METRICS]
+
+
+def test_shares_of_classes():
+    targets = np.array([[0, 1], [1, math.nan], [2, 1], [2, 1.0]], np.float32)
+    shares = task_of("multiclass").statistics_of(targets)["class_frequencies"]
+    assert shares.dtype == torch.float32
+    torch.testing.assert_close(shares, torch.tensor([[0.25, 0.25, 0.5], [0, 1, 0]]))
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def run(request, small_config, tmp_path_factory):
+    """A task, its result, folder, copies of the run at its checkpoints, and the configuration."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with open(resource("data") / "molecules.csv", newline="") as file:
+        rows = [(row["smiles"], float(row["logp"]), float(row["tpsa"])) for row in csv.DictReader(file)]
+        rows = rows[:: len(rows) // 200]
+    edges = [1.0] if request.param == "classification" else [0.3, 1.5]
+    lines = [
+        f"{smiles},{np.digitize(logp, edges)},{'' if number % 5 == 0 else np.digitize(tpsa / 20, edges)}"
+        for number, (smiles, logp, tpsa) in enumerate(rows)
+    ]
+    (folder / "mine.csv").write_text("\n".join(["smiles,a,b", *lines]) + "\n")
+    config = small_config(
+        task="auto" if request.param == "classification" else request.param,
+        dataset={
+            "name": "csv",
+            "path": str(folder / "mine.csv"),
+            "targets": ["a", "b"],
+            "subset": None,
+            "cache_dir": str(folder / "cache"),
+        },
+        model={"dropout": 0.1},
+        backend={"name": "fused"},
+        training={"report": True, "monitor": "val/roc_auc", "class_weights": "balanced", "checkpoint_seconds": 0},
+        optimizer={"lr": 0.01},
+        scheduler={"name": "plateau", "patience": 0},
+        callbacks={"early_stopping_patience": 3},
+    )
+    result, copies = train_and_copy(config, folder / "run")
+    return request.param, result, folder, copies, config
+
+
+def test_a_run_learns_and_says_its_task(run):
+    name, result, folder, _, _ = run
+    assert result.task == name
+    assert result.metrics["train/roc_auc/a"] > 0.6
+    saved = load_checkpoint(folder / "run" / "checkpoints" / "best.ckpt")["molgcn"]
+    loss = {"classification": "bce", "multiclass": "ce"}[name]
+    assert (saved["task"], saved["config"]["task"], saved["config"]["training"]["loss"]) == (name, name, loss)
+    assert {f"val/{metric}/{one}" for metric in METRICS for one in "ab"} | {"val/roc_auc"} < log_of(folder / "run")[0].keys()
+    assert {"classes.png", "learning_curve.png", "report.html", "predictions_test.csv"} <= {
+        path.name for path in (folder / "run").iterdir()
+    }
+    text = (folder / "run" / "report.html").read_text()
+    for metric in ("roc_auc", "log_loss"):
+        assert f"{result.metrics[f'test/{metric}/a']:.4g}" in text
+    result.save([])
+    assert json.loads((folder / "run" / "result.json").read_text())["task"] == name
+
+
+def test_every_place_tells_the_same(run):
+    name, result, folder, _, _ = run
+    again = evaluate(parse(EvaluateConfig, {"ckpt": str(folder / "run"), "dataset": {"cache_dir": str(folder / "cache")}, "device": "cpu"}))
+    assert again.metrics == pytest.approx(result.metrics, rel=1e-5, abs=1e-6, nan_ok=True)
+    table = pd.read_csv(folder / "run" / "predictions_test.csv")
+    columns = [column for columns in COLUMNS[name] for column in columns]
+    of_table = task_of(name).measure(table[columns].to_numpy(), table[["a", "b"]].to_numpy(float))
+    assert {f"test/{key}": value for key, value in of_table.items()} == pytest.approx(
+        {key: value for key, value in result.metrics.items() if key.startswith("test/")}, rel=1e-5, abs=1e-6, nan_ok=True
+    )
+
+
+def test_predictions_and_ensembles_are_probabilities(run, tmp_path):
+    name, _, folder, _, _ = run
+    best, last = (folder / "run" / "checkpoints" / file for file in ("best.ckpt", "last.ckpt"))
+    smiles = ["CCO", "c1ccccc1", "CC(=O)O"]
+    each = [predict_smiles(Ensemble.load([path]), smiles, num_workers=0).values for path in (best, last)]
+    both = predict_smiles(Ensemble.load([best, last]), smiles, num_workers=0)
+    assert both.values.shape == (3, task_of(name).num_outputs) and (both.values > 0).all() and (both.values < 1).all()
+    np.testing.assert_allclose(both.values, np.mean(each, axis=0), rtol=1e-6)
+    if name == "multiclass":
+        np.testing.assert_allclose(both.values.reshape(3, 2, 3).sum(-1), 1, rtol=1e-6)
+    (tmp_path / "in.smi").write_text("\n".join(smiles))
+    for count, ckpt in ((1, [best]), (2, [best, last])):
+        output = tmp_path / f"{count}.csv"
+        predict(
+            parse(PredictConfig, {"ckpt": [*map(str, ckpt)], "input": str(tmp_path / "in.smi"), "output": str(output), "device": "cpu"})
+        )
+        columns = [column + end for columns in COLUMNS[name] for column in columns for end in ["", " std"][:count]]
+        table = pd.read_csv(output)
+        assert [*table][-len(columns) :] == columns
+        np.testing.assert_allclose(table[columns[::count]], (each[0], both.values)[count - 1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("ending", ["pt2", pytest.param("onnx", marks=pytest.mark.slow)])
+def test_exports_are_probabilities(run, tmp_path, ending):
+    name, _, folder, _, _ = run
+    path = tmp_path / f"m.{ending}"
+    assert export(ExportConfig(str(folder / "run"), str(path))) < 1e-5
+    if ending == "pt2":
+        extra = {"molgcn.json": ""}
+        torch.export.load(str(path), extra_files=extra)
+        about = json.loads(extra["molgcn.json"])
+        assert about["task"] == name
+        assert json.loads(about["outputs"]) == [column for columns in COLUMNS[name] for column in columns]
+
+
+def test_checkpoints_lead_to_the_same_end(run):
+    """Bit for bit, from one in the middle; `auto` stays what the run made of it."""
+    _, finished, folder, copies, config = run
+    copy = copies[len(copies) // 2]
+    resumed = train(replace(config, resume=str(copy)), copy)
+    assert_same_run(copy, folder / "run")
+    assert resumed.metrics == pytest.approx(finished.metrics, abs=0, rel=0, nan_ok=True)
+
+
+def test_the_task_and_its_options_stay(run):
+    name, _, folder, _, config = run
+    saved = parse_saved(saved_config(folder / "run", []))
+    for changes, message in [
+        ({"task": "regression"}, f"trained with task={name}, which cannot become regression"),
+        ({"training": replace(config.training, loss="focal")}, r"training\.loss=\w+, which cannot become focal"),
+        ({"training": replace(config.training, focal_gamma=1.0)}, r"training\.focal_gamma=2\.0"),
+        ({"training": replace(config.training, class_weights=None)}, r"training\.class_weights=balanced"),
+        ({"training": replace(config.training, monitor="val/loss")}, r"training\.monitor=val/roc_auc"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            check_same_keys(replace(saved, **changes), folder / "run")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_classes": 10**12}, {"num_classes": -1}, {"num_classes": "3"}, {"task": "clustering"}, {"task": []}]
+)
+def test_a_description_that_does_not_fit_is_refused(run, tmp_path, changes):
+    saved = load_checkpoint(run[2] / "run" / "checkpoints" / "best.ckpt")
+    write({**saved, "molgcn": {**saved["molgcn"], **changes}}, tmp_path / "x.ckpt")
+    with pytest.raises(UserError, match=r"x\.ckpt"):
+        load_regressor(tmp_path / "x.ckpt")
+
+
+def test_members_of_an_ensemble_share_a_task(run, trained_number):
+    name, _, folder, _, _ = run
+    with pytest.raises(UserError, match=f"differ in their tasks: regression and {name}"):
+        Ensemble.load([folder / "run", trained_number])
+
+
+def test_labels_of_another_file_are_checked(run, tmp_path):
+    _, _, folder, _, _ = run
+    (tmp_path / "other.csv").write_text("smiles,a,b\nC,0,1\nCC,7,0\n")
+    with pytest.raises(UserError, match=r"'a' has the value 7 in row 1 "):
+        evaluate(
+            parse(EvaluateConfig, {"ckpt": str(folder / "run"), "dataset": {"path": str(tmp_path / "other.csv")}, "output": str(tmp_path)})
+        )
+
+
+@pytest.fixture(scope="module")
+def trained_number(small_config, tmp_path_factory):
+    """A run of regression."""
+    folder = tmp_path_factory.mktemp("number")
+    train(small_config(dataset={"features": "general"}, trainer={"max_epochs": 1}), folder)
+    return folder
+
+
+def test_a_run_of_before_there_were_tasks_goes_on(tmp_path, small_config):
+    """Even of zeros and ones: neither its configuration nor its checkpoint names a task."""
+    lines = [f"{'C' * (1 + number % 30)},{number % 2}" for number in range(60)]
+    (tmp_path / "a.csv").write_text("\n".join(["smiles,y", *lines]))
+    dataset = {"name": "csv", "path": str(tmp_path / "a.csv"), "targets": ["y"], "subset": None, "cache_dir": str(tmp_path / "cache")}
+    config = small_config(task="regression", dataset=dataset, trainer={"max_epochs": 1})
+    train(config, tmp_path / "run")
+    saved = saved_config(tmp_path / "run", ["trainer.max_epochs=2"])
+    for key in ("loss", "focal_gamma", "class_weights", "monitor"):
+        del saved["training"][key]
+    del saved["task"]
+    result = train(parse_saved({**saved, "training": {**saved["training"], "loss": "l1"}}), tmp_path / "run")
+    assert (result.task, result.epochs) == ("regression", 2)
+    assert load_regressor(tmp_path / "run").task.name == "regression"
