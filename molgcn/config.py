@@ -119,10 +119,11 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """conf/scheduler. constant and cosine start with `warmup_epochs` of a linear rise from zero."""
+    """conf/scheduler. constant, cosine and exponential start with `warmup_epochs` of a linear rise from `start_lr`."""
 
-    name: Literal["constant", "cosine", "plateau", "onecycle"] = "cosine"
+    name: Literal["constant", "cosine", "exponential", "plateau", "onecycle"] = "cosine"
     warmup_epochs: float = 0.0
+    start_lr: float = 0.0
     min_lr: float = 0.0
     factor: float = 0.5
     patience: int = 10
@@ -131,13 +132,18 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         """Checks the ranges."""
         _require(self.warmup_epochs >= 0, "scheduler.warmup_epochs", self.warmup_epochs, "a number of at least 0")
+        _require(self.start_lr >= 0, "scheduler.start_lr", self.start_lr, "a number of at least 0")
+        warms = self.start_lr == 0 or self.warmup_epochs > 0
+        _require(warms, "scheduler.start_lr", self.start_lr, "0 without scheduler.warmup_epochs, in which the rate rises from it")
         _require(self.min_lr >= 0, "scheduler.min_lr", self.min_lr, "a number of at least 0")
+        falls = self.name != "exponential" or self.min_lr > 0
+        _require(falls, "scheduler.min_lr", self.min_lr, "a number above 0 with scheduler=exponential, which never falls to 0")
         _require(self.patience >= 0, "scheduler.patience", self.patience, "a whole number of at least 0")
         _require(0 < self.factor < 1, "scheduler.factor", self.factor, "a number between 0 and 1")
         _require(0 < self.pct_start < 1, "scheduler.pct_start", self.pct_start, "a number between 0 and 1")
         if self.warmup_epochs and self.name in ("onecycle", "plateau"):
             raise UserError(
-                f"scheduler.warmup_epochs does not go with scheduler={self.name}. Use scheduler=cosine or scheduler=warmup; "
+                f"scheduler.warmup_epochs does not go with scheduler={self.name}. Use scheduler=cosine, exponential or warmup; "
                 "onecycle warms up by itself over scheduler.pct_start of the run."
             )
 
@@ -219,7 +225,8 @@ class Config:
     def __post_init__(self) -> None:
         """Checks the seed, and rates against each other."""
         _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
-        lr, least = self.optimizer.lr, self.scheduler.min_lr
+        lr, start, least = self.optimizer.lr, self.scheduler.start_lr, self.scheduler.min_lr
+        _require(start <= lr, "scheduler.start_lr", start, f"at most optimizer.lr={lr:g}, to which the schedule rises")
         _require(least <= lr, "scheduler.min_lr", least, f"at most optimizer.lr={lr:g}, from which the schedule descends")
 
     def to_dict(self) -> dict[str, Any]:

@@ -110,6 +110,7 @@ MADE_OF = {
     "model=gated_gcn_plus": {"num_layers", "hidden_channels", "dropout", *PLUS},
     "optimizer=adamw": {"weight_decay"},
     "optimizer=sgd": {"lr", "momentum"},
+    "scheduler=exponential": {"warmup_epochs", "start_lr", "min_lr"},
     "scheduler=warmup": {"warmup_epochs"},
     "callbacks=early_stopping": {"early_stopping_patience"},
 }

@@ -37,6 +37,7 @@ def test_plain_values_go_around():
         ({"optimizer": {"momentum": -0.5}}, "optimizer.momentum=-0.5"),
         ({"scheduler": {"min_lr": -1}}, "scheduler.min_lr=-1"),
         ({"scheduler": {"min_lr": 0.1}}, "scheduler.min_lr=0.1 is not valid: expected at most optimizer.lr=0.001"),
+        ({"scheduler": {"start_lr": 0.1, "warmup_epochs": 1}}, "scheduler.start_lr=0.1 is not valid: expected at most optimizer.lr=0.001"),
         ({"scheduler": {"patience": -1}}, "scheduler.patience=-1"),
         ({"callbacks": {"early_stopping_patience": -1}}, "callbacks.early_stopping_patience=-1"),
         ({"callbacks": {"early_stopping_min_delta": -0.1}}, "callbacks.early_stopping_min_delta=-0.1"),

@@ -49,18 +49,28 @@ def build_scheduler(
         steps, share = max(total_steps, 2), config.pct_start
         share += 1e-9 * (steps * share == 1.0)  # PyTorch divides by the rise's steps behind the first, which may not be none
         return OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=share)
-    shape = cosine(max(total_steps - warmup, 1), floor) if config.name == "cosine" else _constant
-    return LambdaLR(optimizer, lambda step: warmup_factor(step, warmup) * shape(max(step - warmup, 0)))
+    shapes = {"cosine": cosine, "exponential": exponential}
+    shape = shapes[config.name](max(total_steps - warmup, 1), floor) if config.name in shapes else _constant
+    start = config.start_lr / lr
+    return LambdaLR(optimizer, lambda step: warmup_factor(step, warmup, start) * shape(max(step - warmup, 0)))
 
 
-def warmup_factor(step: int, warmup: int) -> float:
-    """A linear rise over `warmup` steps, never quite zero."""
-    return min((step + 1) / (warmup + 1), 1.0)
+def warmup_factor(step: int, warmup: int, start: float = 0.0) -> float:
+    """Return a factor that rises linearly from `start` to 1 in `warmup` steps; from 0 the first step is left out, whose rate would be 0."""
+    if step >= warmup:
+        return 1.0
+    left_out = int(start == 0.0)
+    return start + (1.0 - start) * (step + left_out) / (warmup + left_out)
 
 
 def cosine(steps: int, floor: float) -> Callable[[int], float]:
     """Half a cosine from 1 to `floor` in `steps` (Loshchilov and Hutter, ICLR 2017, equation 5, without restarts)."""
     return lambda step: floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * min(step / steps, 1.0)))
+
+
+def exponential(steps: int, floor: float) -> Callable[[int], float]:
+    """Return a factor that falls from 1 to `floor` in `steps`, by the same share at each, as Chemprop's schedule does after its warm-up."""
+    return lambda step: floor ** min(step / steps, 1.0)
 
 
 def _constant(step: int) -> float:

@@ -229,7 +229,7 @@ class MoleculeRegressor(TaskModule):
         steps_per_epoch = max(math.ceil(batches / self.config.training.accumulate_batches), 1)
         limits = [steps_per_epoch * epochs for epochs in [self.trainer.max_epochs] if epochs is not None and epochs >= 0]
         limits += [self.trainer.max_steps] if self.trainer.max_steps >= 0 else []
-        if not limits and self.config.scheduler.name in ("cosine", "onecycle"):
+        if not limits and self.config.scheduler.name in ("cosine", "exponential", "onecycle"):
             raise UserError(
                 f"scheduler={self.config.scheduler.name} ends with the training, whose length neither trainer.max_epochs nor "
                 "trainer.max_steps gives. Set one of them, or use scheduler=constant or plateau."

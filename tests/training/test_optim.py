@@ -27,9 +27,18 @@ def test_cosine_with_warmup():
     assert values[110:] == pytest.approx([0.01] * 10)
 
 
+def test_exponential_is_chemprop_s_schedule():
+    """Its docstring's formula, with rates a hundred times its defaults: 10 steps from 0.01 to 0.1, then 100 that fall back to 0.01."""
+    values = rates(SchedulerConfig(name="exponential", warmup_epochs=1.0, start_lr=0.01, min_lr=0.01), 120, 110)
+    assert values[:10] == pytest.approx([0.01 + 0.09 * i / 10 for i in range(10)], rel=1e-12)
+    assert values[10:110] == pytest.approx([0.1 * 0.1 ** (i / 100) for i in range(100)], rel=1e-12)
+    assert values[110:] == pytest.approx([0.01] * 10, rel=1e-12)
+
+
 def test_constant_and_warmup():
     assert rates(SchedulerConfig(name="constant"), 5, 5) == [0.1] * 5
     assert rates(SchedulerConfig(name="constant", warmup_epochs=0.3), 5, 5) == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1])
+    assert rates(SchedulerConfig(name="constant", warmup_epochs=0.2, start_lr=0.02), 4, 4) == pytest.approx([0.02, 0.06, 0.1, 0.1])
 
 
 def test_onecycle_peaks_once_and_survives_extra_steps():
@@ -81,6 +90,9 @@ def test_equal_to_torch(name, cls):
         (SchedulerConfig, {"factor": 1.0}, "scheduler.factor"),
         (SchedulerConfig, {"warmup_epochs": -1.0}, "scheduler.warmup_epochs"),
         (SchedulerConfig, {"name": "plateau", "warmup_epochs": 1.0}, "scheduler.warmup_epochs"),
+        (SchedulerConfig, {"start_lr": 0.01}, "scheduler.start_lr"),
+        (SchedulerConfig, {"warmup_epochs": 1.0, "start_lr": -0.01}, "scheduler.start_lr"),
+        (SchedulerConfig, {"name": "exponential"}, "scheduler.min_lr"),
         (SchedulerConfig, {"pct_start": 0.0}, "scheduler.pct_start"),
     ],
 )

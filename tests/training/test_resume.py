@@ -34,6 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "scheduler": {"name": "plateau", "patience": 0},
     },
     "onecycle": {"scheduler": {"name": "onecycle"}, "model": {"norm": "layer", "dropout": 0.1}},
+    "exponential": {"scheduler": {"name": "exponential", "warmup_epochs": 0.5, "start_lr": 1e-4, "min_lr": 1e-5}},
     "max_steps": {"trainer": {"max_steps": 17, "max_epochs": -1}, "model": {"dropout": 0.2}},
     "double": {"trainer": {"precision": "64-true"}, "training": {"ema_decay": 0.9}},
     "early_stopping": {"callbacks": {"early_stopping_patience": 1, "early_stopping_min_delta": 10.0}},

@@ -201,9 +201,9 @@ def test_another_run_s_weights_are_those_it_was_chosen_for(first, second, tmp_pa
             torch.testing.assert_close(taken[prefix + name], given[source + name], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("scheduler", ["cosine", "onecycle"])
+@pytest.mark.parametrize("scheduler", ["cosine", "exponential", "onecycle"])
 def test_a_schedule_of_no_length_is_refused(scheduler, tmp_path, small_config):
-    endless = small_config(scheduler={"name": scheduler}, trainer={"max_epochs": -1, "max_time": "00:00:00:01"})
+    endless = small_config(scheduler={"name": scheduler, "min_lr": 1e-5}, trainer={"max_epochs": -1, "max_time": "00:00:00:01"})
     with pytest.raises(UserError, match=rf"scheduler={scheduler} ends with the training.*scheduler=constant or plateau"):
         train(endless, tmp_path)
 
