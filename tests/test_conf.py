@@ -31,6 +31,8 @@ FILES = sorted(CONF.rglob("*.yaml"))
 DATACLASSES = {"train": Config, "predict": PredictConfig, "evaluate": EvaluateConfig, "export": ExportConfig, "benchmark": BenchmarkConfig}
 GROUPS = [name for name, kind in get_type_hints(Config).items() if is_dataclass(kind)]
 TINY = ["model.hidden_channels=8", "model.num_layers=3", "trainer.max_epochs=1", "trainer.accelerator=cpu", "logger=csv"]
+ATOMISATION = ("u0_atom", "u298_atom", "h298_atom", "g298_atom")
+QM9_TARGETS = ("mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv", *ATOMISATION)
 BUILTIN = ["dataset=builtin", "dataset.subset=200", "dataset.features=qm9", "dataset.targets=[logp]"]
 
 
@@ -218,11 +220,22 @@ def test_the_examples_of_the_help_page_compose():
 # --- recipes that run ---
 @pytest.fixture
 def qm9(tmp_path):
-    """A file with QM9's columns: chains with a gap that falls with their length, in hartree."""
+    """A file with QM9's columns: chains whose properties fall with their length, each in its own way."""
     path = tmp_path / "qm9.csv"
-    molecules = [f"{'C' * (1 + i % 7)}{'NO'[i % 2]}{'C' * (i % 3)}" for i in range(60)]
-    path.write_text("mol_id,smiles,gap\n" + "".join(f"gdb_{i + 1},{text},{0.4 - 0.02 * len(text)}\n" for i, text in enumerate(molecules)))
+    lines = [",".join(["mol_id", "smiles", *QM9_TARGETS])]
+    for i in range(60):
+        smiles = f"{'C' * (1 + i % 7)}{'NO'[i % 2]}{'C' * (i % 3)}"
+        lines.append(",".join([f"gdb_{i + 1}", smiles, *(f"{0.4 - 0.02 * (j + 1) * len(smiles)}" for j in range(len(QM9_TARGETS)))]))
+    path.write_text("\n".join(lines) + "\n")
     return [f"dataset.path={path}", f"dataset.cache_dir={tmp_path / 'cache'}"]
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    """A file of one's own."""
+    path = tmp_path / "own.csv"
+    path.write_text("smiles,y\n" + "".join(f"{'C' * (1 + i % 9)}{'NOF'[i % 3]},{i % 9}\n" for i in range(60)))
+    return [f"dataset.path={path}", "dataset.targets=[y]", f"dataset.cache_dir={tmp_path / 'cache'}"]
 
 
 @pytest.fixture
@@ -237,7 +250,22 @@ def zinc(tmp_path):
     return [f"dataset.path={folder}", f"dataset.cache_dir={tmp_path / 'cache'}"]
 
 
-EXPERIMENTS = {"qm9_gap": "qm9", "deep28": "qm9", "zinc12k_gcn16": "zinc"}
+EXPERIMENTS = {
+    "qm9_gap": "qm9",
+    "qm9_multitask": "qm9",
+    "deep28": "qm9",
+    "zinc12k_gcn16": "zinc",
+    "zinc12k_gcn_plus": "zinc",
+    "zinc12k_gin_plus": "zinc",
+    "zinc12k_gated_gcn_plus": "zinc",
+    "chemprop_dmpnn": "own_file",
+}
+PUBLISHED_PARAMETERS = {  # "Benchmarking GNNs" and GNN+, tables of ZINC-12k
+    "zinc12k_gcn16": 505_079,
+    "zinc12k_gcn_plus": 260_177,
+    "zinc12k_gin_plus": 477_241,
+    "zinc12k_gated_gcn_plus": 413_355,
+}
 
 
 def test_no_recipe_is_left_out():
@@ -252,8 +280,10 @@ def test_experiments_run_as_they_are(name, tmp_path, request):
     result = run(tmp_path / "run", [f"experiment={name}", *data, *fast])
     assert all(math.isfinite(result.metrics[f"test/mae/{target}"]) for target in result.names)
     model = load_regressor(tmp_path / "run").model
-    if name == "zinc12k_gcn16":
-        assert sum(parameter.numel() for parameter in model.parameters()) == 505_079  # "Benchmarking GNNs", table of ZINC's baselines
+    if name in PUBLISHED_PARAMETERS:
+        assert sum(parameter.numel() for parameter in model.parameters()) == PUBLISHED_PARAMETERS[name]
+    if name == "qm9_multitask":
+        assert result.names == ("mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", *ATOMISATION, "cv")
     if name == "deep28":
         assert (model.num_layers, model.hidden_channels, model.norm, model.residual) == (28, 32, None, False)
 
