@@ -1,0 +1,44 @@
+"""Errors of networks trained alike: `python benchmarks/networks.py --data ZINC "dataset=zinc" --common trainer.max_epochs=10`."""
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from molgcn.benchmark.machine import machine
+from molgcn.benchmark.networks import KEY, measure, networks, sheet
+from molgcn.benchmark.results import Table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--data", nargs=2, action="append", metavar=("NAME", "OVERRIDES"), help="a set (default: the built-in molecules); may be repeated"
+    )
+    parser.add_argument(
+        "--networks", nargs="*", default=networks(), help="overrides of each, as 'model=gine model.num_layers=4' (default: all)"
+    )
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
+    parser.add_argument("--common", default="", help="overrides of all runs, as 'trainer.max_epochs=10'")
+    parser.add_argument("--metric", choices=("mae", "rmse"), default="mae")
+    parser.add_argument("--folder", type=Path, default=Path("runs/networks"), help="where the runs are")
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/networks.md"), help="runs in the CSV file beside it are not made again"
+    )
+    arguments = parser.parse_args()
+    sets = {name: overrides.split() for name, overrides in arguments.data or [("built-in", "dataset=builtin")]}
+    table = Table(arguments.output.with_suffix(".csv"), KEY)
+    common = arguments.common.split()
+    for row in measure(sets, arguments.networks, arguments.seeds, common, arguments.metric, arguments.folder, table):
+        print(f"{row['data']}, {row['network']}, seed {row['seed']}: {row['test']:.4g}, {row['seconds']} s", flush=True)
+        write(arguments.output, table)
+
+
+def write(path: Path, table: Table) -> None:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    facts = ", ".join(f"{name} {value}" for name, value in machine(device).items())
+    path.write_text("\n".join(["# The family's networks, trained alike", "", f"{facts}.", "", *sheet(table.rows)]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
