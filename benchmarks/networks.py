@@ -34,10 +34,17 @@ def main() -> None:
         write(arguments.output, table)
 
 
+ABOUT = """\
+A run is `python train.py` with the words in the column of networks, those below the table and a seed. Errors are those
+of the weights of the best validation epoch; of several seeds the mean and the standard deviation. Networks are sorted
+by validation error: after few epochs that is how fast they learn, not how well they could. Seconds are those that a
+run's threads spent on processors, without loading; Chemprop's are the whole command's."""
+
+
 def write(path: Path, table: Table) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     facts = ", ".join(f"{name} {value}" for name, value in machine(device).items())
-    path.write_text("\n".join(["# The family's networks, trained alike", "", f"{facts}.", "", *sheet(table.rows)]) + "\n")
+    path.write_text("\n".join(["# The family's networks, trained alike", "", f"{facts}.", "", ABOUT, "", *sheet(table.rows)]) + "\n")
 
 
 if __name__ == "__main__":
