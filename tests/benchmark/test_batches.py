@@ -33,5 +33,5 @@ def test_a_batch_with_merged_leaves_has_the_molecules_of_pygs_in_the_same_order(
     assert given is whole and not given.leaves_merged
     given, whole = training_batch(alkanes, 12, "cpu", ModelConfig(norm=None), BatchLayout(64, merge_leaves=True))
     assert given.leaves_merged and not whole.leaves_merged
-    assert torch.equal(given.indices, whole.indices) and given.num_nodes < whole.graph.num_nodes
+    assert torch.equal(given.indices, whole.indices) and given.num_nodes < whole.num_nodes
     assert sorted(whole.indices.tolist()) == sorted(random_batch(alkanes, 12).indices.tolist())
