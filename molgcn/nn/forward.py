@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from molgcn.errors import UserError
 from molgcn.nn.graph_inputs import GraphInputs
 from molgcn.nn.norms import normalised
+from molgcn.nn.padding import without_padding
 from molgcn.nn.pooling import Reductions
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
             out, new_bonds = out
             if index + 1 < model.num_layers:  # nothing reads the bonds' last states
                 edge_norm = None if norm is None else model.edge_norms[index]
-                bonds = _epilogue(model, new_bonds, bonds, edge_norm, activated, graph.num_bonds)
-        h = _epilogue(model, out, h, norm, activated, graph.num_atoms)
+                bonds = _epilogue(model, without_padding(new_bonds, graph.num_bonds), bonds, edge_norm, activated, graph.num_bonds)
+        h = _epilogue(model, without_padding(out, graph.num_atoms), h, norm, activated, graph.num_atoms)
         if model.feed_forward:
             h = model.feed_forwards[index](h, model.dropout, graph.num_atoms)
         states.append(h)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from molgcn.nn.padding import without_padding
+
 
 class BatchNorm(nn.BatchNorm1d):
     """PyTorch's `BatchNorm1d`, which can leave rows of padding out of its statistics.
@@ -34,10 +36,9 @@ class BatchNorm(nn.BatchNorm1d):
 
     def _statistics(self, x: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance [C] over the real rows, and take them into the running ones."""
-        real = (torch.arange(x.shape[0], device=x.device) < count)[:, None]
         rows = count.clamp(min=1).to(x.dtype)
-        mean = torch.where(real, x, 0).sum(0) / rows
-        variance = torch.where(real, x - mean, 0).square().sum(0) / rows
+        mean = without_padding(x, count).sum(0) / rows
+        variance = without_padding(x - mean, count).square().sum(0) / rows
         with torch.no_grad():
             assert self.running_mean is not None
             assert self.running_var is not None

@@ -57,10 +57,10 @@ CASES = [(conv, name) for conv in layer_names() for name in OPTIONS]
 RICH = [(conv, "gnn+") for conv in layer_names()]  # with most of the options
 
 
-def network(conv: str, options: dict, backend: str = "reference", **more) -> MoleculeNet:
-    """Return a network of three layers in float64, drawn with one seed."""
+def network(conv: str, options: dict, backend: str = "reference", num_layers: int = 3, **more) -> MoleculeNet:
+    """Return a network in float64, drawn with one seed."""
     torch.manual_seed(0)
-    return MoleculeNet(NUM_FEATURES, 12, 3, 2, conv=conv, backend=backend, **fitting(conv, options), **more).double()
+    return MoleculeNet(NUM_FEATURES, 12, num_layers, 2, conv=conv, backend=backend, **fitting(conv, options), **more).double()
 
 
 def molecule(num_atoms: int, bonds: list[tuple[int, int]], seed: int = 0) -> Data:

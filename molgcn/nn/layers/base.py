@@ -51,7 +51,7 @@ class LayerKind:
         stacked: whether a network has `num_layers` of it, each followed by norm, activation, dropout and residual. If not, it has one,
             which gets the network's options :data:`INNER` among its settings.
         counts_atoms: whether the reference's `forward` also takes `count`, the number of a padded batch's real atoms (0-dim integer tensor,
-            or None where all are real), since the layer has batch norm inside.
+            or None where all are real), since the layer has batch norm or several rounds of sums inside.
         settings: the layer's own options with their defaults.
         without: options of the network that the layer cannot have, of those in :data:`molgcn.nn.options.PLAIN`, with the reason, for errors
             and for the docs.

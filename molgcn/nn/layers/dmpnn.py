@@ -11,6 +11,7 @@ from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.layers.base import LayerKind, LayerOptions
 from molgcn.nn.layers.propagate import sum_incoming
 from molgcn.nn.layers.reverse import reverse_bonds
+from molgcn.nn.padding import without_padding
 
 SETTINGS = {
     "depth": 3,  # rounds of messages; the first one is the bonds' own features
@@ -40,6 +41,7 @@ class DMPNN(nn.Module):
         - **x:** [N, in_channels]
         - **edge_index:** int64 [2, E]
         - **edge_attr:** [E, edge_channels], or None if built without
+        - **count:** integer [], the real atoms of a padded batch, or None where all are real
         - **output:** [N, out_channels]
 
     Raises:
@@ -66,8 +68,8 @@ class DMPNN(nn.Module):
         for linear in (self.W_i, self.W_h, self.W_o):
             linear.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        """Return the atoms' states [N, out_channels] after all rounds."""
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, count: Tensor | None = None) -> Tensor:
+        """Return the atoms' states [N, out_channels] after all rounds; of a padded batch the first `count` atoms are real."""
         source, target = edge_index[0], edge_index[1]
         reverse = reverse_bonds(edge_index, x.shape[0])
         first = self._first(x, source, edge_attr)
@@ -75,7 +77,7 @@ class DMPNN(nn.Module):
         for _ in range(1, self.depth):
             if self.undirected:
                 states = (states + states.index_select(0, reverse)) / 2
-            incoming = sum_incoming(states, target, x.shape[0])
+            incoming = without_padding(sum_incoming(states, target, x.shape[0]), count)
             messages = incoming.index_select(0, source).sub_(states.index_select(0, reverse))
             states = self.dropout(self.activation(torch.addmm(first, messages, self.W_h.weight.t())))
         incoming = sum_incoming(states, target, x.shape[0])
@@ -103,4 +105,4 @@ WITHOUT = {
     "last_activation": "its last map is followed by the activation",
 }
 
-KIND = LayerKind("dmpnn", DMPNN, _pyg, bonds="optional", stacked=False, settings=SETTINGS, without=WITHOUT)
+KIND = LayerKind("dmpnn", DMPNN, _pyg, bonds="optional", stacked=False, counts_atoms=True, settings=SETTINGS, without=WITHOUT)
