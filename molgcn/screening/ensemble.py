@@ -32,6 +32,7 @@ class Ensemble:
         sources = list(sources) or [f"member {number}" for number in range(len(self.members))]
         self.features = require_features(self.members[0], Path(sources[0]))
         self.task = self.members[0].task
+        self.sees_bonds = any(member.model.edge_channels is not None for member in self.members)
         self.names, self.units = list(self.task.names), list(self.task.units)
         self.smiles_columns = list(dict.fromkeys(member.config.dataset.smiles for member in self.members))
         self.trained_on = common_domain([member.trained_on for member in self.members])

@@ -34,7 +34,7 @@ class Prepared:
     contents: Contents
 
 
-def prepare(items: Sequence[str], *, features: str, kind: Kind, bonds: bool = True) -> Prepared:
+def prepare(items: Sequence[str], *, features: str, kind: Kind, bonds: bool) -> Prepared:
     """Parses, featurises and packs a stretch of SMILES or mol blocks; without `bonds` they get no features."""
     done = featurize_chunk(items, features=features, kind=kind, label=None, stop=False, bonds=bonds)
     if done.molecules is None:
