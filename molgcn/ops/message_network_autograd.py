@@ -18,12 +18,15 @@ class _Network(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: NetworkCall, *variables: Tensor) -> tuple[Tensor, ...]:
+        arguments = call.arguments
         with torch._C._AutoDispatchBelowAutograd():
-            result, statistics, saved, of_loss = torch.ops.molgcn.message_network.default(*call.arguments)
+            result, statistics, saved, of_loss = torch.ops.molgcn.message_network.default(*arguments)
         ctx.mark_non_differentiable(statistics, saved, *of_loss)
         ctx.set_materialize_grads(False)
         ctx.keeps = call.options.save_for_backward
-        ctx.save_for_backward(*_flat((saved, of_loss, *_for_backward(call).arguments), ctx))
+        if call.batch_statistics or call.epilogue.targets:
+            arguments = _for_backward(call).arguments
+        ctx.save_for_backward(*_flat((saved, of_loss, *arguments), ctx))
         return result, statistics, saved, *of_loss
 
     @staticmethod

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import molgcn._cpu as _cpu
-from molgcn.ops.message_network import Gradients, NetworkCall, Outputs, empty_outputs, empty_saved, register_saved_size
+from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs, empty_outputs, empty_saved, register_saved_size
 from molgcn.ops.message_network_check import check, check_backward
 from molgcn.ops.spec import NORMS, POOLS
 
@@ -32,7 +32,7 @@ def _forward(*args: Any) -> Outputs:
     call = NetworkCall.of(*args)
     check(call)
     run, head = _implementation(_FORWARD, call), call.epilogue.head
-    outputs = empty_outputs(call._replace(epilogue=call.epilogue._replace(head=())))
+    outputs = empty_outputs(call if not head else call._replace(epilogue=Epilogue()))
     saved = outputs.saved
     if call.batch_statistics and not call.options.save_for_backward:  # the passes hand the layers on through memory all the same
         saved = empty_saved(call._replace(options=call.options._replace(save_for_backward=True)))
