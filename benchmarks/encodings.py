@@ -22,7 +22,7 @@ REPEATS = 7
 
 
 def cpu_microseconds(call: Callable[[], object], molecules: int) -> float:
-    """Of all cores together for one molecule, the least of several repeats: other work on the machine only adds to it."""
+    """Return the time of all cores together for one molecule: the least of several repeats, since other work only adds to it."""
     spent = []
     for _ in range(REPEATS):
         start = time.process_time()

@@ -13,7 +13,7 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// Of one prediction and its target: the term that it adds to the loss,
+// A prediction and its target give the term that they add to the loss,
 template <typename T>
 T loss_term(Loss loss, T prediction, T target, T delta) {
     const T d = prediction - target, size = std::abs(d);

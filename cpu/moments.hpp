@@ -6,7 +6,7 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// Of some rows: how many, and each column's mean and sum of squared deviations.
+// The number of some rows, and the mean and the sum of squared deviations of each column.
 struct Moments {
     double count;
     double *mean, *squares;
