@@ -37,7 +37,7 @@ struct ConvKernels {
     void (*forward)(const Conv<T>&, const Sparse<T>& adjacency, T* out);
     // The rows of `transposed` are sources.
     void (*backward)(const Conv<T>&, const Sparse<T>& transposed, const ConvGradients<T>&);
-    // Of every entry's weight, in the order of `adjacency`, whose own weights are not read.
+    // The gradient of every entry's weight, in the order of `adjacency`, whose own weights are not read.
     void (*entries)(const Conv<T>&, const Sparse<T>& adjacency, const T* grad_out, T* grad_entries);
 };
 

@@ -219,7 +219,7 @@ public:
         for (const Address count : num_batches_tracked_) ++*pointer<int64_t>(count);
     }
 
-    // Of the batch of the last forward; grad_x may be null.
+    // Writes the gradients of the batch that forward took last; grad_x may be null.
     void backward(Address grad_pooled, Address grad_x) {
         const nb::gil_scoped_release release;
         if (!layout_) throw std::logic_error("message_network: backward comes after forward");

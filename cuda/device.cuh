@@ -25,7 +25,7 @@ __device__ __forceinline__ uint32 pack_bf16(float low, float high) {
     return packed;
 }
 
-// Of negative numbers zero, of NaN NaN
+// Packs two numbers after relu, which makes negative ones zero and keeps NaN
 __device__ __forceinline__ uint32 pack_bf16_relu(float low, float high) {
     uint32 packed;
     asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

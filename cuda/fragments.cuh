@@ -1,6 +1,6 @@
 // How a warp holds features and multiplies them, for the stack operator.
 //
-// Of every 16 rows lane 4 g + t (g < 8, t < 4) holds rows g and g + 8, and of each `span` of columns the `own` adjacent ones from own t on:
+// Lane 4 g + t (g < 8, t < 4) holds rows g and g + 8 of every 16, and in each `span` of columns the `own` adjacent ones from own t on:
 // 16 bytes, a segment.
 // The order of a product's contracted index is free as long as both operands agree: with this one results of a product are operands of the
 // next one as they stand, and all accesses to memory are 16 bytes wide.
@@ -76,7 +76,7 @@ __device__ __forceinline__ float low_of(uint32 x, uint32 high) { return number(x
 __device__ __forceinline__ float low_of(uint32 x, uint32 high, float gain) {
     return fmaf(number(x), gain, -number(rounds_tf32 ? high : high & tf32_mask));
 }
-// Of weights, for forward's sums and for backward's, which have half as many steps
+// The gains of weights, for forward's sums and for backward's, which have half as many steps
 constexpr float forward_gain = larger_by(spans), backward_gain = larger_by(spans / 2);
 // Backward's products of float32 accuracy take the two small terms in bf16, which is half the instructions.
 #ifndef SMALL_TERMS_IN_BF16
@@ -157,7 +157,7 @@ __device__ __forceinline__ Right right(const Rounded& column) {
     }
     return b;
 }
-// Of all lanes, from `at` on
+// Stores what all lanes hold, from `at` on
 __device__ __forceinline__ void store(unsigned char* at, int lane, const Rounded& r) {
     store(at + lane * sizeof(Segment), r.high);
 #pragma unroll

@@ -80,7 +80,7 @@ struct Product {
     __device__ __forceinline__ Product() {
         lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3, warp = threadIdx.x / 32, column = 16 * warp + 2 * g;
     }
-    // Of column n of eight: accesses to rows of even and of odd number use different banks
+    // The atom of column n of eight: accesses to rows of even and of odd number use different banks
     static __device__ __forceinline__ int atom(int n) { return n ^ (n >> 1 & 1); }
     __device__ __forceinline__ int row(int m, int i) const { return 8 * m + atom(2 * t + i); }
 
