@@ -2,8 +2,9 @@
 
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override
@@ -81,12 +82,14 @@ def test_an_empty_space_is_refused():
 
 @settings(deadline=None)
 @given(st.one_of(st.none(), st.booleans(), st.integers(-(10**6), 10**6), st.floats(1e-9, 1e9), st.text(max_size=8)))
+@example("${")
+@example("a\\\\${b}'")
 def test_overrides_say_the_same_in_hydras_grammar(value):
     (override,) = as_overrides({"a.b": value})
-    parsed = parse_override(override).value()
+    read = OmegaConf.create({"b": parse_override(override).value()}).b
     if isinstance(value, float):
-        assert float(parsed) == pytest.approx(value, rel=1e-5)
+        assert float(read) == pytest.approx(value, rel=1e-5)
     elif isinstance(value, str):
-        assert str(parsed) == value
+        assert str(read) == value
     else:
-        assert parsed == value
+        assert read == value
