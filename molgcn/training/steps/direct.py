@@ -48,7 +48,8 @@ class DirectStep:
         model, trainer = module.model, module.trainer
         if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":
             return "it needs backend=fused and a GraphBatch on a CPU"
-        floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets]
+        descriptors = [] if batch.descriptors is None else [batch.descriptors]
+        floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets, *descriptors]
         integers = [batch.ptr, batch.rowptr, batch.col]
         if not all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in floats + integers):
             return "it needs contiguous tensors on a CPU"
@@ -119,7 +120,9 @@ class DirectStep:
         seed = int(fused.dropout_seed(x.device, dropout)) if dropout > 0 else 0
         sizes = batch.num_graphs, batch.num_nodes, batch.num_edges
         pooled = self._stack.forward(sizes, x, arrays.ptr, arrays.rowptr, arrays.col, seed)
-        gradient, sums = self._head(pooled, arrays.targets)
+        states = module.model.with_descriptors(pooled, batch.descriptors)
+        gradient, sums = self._head(states, arrays.targets)
+        gradient = gradient if states is pooled else gradient[:, : pooled.shape[1]].contiguous()
         if self._embed is None:
             self._stack.backward(gradient)
         else:
