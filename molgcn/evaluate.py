@@ -17,7 +17,8 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
-from molgcn.data.config import NAMES, ColumnName, ColumnNames, DatasetConfig
+from molgcn.data.column_names import ColumnName, ColumnNames
+from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
@@ -146,7 +147,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
             looked_at = molecules, predictions
     warn_of_extrapolation(data.title, contents, module.trained_on)
     molecules, predictions = looked_at
-    task.plot(molecules.targets, predictions, folder / f"{task.plot_name}_{detailed}.png")
+    task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
     if data.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.molecules.skipped)
     counts = {part: len(indices) for part, indices in parts.items()}

@@ -87,6 +87,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         UserError: see :func:`load_dataset`.
     """
     source = SOURCES[config.name](config)
+    config.check_columns(source.target_names)
     featurizer = get_featurizer(source.features)
     if not config.stereo:
         featurizer = featurizer.without_stereo()

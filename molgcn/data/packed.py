@@ -171,6 +171,11 @@ class PackedMolecules:
             skipped=list(skipped),
         )
 
+    def with_targets(self, places: Sequence[int]) -> PackedMolecules:
+        """The same molecules with some of the targets, at `places` among them."""
+        names, units = (tuple(values[place] for place in places) for values in (self.target_names, self.target_units))
+        return replace(self, targets=np.ascontiguousarray(self.targets[:, places]), target_names=names, target_units=units)
+
     @classmethod
     def from_pyg(cls, data: Sequence[Any], **metadata: Any) -> PackedMolecules:
         """Packs `torch_geometric.data.Data` with `x` [n, F], `edge_index` [2, m] and, if all have it, `edge_attr` [m, D] and `y` [1, T]."""

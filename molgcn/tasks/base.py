@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 from torch import Tensor, nn
@@ -23,17 +24,15 @@ from molgcn.spreadsheet import Writer
 from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Subject
+    from molgcn.report.page import Section, Subject
 
 
 class Loss(Protocol):
-    """A task's loss over the targets that are not missing.
+    """A task's loss over the targets that are not missing."""
 
-    Attributes:
-        options: what it computes by beside tensors; captured steps are made anew where it changes.
-    """
-
-    options: tuple[Any, ...]
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """What it computes by beside tensors; captured steps are made anew where it changes."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Return the mean and float64 [2], sum and number of its terms, of outputs and what :meth:`Task.for_loss` returns."""
@@ -59,7 +58,6 @@ class Task(ABC):
         rising: those of them of which more is better.
         in_table: those that the terminal's table shows.
         has_units: whether predictions have units.
-        plot_name: what the picture of predictions is called, in file names and in loggers.
     """
 
     names: Sequence[str]
@@ -71,21 +69,19 @@ class Task(ABC):
     rising: ClassVar[frozenset[str]]
     in_table: ClassVar[tuple[str, ...]]
     has_units: ClassVar[bool]
-    plot_name: ClassVar[str]
 
-    @classmethod
-    def settled(cls, options: TrainingConfig) -> TrainingConfig:
+    def settled(self, options: TrainingConfig) -> TrainingConfig:
         """Return the options of training with `loss=auto` named.
 
         Raises:
             UserError: for an option that belongs to another task.
         """
         if options.loss == "auto":
-            return replace(options, loss=cls.losses[0])  # type: ignore[arg-type]  # one of those that it may be
-        if options.loss not in cls.losses:
+            return replace(options, loss=self.losses[0])  # type: ignore[arg-type]  # one of those that it may be
+        if options.loss not in self.losses:
             raise UserError(
-                f"training.loss={options.loss} does not go with task={cls.name}, which is learned with {' or '.join(cls.losses)}. Use one "
-                "of these, leave the key out, or name another task with task=regression|classification|multiclass."
+                f"training.loss={options.loss} does not go with task={self.name}, which is learned with {' or '.join(self.losses)}. Use "
+                "one of these, leave the key out, or name another task with task=regression|classification|multiclass."
             )
         return options
 
@@ -119,7 +115,7 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Tensor, ...]:
+    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
         """Return targets [B, T] and statistics as the loss takes them for a model of this dtype."""
 
     @abstractmethod
@@ -156,16 +152,35 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
-        """Draw predictions [M, P] of true values [M, T] into a PNG file."""
+    def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
+        """Draw predictions [M, P] of true values [M, T] into PNG files of a folder, whose names end with `ending`.
+
+        Returns:
+            The files by what loggers call them.
+        """
+
+    def loss_name(self, config: TrainingConfig) -> str:
+        """Return which loss is learned by."""
+        return self.settled(config).loss
 
     def loss_label(self, config: TrainingConfig) -> str:
         """Return what the axis of a learning curve says."""
-        return f"{self.settled(config).loss} loss"
+        return f"{self.loss_name(config)} loss"
 
     @abstractmethod
+    def sections(self, subject: Subject) -> list[Section]:
+        """Return what the HTML page about a trained model shows of the targets."""
+
     def write_report(self, path: Path, subject: Subject) -> None:
         """Write the HTML page about a trained model."""
+        from molgcn.report.page import write_page
+
+        write_page(path, subject, self.sections(subject))
+
+    @property
+    def parts(self) -> tuple[Task, ...]:
+        """The tasks that this one is made of, each with some of its targets: of all but a mixed one itself."""
+        return (self,)
 
     @property
     def num_outputs(self) -> int:
@@ -186,7 +201,7 @@ class Task(ABC):
         """Return the names under which a part's metrics are logged, "<part>/<metric>/<target>", metric by metric."""
         return [f"{part}/{metric}/{name}" for metric in self.metrics for name in self.names]
 
-    def table(self, title: str, values: Mapping[str, float], parts: Sequence[str]) -> Table:
+    def table(self, title: str, values: Mapping[str, float], parts: Sequence[str]) -> RenderableType:
         """Make a table of one row a target: the first metric of every part, the others of the last one.
 
         Args:

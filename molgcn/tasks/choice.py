@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.tasks.base import Task
+from molgcn.tasks.classification import Classification
+from molgcn.tasks.mixed import Mixed
+from molgcn.tasks.multiclass import Multiclass
 from molgcn.tasks.registry import build_task
+from molgcn.tasks.regression import Regression
 
 if TYPE_CHECKING:
     from molgcn.data.load import LoadedDataset
@@ -19,28 +25,49 @@ log = logging.getLogger(__name__)
 _MOST_CLASSES = 1_000
 
 
-def choose_task(wanted: str, data: LoadedDataset) -> Task:
+def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = None) -> Task:
     """Return the task of a data set, which is checked for it; a line says where `auto` has chosen classification.
 
     Args:
         wanted: `task`.
         data: the set with its split.
+        given: what the configuration says of the targets; default nothing.
 
     Raises:
         UserError: for labels that are no classes, or where training has only one.
     """
     molecules = data.molecules
     names, targets = molecules.target_names, molecules.targets
-    seen = _values(targets)
-    if wanted == "auto":
-        wanted = _suggested(names, seen)
-    count = {"classification": 2, "multiclass": _count_classes(targets)}.get(wanted, 0)
-    task = build_task(wanted, names, molecules.target_units, count)
+    tasks = _by_column(wanted, names, targets, (given or TargetConfig()).given("tasks"))
+    kinds = set(tasks.values())
+    name = kinds.pop() if len(kinds) == 1 else Mixed.name
+    labels = targets[:, [tasks[one] == Multiclass.name for one in names]]
+    count = {Regression.name: 0, Classification.name: 2}.get(name, _count_classes(labels) if labels.size else 0)
+    task = build_task(name, names, molecules.target_units, count, tasks)
     task.check(targets, molecules.rows)
-    if count:
-        binary = wanted == "classification"
-        _check_classes(task, [{0, 1} if binary else found for found in seen], _values(targets[data.splits["train"]]))
+    for part in task.parts:
+        if part.num_classes:
+            labels = targets[:, [names.index(one) for one in part.names]]
+            expected: list[set[float]] = [{0, 1}] * len(part.names) if part.name == Classification.name else _values(labels)
+            _check_classes(part, expected, _values(labels[data.splits["train"]]))
     return task
+
+
+def _by_column(wanted: str, names: tuple[str, ...], targets: np.ndarray, given: Mapping[str, str]) -> dict[str, str]:
+    """Return each target's task: the one that is given for it, or else the one that `task` or its values say.
+
+    Raises:
+        UserError: where `task` says something else, or is mixed without saying which targets have which.
+    """
+    if wanted == Mixed.name and not given:
+        raise UserError("task=mixed needs dataset.tasks={<column>: classification, ...}, which says what each column holds.")
+    for name, task in given.items():
+        if wanted not in ("auto", Mixed.name, task):
+            raise UserError(f"task={wanted} contradicts dataset.tasks, which has {task} for '{shown(name)}'. Leave one of the two out.")
+    if not given:
+        return dict.fromkeys(names, _suggested(names, _values(targets)) if wanted == "auto" else wanted)
+    seen = dict(zip(names, _values(targets), strict=True))
+    return {name: given.get(name) or (_suggested((name,), [seen[name]]) if wanted in ("auto", Mixed.name) else wanted) for name in names}
 
 
 def _values(targets: np.ndarray) -> list[set[float]]:

@@ -17,7 +17,7 @@ from molgcn.tasks.class_loss import ClassLoss
 from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Subject
+    from molgcn.report.page import Section, Subject
 
 _DIGITS = 7  # as many as float32 has
 
@@ -32,7 +32,6 @@ class ClassTask(Task):
     rising = RISING
     has_units = False
     in_table = ("roc_auc", "pr_auc", "mcc")
-    plot_name = "classes"
 
     @property
     @abstractmethod
@@ -97,14 +96,16 @@ class ClassTask(Task):
     def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
         """Return each target's probabilities of predictions [M, P]: [M] of class 1, or [M, C]."""
 
-    def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
+    def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
         """Draw ROC, precision-recall and calibration curves, or with more than two classes confusions, one row a target."""
         from molgcn.report.class_plots import plot_classes  # Matplotlib takes long to import
 
+        path = folder / f"classes{ending}.png"
         plot_classes(targets, self.by_target(predictions), self.names, path)
+        return {"classes": path}
 
-    def write_report(self, path: Path, subject: Subject) -> None:
-        """Write the page: metrics, curves, counts of labels, and the worst molecules drawn."""
-        from molgcn.report.class_page import write_class_report
+    def sections(self, subject: Subject) -> list[Section]:
+        """Return metrics, curves, counts of labels, and the worst molecules drawn."""
+        from molgcn.report.class_page import class_section
 
-        write_class_report(path, subject, self.by_target(subject.predictions))
+        return [class_section(subject, self.by_target(subject.predictions))]

@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from molgcn.config import Config
 from molgcn.tasks.base import Task
 from molgcn.tasks.classification import Classification
+from molgcn.tasks.mixed import Mixed
 from molgcn.tasks.multiclass import Multiclass
 from molgcn.tasks.regression import Regression
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Regression, Classification, Multiclass)}
+SINGLE: dict[str, type[Task]] = {task.name: task for task in (Regression, Classification, Multiclass)}
+TASKS: dict[str, type[Task]] = {**SINGLE, Mixed.name: Mixed}
 
 
-def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classes: int) -> Task:
-    """Return the task that a configuration or checkpoint names; see :class:`molgcn.tasks.base.Task`."""
-    return TASKS[name](tuple(names), tuple(units), num_classes)
+def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classes: int, tasks: Mapping[str, str] | None = None) -> Task:
+    """Return the task that a configuration or checkpoint names.
+
+    Args:
+        name: the task.
+        names: the targets.
+        units: their units ("" = none).
+        num_classes: classes of each target that has some.
+        tasks: of a mixed task each target's own one.
+    """
+    if name != Mixed.name:
+        return SINGLE[name](tuple(names), tuple(units), num_classes)
+    assert tasks is not None
+    parts = []
+    for one in SINGLE:
+        if places := [place for place, target in enumerate(names) if tasks[target] == one]:
+            count = {"regression": 0, "classification": 2}.get(one, num_classes)
+            parts.append(build_task(one, [names[place] for place in places], [units[place] for place in places], count))
+    return Mixed(tuple(names), tuple(units), num_classes, tuple(parts))
 
 
-def settled(config: Config, task: str) -> Config:
+def task_of(config: Config) -> Task:
+    """Return the task that a run's own configuration names, without what its data says of classes and units."""
+    tasks = config.dataset.given("tasks")
+    names = list(tasks) or config.dataset.targets or []
+    return build_task(config.task, names, [""] * len(names), 0, tasks)
+
+
+def settled(config: Config, task: Task) -> Config:
     """Return the configuration with what `auto` means for a task.
 
     Raises:
         UserError: for an option that belongs to another task.
     """
-    return replace(config, task=cast(Any, task), training=TASKS[task].settled(config.training))
+    dataset = config.dataset
+    if len(task.parts) > 1:
+        dataset = replace(dataset, tasks={name: part.name for part in task.parts for name in part.names} | dataset.given("tasks"))
+    return replace(config, task=cast(Any, task.name), dataset=dataset, training=task.settled(config.training))

@@ -18,7 +18,7 @@ from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Subject
+    from molgcn.report.page import Section, Subject
 
 
 class Regression(Task):
@@ -33,10 +33,8 @@ class Regression(Task):
     metrics = in_table = ("mae", "rmse", "r2")
     rising = frozenset({"r2"})
     has_units = True
-    plot_name = "parity"
 
-    @classmethod
-    def settled(cls, options: TrainingConfig) -> TrainingConfig:
+    def settled(self, options: TrainingConfig) -> TrainingConfig:
         """Return the options of training with `loss=auto` named; see :meth:`Task.settled`."""
         if options.class_weights is not None:
             raise UserError(
@@ -103,14 +101,16 @@ class Regression(Task):
         errors = errors_of(predictions, targets)
         return {f"{metric}/{name}": errors[metric][place] for place, name in enumerate(self.names) for metric in self.metrics}
 
-    def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
+    def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
         """Draw predicted against true values, one panel a target."""
         from molgcn.report.plots import plot_parity  # Matplotlib takes long to import
 
+        path = folder / f"parity{ending}.png"
         plot_parity(targets, predictions, self.names, self.units, path)
+        return {"parity": path}
 
-    def write_report(self, path: Path, subject: Subject) -> None:
-        """Write the page: errors with units, parity, errors by size and scaffold, and the worst molecules drawn."""
-        from molgcn.report.page import write_report
+    def sections(self, subject: Subject) -> list[Section]:
+        """Return errors with units, parity, errors by size and scaffold, and the worst molecules drawn."""
+        from molgcn.report.page import error_section
 
-        write_report(path, subject)
+        return [error_section(subject)]

@@ -11,7 +11,7 @@ from molgcn.config import Config, parse_saved
 from molgcn.errors import UserError
 from molgcn.json_file import read_json
 from molgcn.overrides import as_typed
-from molgcn.tasks.registry import settled
+from molgcn.tasks.registry import settled, task_of
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.yaml_file import read_yaml
 
@@ -32,7 +32,7 @@ def check_same_keys(config: Config, folder: Path) -> Config:
     """
     before = parse_saved(read_yaml(folder / "config.yaml", dict))
     if config.task in ("auto", before.task):
-        config = settled(config, before.task)
+        config = settled(config, task_of(before))
     for (key, had, why), (_, value, _) in zip(_kept(before), _kept(config), strict=True):
         if had != value:
             raise UserError(

@@ -181,8 +181,8 @@ def _dataset(config: Config, folder: Path) -> DatasetConfig:
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
     """The untrained module of a configuration, sized and scaled for the data; what is `auto` of its task is named in its own one."""
     molecules = data.dataset.molecules
-    task = choose_task(config.task, data.dataset)
-    config = settled(config, task.name)
+    task = choose_task(config.task, data.dataset, config.dataset)
+    config = settled(config, task)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
     return MoleculeRegressor(
         config,
@@ -257,7 +257,9 @@ def _evaluate(
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
     # with one that is not over, which `current_epoch` counts only where it was begun
     epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
-    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, module.task.name)
+    task = module.task
+    tasks = {name: part.name for part in task.parts for name in part.names}
+    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks)
 
 
 def _report(
@@ -269,10 +271,10 @@ def _report(
 ) -> None:
     molecules, folder = data.part("test"), result.folder
     predictions = predict_molecules(module, molecules, config.dataset.batch_size)
-    task, picture = module.task, folder / f"{module.task.plot_name}.png"
+    task = module.task
     task.write_predictions(folder / "predictions_test.csv", molecules, predictions)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(config.training))
-    task.plot(molecules.targets, predictions, picture)
+    pictures = task.pictures(molecules.targets, predictions, folder)
     subject = Subject(
         title=f"{folder.resolve().name} on {data.dataset.title}",
         facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
@@ -289,5 +291,5 @@ def _report(
     task.write_report(folder / "report.html", subject)
     for logger in loggers:
         if isinstance(logger, Wandb):
-            logger.log_images({task.plot_name: picture, "learning_curve": folder / "learning_curve.png"})
+            logger.log_images({**pictures, "learning_curve": folder / "learning_curve.png"})
             logger.log_summary(result.metrics)

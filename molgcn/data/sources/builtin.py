@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from molgcn.data.config import DatasetConfig, nearest
+from molgcn.data.config import DatasetConfig
 from molgcn.data.sources.base import Source
 from molgcn.data.sources.csv import open_table
-from molgcn.errors import UserError
+from molgcn.errors import UserError, nearest
 from molgcn.resources import resource
 
 UNITS = {"logp": "", "mr": "cm^3/mol", "tpsa": "A^2"}

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.data.cache import file_hash
-from molgcn.data.config import DatasetConfig, listed
+from molgcn.data.config import DatasetConfig
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.tables import check_columns, column_names, read_columns
-from molgcn.errors import UserError
+from molgcn.errors import UserError, listed
 
 
 def open_csv(config: DatasetConfig) -> Source:
