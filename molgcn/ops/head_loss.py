@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.ops.expect import expect
+from molgcn.ops.masked_mean import masked_mean
 
 LOSSES = ("mse", "l1", "huber")
 
@@ -89,8 +90,7 @@ def head_loss_reference(x: Tensor, weights: Sequence[Tensor], biases: Sequence[T
         terms = F.huber_loss(x, target, reduction="none", delta=delta)
     else:
         terms = (F.mse_loss if loss == "mse" else F.l1_loss)(x, target, reduction="none")
-    total, count = torch.where(known, terms, 0.0).sum(), known.sum()
-    return total / count.clamp(min=1), torch.stack((total.detach().double(), count.double()))
+    return masked_mean(terms, known)
 
 
 def loss_of(outputs: Tensor, objective: Objective, fused: bool) -> tuple[Tensor, Tensor]:

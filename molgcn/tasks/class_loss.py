@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.ops.masked_mean import masked_mean
 from molgcn.training.config import TrainingConfig
 
 
@@ -49,8 +50,7 @@ class ClassLoss:
         if weights == "balanced":
             balance = torch.where(frequencies > 0, 1 / (frequencies.shape[1] * frequencies), 1.0)
             terms = terms * balance.expand(len(labels), -1, -1).gather(2, classes.long()[..., None])[..., 0]
-        total, count = torch.where(known, terms, 0.0).sum(), known.sum()
-        return total / count.clamp(min=1), torch.stack((total.detach().double(), count.double()))
+        return masked_mean(terms, known)
 
     def of_model(self, model: Any, batch: Any, labels: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
         """Return the same of a model's outputs for a batch."""
