@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -73,7 +73,7 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
-    warn_of_targets(molecules, splits["train"])
+    warn_of_targets(molecules, splits["train"], config.given("transforms"))
     loaded = LoadedDataset(molecules, splits, source.title, data_hash)
     if unlike := describe_unlike(loaded.trained_on):
         log.warning("%s: the training part has unusual molecules: %s; they are trained on as they are", source.title, unlike)
@@ -88,6 +88,8 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     """
     source = SOURCES[config.name](config)
     config.check_columns(source.target_names)
+    if config.name != "csv" and (config.units or config.labels):
+        raise UserError(f"dataset.units and labels are for dataset=csv, not for {source.title}, of which both are known. Leave them out.")
     featurizer = get_featurizer(source.features)
     if not config.stereo:
         featurizer = featurizer.without_stereo()
@@ -105,6 +107,8 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if featurizer.stereo_off:
         identity["stereo"] = False
     molecules = load_or_pack(config.name, identity, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
+    if molecules.target_units != source.target_units:  # packed before units were given
+        molecules = replace(molecules, target_units=source.target_units)
     _report_skipped(source.title, molecules.skipped)
     report_repeats(molecules, source.title)
     if config.duplicates == "error":

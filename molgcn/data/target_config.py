@@ -10,6 +10,7 @@ from molgcn.data.column_names import ColumnName
 from molgcn.errors import UserError, nearest, shown
 
 TASKS = ("regression", "classification", "multiclass")
+TRANSFORMS = ("standardize", "log10", "quantile_normal")
 
 
 @dataclass(kw_only=True)
@@ -18,10 +19,16 @@ class TargetConfig:
 
     Attributes:
         tasks: regression, classification or multiclass; a column that is not named has the task that its values suggest.
+        transforms: what is learned of a number: standardize (the default), log10 or quantile_normal, which are standardised too.
+        units: shown with every error; for files that do not say.
+        labels: the class, 0, 1, ..., that each text of a column stands for.
     """
 
     tasks: dict[ColumnName, str] | None = None
-    choices: ClassVar[Mapping[str, Sequence[str]]] = {"tasks": TASKS}
+    transforms: dict[ColumnName, str] | None = None
+    units: dict[ColumnName, str] | None = None
+    labels: dict[ColumnName, dict[ColumnName, int]] | None = None
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {"tasks": TASKS, "transforms": TRANSFORMS}
 
     def __post_init__(self) -> None:
         """Checks what can be checked without the data.
@@ -34,6 +41,13 @@ class TargetConfig:
                 if value not in choices:
                     pair = f"{shown(column)}: {shown(value)}"
                     raise UserError(f"dataset.{key}={{{pair}}} is not an option.{nearest(value, choices)}")
+        for column, numbers in self.given("labels").items():
+            classes = set(numbers.values())
+            if classes != set(range(max(len(classes), 2))):
+                given = ", ".join(f"{shown(text)}: {number}" for text, number in numbers.items())
+                raise UserError(
+                    f"dataset.labels={{{shown(column)}: {{{given}}}}} is not valid: expected the classes 0, 1 and so on, none left out."
+                )
 
     def given(self, key: str) -> dict[str, Any]:
         """Return what a key says, by column; nothing for a key that is left out."""
@@ -45,7 +59,14 @@ class TargetConfig:
         Raises:
             UserError: naming the key, the column and the nearest target.
         """
-        for key in ("tasks",):
+        for key in ("tasks", "transforms", "units", "labels"):
             for column in self.given(key):
                 if column not in targets:
                     raise UserError(f"dataset.{key} names '{shown(column)}', which is no target.{nearest(column, targets)}")
+
+    def class_names(self, target: str) -> list[str]:
+        """Return the text of each class of a target, in order; nothing where classes are numbers."""
+        texts: dict[int, str] = {}
+        for text, number in self.given("labels").get(target, {}).items():
+            texts.setdefault(number, text)
+        return [texts[number] for number in sorted(texts)]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from molgcn.data.digits import digits_of
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics import error_text, metric_title
 from molgcn.spreadsheet import Writer
@@ -69,6 +70,11 @@ class Task(ABC):
     rising: ClassVar[frozenset[str]]
     in_table: ClassVar[tuple[str, ...]]
     has_units: ClassVar[bool]
+
+    @classmethod
+    def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
+        """Return the task of targets of which a configuration says more than names and units."""
+        return cls(names, units, num_classes)
 
     def settled(self, options: TrainingConfig) -> TrainingConfig:
         """Return the options of training with `loss=auto` named.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,12 +39,13 @@ def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = N
     """
     molecules = data.molecules
     names, targets = molecules.target_names, molecules.targets
-    tasks = _by_column(wanted, names, targets, (given or TargetConfig()).given("tasks"))
+    given = given or TargetConfig()
+    tasks = _by_column(wanted, names, targets, given.given("tasks"))
     kinds = set(tasks.values())
     name = kinds.pop() if len(kinds) == 1 else Mixed.name
     labels = targets[:, [tasks[one] == Multiclass.name for one in names]]
     count = {Regression.name: 0, Classification.name: 2}.get(name, _count_classes(labels) if labels.size else 0)
-    task = build_task(name, names, molecules.target_units, count, tasks)
+    task = build_task(name, names, molecules.target_units, count, replace(given, tasks=tasks))
     task.check(targets, molecules.rows)
     for part in task.parts:
         if part.num_classes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 from molgcn.class_metrics import METRICS, RISING, class_metrics
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.tasks.base import Task
 from molgcn.tasks.class_loss import ClassLoss
@@ -22,16 +25,31 @@ if TYPE_CHECKING:
 _DIGITS = 7  # as many as float32 has
 
 
+@dataclass(frozen=True)
 class ClassTask(Task):
     """Predict for each of T targets the probabilities of C classes, which labels call 0 to C - 1.
 
     The statistic is each class's share [T, C] of the labels of the training part.
+
+    Attributes:
+        class_names: of each target what its first classes are called; a class without a name is called by its number.
     """
 
+    class_names: Sequence[Sequence[str]] = ()
     metrics = METRICS
     rising = RISING
     has_units = False
     in_table = ("roc_auc", "pr_auc", "mcc")
+
+    @classmethod
+    def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
+        """Return the task with the classes' names that `dataset.labels` gives."""
+        return cls(names, units, num_classes, tuple(tuple(given.class_names(name)) for name in names))
+
+    def class_name(self, target: int, number: int) -> str | None:
+        """Return what class `number` of a target, counted from 0, is called; None where it has no name."""
+        given = self.class_names[target] if self.class_names else ()
+        return given[number] if number < len(given) else None
 
     @property
     @abstractmethod

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from molgcn.config import Config
+from molgcn.data.target_config import TargetConfig
 from molgcn.tasks.base import Task
 from molgcn.tasks.classification import Classification
 from molgcn.tasks.mixed import Mixed
@@ -17,7 +18,7 @@ SINGLE: dict[str, type[Task]] = {task.name: task for task in (Regression, Classi
 TASKS: dict[str, type[Task]] = {**SINGLE, Mixed.name: Mixed}
 
 
-def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classes: int, tasks: Mapping[str, str] | None = None) -> Task:
+def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig | None = None) -> Task:
     """Return the task that a configuration or checkpoint names.
 
     Args:
@@ -25,24 +26,23 @@ def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classe
         names: the targets.
         units: their units ("" = none).
         num_classes: classes of each target that has some.
-        tasks: of a mixed task each target's own one.
+        given: what the configuration says of the targets; of a mixed task each one's own.
     """
+    given = given or TargetConfig()
     if name != Mixed.name:
-        return SINGLE[name](tuple(names), tuple(units), num_classes)
-    assert tasks is not None
+        return SINGLE[name].of_columns(tuple(names), tuple(units), num_classes, given)
     parts = []
     for one in SINGLE:
-        if places := [place for place, target in enumerate(names) if tasks[target] == one]:
-            count = {"regression": 0, "classification": 2}.get(one, num_classes)
-            parts.append(build_task(one, [names[place] for place in places], [units[place] for place in places], count))
+        if places := [place for place, target in enumerate(names) if given.given("tasks")[target] == one]:
+            count = {Regression.name: 0, Classification.name: 2}.get(one, num_classes)
+            parts.append(build_task(one, [names[place] for place in places], [units[place] for place in places], count, given))
     return Mixed(tuple(names), tuple(units), num_classes, tuple(parts))
 
 
 def task_of(config: Config) -> Task:
     """Return the task that a run's own configuration names, without what its data says of classes and units."""
-    tasks = config.dataset.given("tasks")
-    names = list(tasks) or config.dataset.targets or []
-    return build_task(config.task, names, [""] * len(names), 0, tasks)
+    names = list(config.dataset.given("tasks")) or config.dataset.targets or []
+    return build_task(config.task, names, [""] * len(names), 0, config.dataset)
 
 
 def settled(config: Config, task: Task) -> Config:

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from molgcn.data.target_config import TargetConfig
 from molgcn.json_file import write_json
 from molgcn.tasks.registry import build_task
 
@@ -54,7 +55,7 @@ class RunResult:
         best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
-        task = build_task(self.task, self.names, self.units, 0, self.tasks)
+        task = build_task(self.task, self.names, self.units, 0, TargetConfig(tasks=self.tasks))
         console.print(task.table(title, self.metrics, ("train", "val", "test")))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 

@@ -14,6 +14,7 @@ import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 
 from molgcn.config import parse
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
@@ -36,7 +37,7 @@ COLUMNS = [
 
 
 def task_of():
-    return build_task("mixed", NAMES, ("", "", "", "A^2"), 3, TASKS)
+    return build_task("mixed", NAMES, ("", "", "", "A^2"), 3, TargetConfig(tasks=TASKS))
 
 
 def targets_of(count, generator):
@@ -97,7 +98,7 @@ def test_options_go_to_the_parts_that_have_them():
     assert task.settled(TrainingConfig(loss="huber", class_weights="balanced")).loss == "huber"
     assert task.loss_name(TrainingConfig(loss="huber")) == "huber and bce and ce"
     with pytest.raises(UserError, match=r"training\.loss=ce goes with none of the targets, which are learned with l1"):
-        build_task("mixed", NAMES[:2], ("", ""), 0, TASKS).settled(TrainingConfig(loss="ce"))
+        build_task("mixed", NAMES[:2], ("", ""), 0, TargetConfig(tasks=TASKS)).settled(TrainingConfig(loss="ce"))
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from molgcn.data.cache import file_hash
 from molgcn.data.config import DatasetConfig
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.tables import check_columns, column_names, read_columns
+from molgcn.data.target_columns import read_targets
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, listed
 
 
@@ -26,16 +28,16 @@ def open_csv(config: DatasetConfig) -> Source:
     if config.targets is None:
         others = [name for name in column_names(path) if name != config.smiles]
         raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {listed(others)}.")
-    return open_table(path, config.smiles, tuple(config.targets), ("",) * len(config.targets), config.features or "general")
+    units = tuple(config.given("units").get(name, "") for name in config.targets)
+    return open_table(path, config.smiles, tuple(config.targets), units, config.features or "general", config)
 
 
-def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str) -> Source:
-    """A CSV of SMILES and numeric columns as a source."""
+def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str, given: TargetConfig) -> Source:
+    """A CSV of SMILES and columns of targets as a source; `given` says what these hold."""
 
     def read() -> RawMolecules:
         columns = read_columns(path, [smiles, *targets])
-        values = np.stack([columns.numbers(name) for name in targets], axis=1)
-        return RawMolecules(columns[smiles], np.arange(len(columns[targets[0]])), values)
+        return RawMolecules(columns[smiles], np.arange(len(columns[targets[0]])), read_targets(columns, targets, given))
 
     def column(name: str) -> Sequence[str]:
         return read_columns(path, [name], key="split_column")[name]
@@ -46,7 +48,7 @@ def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[s
         features=features,
         target_names=targets,
         target_units=units,
-        identity={"file": file_hash(path), "smiles": smiles},
+        identity={"file": file_hash(path), "smiles": smiles} | ({"labels": given.labels} if given.labels else {}),
         read=read,
         column=column,
     )
