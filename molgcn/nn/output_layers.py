@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -67,3 +67,21 @@ class SideBySide(nn.Module):
         given = [layer(one) for layer, one in zip(self.layers, outputs.split(self.sizes, dim=1), strict=True)]
         widest = torch.float64 if any(one.dtype == torch.float64 for one in given) else outputs.dtype
         return torch.cat([one.to(widest) for one in given], dim=1).index_select(1, self.order)
+
+
+class TargetColumns(nn.Module):
+    """Turn the outputs of each target into its columns of predictions.
+
+    Args:
+        columns: of outputs [B, T, K] gives columns [B, T, C].
+        num_targets: T.
+    """
+
+    def __init__(self, columns: Callable[[Tensor], Tensor], num_targets: int) -> None:
+        super().__init__()
+        self.columns = columns
+        self.num_targets = num_targets
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Return columns [B, T * C] of outputs [B, T * K]."""
+        return self.columns(outputs.unflatten(1, (self.num_targets, -1))).flatten(1)

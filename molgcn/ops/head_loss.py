@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from molgcn.ops.expect import expect
 from molgcn.ops.masked_mean import masked_mean
+from molgcn.ops.precision import without_bfloat16
 
 LOSSES = ("mse", "l1", "huber")
 
@@ -95,8 +96,7 @@ def head_loss_reference(x: Tensor, weights: Sequence[Tensor], biases: Sequence[T
 
 def loss_of(outputs: Tensor, objective: Objective, fused: bool) -> tuple[Tensor, Tensor]:
     """Return the loss of predictions [B, T] that are there already; with `fused` by the operator on CUDA in float32."""
-    if outputs.dtype == torch.bfloat16:  # of a head under autocast
-        outputs = outputs.float()
+    outputs = without_bfloat16(outputs)
     takes = fused and outputs.is_cuda and outputs.dtype == torch.float32
     return (head_loss if takes else head_loss_reference)(outputs, [], [], objective)
 

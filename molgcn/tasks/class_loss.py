@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.ops.masked_mean import masked_mean
+from molgcn.ops.precision import without_bfloat16
 from molgcn.training.config import TrainingConfig
 
 
@@ -34,8 +35,7 @@ class ClassLoss:
             labels: [B, T], classes, NaN = missing.
             frequencies: [T, C], each class's share of the training part's labels.
         """
-        if outputs.dtype == torch.bfloat16:  # of a head under autocast
-            outputs = outputs.float()
+        outputs = without_bfloat16(outputs)
         name, gamma, weights = self.options
         known = ~labels.isnan()
         classes = torch.where(known, labels, 0.0)

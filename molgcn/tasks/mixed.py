@@ -110,6 +110,25 @@ class Mixed(Task):
         return [found[place] for place in self._order]
 
     @property
+    def holds_values(self) -> list[bool]:
+        """Whether each column of predictions holds values, and not the standard deviations of others."""
+        found = [one for part in self.parts for one in part.holds_values]
+        return [found[place] for place in self._order]
+
+    def spread(self, predictions: np.ndarray) -> np.ndarray | None:
+        """Return the standard deviations [M, T], NaN of targets whose task has none."""
+        found = np.full((len(predictions), len(self.names)), np.nan)
+        for part, columns, places in zip(self.parts, self.prediction_places, self.target_places, strict=True):
+            if (own := part.spread(predictions[:, columns])) is not None:
+                found[:, places] = own
+        return None if np.isnan(found).all() else found
+
+    def combine(self, members: np.ndarray) -> np.ndarray:
+        """Return each part's predictions of an ensemble, in the targets' order."""
+        found = [part.combine(members[:, :, columns]) for part, columns in zip(self.parts, self.prediction_places, strict=True)]
+        return np.concatenate(found, axis=1)[:, self._order]
+
+    @property
     def columns(self) -> list[list[str]]:
         """The headers of each target's columns, as its task says."""
         named = {name: columns for part in self.parts for name, columns in zip(part.names, part.columns, strict=True)}

@@ -8,14 +8,22 @@ from typing import Any, cast
 
 from molgcn.config import Config
 from molgcn.data.target_config import TargetConfig
+from molgcn.errors import UserError
 from molgcn.tasks.base import Task
 from molgcn.tasks.classification import Classification
+from molgcn.tasks.evidential import Evidential
+from molgcn.tasks.mean_variance import MeanVariance
 from molgcn.tasks.mixed import Mixed
 from molgcn.tasks.multiclass import Multiclass
+from molgcn.tasks.quantile import Quantile
 from molgcn.tasks.regression import Regression
+from molgcn.tasks.uncertain import UncertainRegression
+from molgcn.training.config import TrainingConfig
 
 SINGLE: dict[str, type[Task]] = {task.name: task for task in (Regression, Classification, Multiclass)}
 TASKS: dict[str, type[Task]] = {**SINGLE, Mixed.name: Mixed}
+# what a loss of regression makes of the network's outputs; with those that are not here each output is a target's value
+UNCERTAIN: dict[str, type[UncertainRegression]] = {"mve": MeanVariance, "evidential": Evidential, "quantile": Quantile}
 
 
 def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig | None = None) -> Task:
@@ -37,6 +45,27 @@ def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classe
             count = {Regression.name: 0, Classification.name: 2}.get(one, num_classes)
             parts.append(build_task(one, [names[place] for place in places], [units[place] for place in places], count, given))
     return Mixed(tuple(names), tuple(units), num_classes, tuple(parts))
+
+
+def learned_with(task: Task, options: TrainingConfig) -> Task:
+    """Return the task with what its loss makes of the network's outputs: regression may learn how sure a value is too.
+
+    Raises:
+        UserError: for such a loss of targets that are transformed.
+    """
+    kind = UNCERTAIN.get(options.loss)
+    if kind is None:
+        return task
+    if isinstance(task, Mixed):
+        return replace(task, members=tuple(learned_with(part, options) for part in task.members))
+    if not isinstance(task, Regression):
+        return task
+    if task.transforms.change:
+        raise UserError(
+            f"training.loss={options.loss} says how sure a value is in the target's own unit, in which dataset.transforms=log10 and "
+            "quantile_normal have no deviation. Leave one of the two out."
+        )
+    return kind.of(task, options)
 
 
 def task_of(config: Config) -> Task:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics import errors_of
 from molgcn.nn.output_layers import Rescale
-from molgcn.tasks.base import Task
+from molgcn.tasks.base import Loss, Task
 from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.tasks.transforms import Inverse, Transforms
 from molgcn.training.config import TrainingConfig
@@ -40,8 +40,9 @@ class Regression(Task):
     transforms: Transforms = field(default_factory=Transforms)
 
     name = "regression"
-    losses = ("l1", "mse", "huber")
-    metrics = in_table = ("mae", "rmse", "r2")
+    losses = ("l1", "mse", "huber", "mve", "evidential", "quantile")
+    metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse", "r2")
+    in_table = (*metrics, "nll", "coverage")
     rising = frozenset({"r2"})
     has_units = True
 
@@ -89,7 +90,7 @@ class Regression(Task):
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("target_mean", "target_std"), (len(self.names),))
         return shapes | ({"target_curves": self.transforms.shape()} if self.transforms.fits else {})
 
-    def loss(self, config: TrainingConfig, fused: bool) -> MaskedLoss:
+    def loss(self, config: TrainingConfig, fused: bool) -> Loss:
         """Return the loss that `training.loss` names, over the targets that are not missing."""
         return MaskedLoss(self.settled(config), fused)
 
@@ -150,19 +151,27 @@ class Regression(Task):
 
     def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
         """Compute `mae/<target>`, `rmse/<target>` and `r2/<target>`; see :func:`molgcn.metrics.errors_of`."""
-        errors = errors_of(predictions, targets)
-        return {f"{metric}/{name}": errors[metric][place] for place, name in enumerate(self.names) for metric in self.metrics}
+        found = self._measured(predictions, targets)
+        return {f"{metric}/{name}": found[metric][place] for place, name in enumerate(self.names) for metric in self.metrics}
+
+    def _measured(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, list[float]]:
+        """Compute each metric's T values."""
+        return errors_of(self.points(predictions), targets)
+
+    def points(self, predictions: Any) -> Any:
+        """Return one value a target [M, T] of predictions [M, P], a tensor or an array."""
+        return predictions
 
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
         """Draw predicted against true values, one panel a target."""
         from molgcn.report.plots import plot_parity  # Matplotlib takes long to import
 
         path = folder / f"parity{ending}.png"
-        plot_parity(targets, predictions, self.names, self.units, path)
+        plot_parity(targets, self.points(predictions), self.names, self.units, path)
         return {"parity": path}
 
     def sections(self, subject: Subject) -> list[Section]:
         """Return errors with units, parity, errors by size and scaffold, and the worst molecules drawn."""
         from molgcn.report.page import error_section
 
-        return [error_section(subject)]
+        return [error_section(replace(subject, predictions=self.points(subject.predictions)))]

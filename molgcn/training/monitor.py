@@ -37,7 +37,7 @@ class Monitor:
         """
         if key == LOSS:
             return cls(key, "min", (key,))
-        metrics = list(dict.fromkeys(metric for part in task.parts for metric in part.metrics))
+        metrics = list(dict.fromkeys(metric for part in task.parts for metric in part.metrics if metric not in part.unordered))
         for metric in metrics:
             measured = [part for part in task.parts if metric in part.metrics]
             each = {f"val/{metric}/{name}" for part in measured for name in part.names}

@@ -20,7 +20,7 @@ from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
 from molgcn.predict import PredictConfig, predict
 from molgcn.resources import resource
-from molgcn.tasks.registry import build_task
+from molgcn.tasks.registry import build_task, learned_with
 from molgcn.training.config import TrainingConfig
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
@@ -91,6 +91,19 @@ def test_predictions_stand_in_the_order_of_the_targets():
     found = task.measure(given, torch.tensor([[1.0, 2.0, 0.0, 1.0]]))
     assert (found["mae/logp"], found["mae/tpsa"], found["brier/active"]) == (0.5, 1.0, 0.25)
     assert not {"mae/active", "brier/logp"} & found.keys()
+
+
+def test_a_part_may_say_how_sure_it_is():
+    task = learned_with(task_of(), TrainingConfig(loss="mve"))
+    assert task.columns[1] == ["logp predicted", "logp std"] and task.num_outputs == 8 and task.num_predictions == 8
+    assert task.holds_values == [True, True, False, True, True, True, True, False]
+    predictions = np.arange(24.0).reshape(3, 8)
+    np.testing.assert_array_equal(task.spread(predictions), np.where([0, 1, 0, 1], predictions[:, [0, 2, 0, 7]], np.nan))
+    members = np.stack([predictions, predictions + 2])
+    combined = task.combine(members)
+    np.testing.assert_allclose(combined[:, [0, 1, 3]], predictions[:, [0, 1, 3]] + 1)
+    deviations = members[:, :, 2]
+    np.testing.assert_allclose(combined[:, 2], np.sqrt((deviations**2).mean(0) + members[:, :, 1].var(0)))
 
 
 def test_options_go_to_the_parts_that_have_them():

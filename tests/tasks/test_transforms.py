@@ -21,8 +21,9 @@ from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
 from molgcn.resources import resource
-from molgcn.tasks.registry import build_task
+from molgcn.tasks.registry import build_task, learned_with
 from molgcn.tasks.transforms import Transforms
+from molgcn.training.config import TrainingConfig
 from molgcn.training.train import train
 
 
@@ -88,6 +89,12 @@ def test_a_constant_target_stays_missing_where_it_is():
 def test_a_value_without_a_logarithm_is_named():
     with pytest.raises(UserError, match=r"'y1' has the value -2 in row 7 .*has no logarithm.*dataset\.transforms"):
         task_of("standardize", "log10").check(np.array([[-1.0, 1], [0, -2]]), np.array([3, 7]))
+
+
+@pytest.mark.parametrize("loss", ["mve", "evidential", "quantile"])
+def test_deviations_have_no_unit_under_a_transform(loss):
+    with pytest.raises(UserError, match=rf"training\.loss={loss} .*Leave one of the two out"):
+        learned_with(task_of("log10"), TrainingConfig(loss=loss))
 
 
 @pytest.fixture(scope="module")
