@@ -100,6 +100,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from rich.console import Console
 
+    from molgcn.data.label_columns import measured
     from molgcn.data.load import write_skipped
     from molgcn.report.facts import facts
     from molgcn.report.page import Subject
@@ -140,11 +141,12 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
-        metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
-        labels[part] = molecules.num_labels
+        exact = measured(molecules)
+        metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, exact.targets).items()}
+        labels[part] = exact.num_labels
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
-            looked_at = molecules, predictions
+            looked_at = exact, predictions
     warn_of_extrapolation(data.title, contents, module.trained_on)
     molecules, predictions = looked_at
     task.pictures(molecules.targets, predictions, folder, f"_{detailed}")

@@ -20,10 +20,12 @@ from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report
 from molgcn.data.featurize import OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
+from molgcn.data.label_columns import with_labels
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.strings import PackedStrings
+from molgcn.data.target_columns import report_bounds, weighed
 from molgcn.data.target_warnings import warn_of_targets
 from molgcn.errors import UserError
 from molgcn.spreadsheet import Writer
@@ -73,6 +75,7 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
+    molecules = weighed(molecules, splits["train"])
     warn_of_targets(molecules, splits["train"], config.given("transforms"))
     loaded = LoadedDataset(molecules, splits, source.title, data_hash)
     if unlike := describe_unlike(loaded.trained_on):
@@ -88,8 +91,8 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     """
     source = SOURCES[config.name](config)
     config.check_columns(source.target_names)
-    if config.name != "csv" and (config.units or config.labels):
-        raise UserError(f"dataset.units and labels are for dataset=csv, not for {source.title}, of which both are known. Leave them out.")
+    if config.name != "csv" and (config.units or config.identity):
+        raise UserError(f"dataset.units, labels, bounded and weights are for dataset=csv, not for {source.title}. Leave them out.")
     featurizer = get_featurizer(source.features)
     if not config.stereo:
         featurizer = featurizer.without_stereo()
@@ -110,6 +113,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if molecules.target_units != source.target_units:  # packed before units were given
         molecules = replace(molecules, target_units=source.target_units)
     _report_skipped(source.title, molecules.skipped)
+    report_bounds(molecules, source.title)
     report_repeats(molecules, source.title)
     if config.duplicates == "error":
         refuse_repeats(molecules, source.title)
@@ -147,6 +151,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         target_units=source.target_units,
         skipped=sorted(skipped, key=lambda row: row.row),
     )
+    molecules = with_labels(molecules, *(None if one is None else one[result.kept] for one in (raw.bounds, raw.weights)))
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title)
@@ -159,8 +164,9 @@ def _draw(raw: RawMolecules, count: int, seed: int, title: str) -> RawMolecules:
     if count > len(raw.items):
         raise UserError(f"dataset.subset={count} asks for more than the {len(raw.items)} molecules of {title}.")
     chosen = np.sort(np.random.default_rng(seed).choice(len(raw.items), count, replace=False))
-    targets = None if raw.targets is None else raw.targets[chosen]
-    return RawMolecules([raw.items[i] for i in chosen], raw.rows[chosen], targets, raw.kind, raw.label, raw.left_out)
+    items, rows = [raw.items[i] for i in chosen], raw.rows[chosen]
+    targets, bounds, weights = (None if one is None else one[chosen] for one in (raw.targets, raw.bounds, raw.weights))
+    return replace(raw, items=items, rows=rows, targets=targets, bounds=bounds, weights=weights)
 
 
 def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:

@@ -162,6 +162,8 @@ def _escaped(word: str) -> str:
 
 
 def _advice(text: str, comma: bool) -> str:
+    if text[0] in "<>\u2264\u2265":
+        return "Values that are only known to lie below or above a number are learned with dataset.bounded=true."
     if comma:
         return "Cells of this column have decimal commas, so that none may have a point. Correct it, or leave it empty if missing."
     if _THOUSANDS.fullmatch(text):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from molgcn.data.column_names import ColumnName
 from molgcn.errors import UserError, nearest, shown
@@ -22,12 +22,18 @@ class TargetConfig:
         transforms: what is learned of a number: standardize (the default), log10 or quantile_normal, which are standardised too.
         units: shown with every error; for files that do not say.
         labels: the class, 0, 1, ..., that each text of a column stands for.
+        bounded: whether cells such as <10 and >=1e4 are bounds of true values.
+        weights: column of how much each molecule weighs in the loss.
+        sampling: "balanced" draws equally many molecules of each class for every epoch; None takes each molecule once.
     """
 
     tasks: dict[ColumnName, str] | None = None
     transforms: dict[ColumnName, str] | None = None
     units: dict[ColumnName, str] | None = None
     labels: dict[ColumnName, dict[ColumnName, int]] | None = None
+    bounded: bool = False
+    weights: ColumnName | None = None
+    sampling: Literal["balanced"] | None = None
     choices: ClassVar[Mapping[str, Sequence[str]]] = {"tasks": TASKS, "transforms": TRANSFORMS}
 
     def __post_init__(self) -> None:
@@ -63,6 +69,12 @@ class TargetConfig:
             for column in self.given(key):
                 if column not in targets:
                     raise UserError(f"dataset.{key} names '{shown(column)}', which is no target.{nearest(column, targets)}")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides, beside a file's content, what its columns of targets are read as; nothing by default."""
+        options = {"labels": self.labels, "bounded": self.bounded, "weights": self.weights}
+        return {key: value for key, value in options.items() if value}
 
     def class_names(self, target: str) -> list[str]:
         """Return the text of each class of a target, in order; nothing where classes are numbers."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from molgcn.data.featurizers import get_featurizer
+from molgcn.data.label_columns import with_targets
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.scaffolds import murcko_scaffolds
 from molgcn.report import charts
@@ -62,7 +63,7 @@ class Subject:
         return replace(
             self,
             labels={part: [counts[place] for place in places] for part, counts in self.labels.items()},
-            molecules=self.molecules.with_targets(places),
+            molecules=with_targets(self.molecules, places),
             predictions=self.predictions[:, columns],
             names=names,
             units=units,

@@ -17,10 +17,12 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from molgcn.data.digits import digits_of
+from molgcn.data.label_columns import LabelColumns
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics import error_text, metric_title
+from molgcn.ops.masked_mean import Weighing
 from molgcn.spreadsheet import Writer
 from molgcn.training.config import TrainingConfig
 
@@ -53,6 +55,7 @@ class Task(ABC):
         names: the T targets.
         units: their units ("" = none).
         num_classes: C, classes of each target; 0 where targets are numbers.
+        target_weights: how much each target weighs in the loss; all 1 where they are left out.
         name: what `task=` and checkpoints call it.
         losses: what `training.loss` may name; the first is that of `auto`.
         metrics: the names of the metrics; the first is the one that stands for the others where there is room for one.
@@ -65,6 +68,7 @@ class Task(ABC):
     names: Sequence[str]
     units: Sequence[str]
     num_classes: int = 0
+    target_weights: Sequence[float] = ()
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]]
@@ -124,7 +128,19 @@ class Task(ABC):
 
     @abstractmethod
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
-        """Return targets [B, T] and statistics as the loss takes them for a model of this dtype."""
+        """Return labels [B, L] (:mod:`molgcn.data.label_columns`) and statistics as the loss takes them for a model of this dtype."""
+
+    def weighing(self, labels: LabelColumns, dtype: torch.dtype) -> tuple[Weighing, ...]:
+        """Return what weighs the terms of a loss beside the targets: one, or none where all weigh the same and none is a bound.
+
+        It is made of operators that a CUDA graph can capture.
+        """
+        if labels.weights is None and not self.target_weights:
+            return ()
+        of_molecules = torch.ones_like(labels.targets[:, :1]) if labels.weights is None else labels.weights
+        of_targets = self.target_weights or [1.0] * len(self.names)
+        weights = torch.cat([of_molecules * weight for weight in of_targets], dim=1).to(dtype)
+        return (Weighing(weights, None if labels.bounds is None else labels.bounds.to(dtype)),)
 
     @abstractmethod
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
@@ -259,15 +275,20 @@ class Task(ABC):
         columns = self.columns
         header = ["row", "smiles", *(name for pair in zip(self.labels, columns, strict=True) for name in (pair[0], *pair[1]))]
         smiles = molecules.smiles or [""] * len(molecules)
-        digits = [(digits_of(values), len(names)) for values, names in zip(molecules.targets.T, columns, strict=True)]
-        forms = [f".{number}g" for number, count in digits for _ in range(1 + count)]
+        forms = [f".{digits_of(values)}g" for values in molecules.targets.T]
         places = np.cumsum([len(names) for names in columns])[:-1]
         with open(path, "w", newline="") as file:
             writer = Writer(file)
             writer.writerow(header)
             for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):
-                values = [value for one, some in zip(true, np.split(predicted, places), strict=True) for value in (one, *some)]
-                writer.writerow([int(molecules.rows[i]), smiles[i], *map(_cell, values, forms)])
+                signs = [""] * len(true) if molecules.bounds is None else [_SIGNS[bound] for bound in molecules.bounds[i].tolist()]
+                cells: list[str] = []
+                for sign, one, some, form in zip(signs, true, np.split(predicted, places), forms, strict=True):
+                    cells += [sign + _cell(one, form), *(_cell(value, form) for value in some)]
+                writer.writerow([int(molecules.rows[i]), smiles[i], *cells])
+
+
+_SIGNS = {-1: "<", 0: "", 1: ">"}  # of bounds
 
 
 def _cell(value: float, form: str) -> str:

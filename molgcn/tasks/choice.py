@@ -19,11 +19,14 @@ from molgcn.tasks.registry import build_task
 from molgcn.tasks.regression import Regression
 
 if TYPE_CHECKING:
+    from molgcn.config import Config
     from molgcn.data.load import LoadedDataset
+    from molgcn.data.packed import PackedMolecules
 
 log = logging.getLogger(__name__)
 
 _MOST_CLASSES = 1_000
+_WITHOUT_BOUNDS = ("evidential", "quantile")
 
 
 def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = None) -> Task:
@@ -51,8 +54,38 @@ def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = N
         if part.num_classes:
             labels = targets[:, [names.index(one) for one in part.names]]
             expected: list[set[float]] = [{0, 1}] * len(part.names) if part.name == Classification.name else _values(labels)
-            _check_classes(part, expected, _values(labels[data.splits["train"]]))
+            trained = _values(labels[data.splits["train"]])
+            _check_classes(part, expected, trained)
+            for where in ("val", "test"):
+                _warn_of_one_class(part, where, trained, _values(labels[data.splits[where]]))
     return task
+
+
+def check_options(task: Task, config: Config, molecules: PackedMolecules) -> None:
+    """Check that what is asked for can be done with these targets.
+
+    Args:
+        task: their task.
+        config: of the run, with what is `auto` of the task named.
+        molecules: the set.
+
+    Raises:
+        UserError: for balanced sampling of anything but one target's classes, or bounds that are classes or that the loss has no use for.
+    """
+    sampling, loss = config.dataset.sampling, config.training.loss
+    if sampling is not None and (len(task.names) > 1 or not task.num_classes):
+        what = f"task={task.name}" if len(task.names) == 1 else f"{len(task.names)} targets"
+        raise UserError(
+            f"dataset.sampling={sampling} does not go with {what}: it draws equally many molecules of each class of a single target. Leave "
+            "it out, or weigh molecules with dataset.weights or training.class_weights."
+        )
+    if molecules.bounds is None:
+        return
+    for name, bounded in zip(task.names, (molecules.bounds != 0).any(axis=0), strict=True):
+        if bounded and any(part.num_classes for part in task.parts if name in part.names):
+            raise UserError(f"Target '{shown(name)}' has bounds, which are no classes. Use task=regression, or correct its cells.")
+    if loss in _WITHOUT_BOUNDS:
+        raise UserError(f"training.loss={loss} does not go with bounds. Use l1, mse, huber or mve, or leave bounded cells empty.")
 
 
 def _by_column(wanted: str, names: tuple[str, ...], targets: np.ndarray, given: Mapping[str, str]) -> dict[str, str]:
@@ -110,3 +143,15 @@ def _check_classes(task: Task, expected: list[set[float]], trained: list[set[flo
         if lacking := sorted(wanted - found):
             listed = ", ".join(f"{one:g}" for one in lacking[:10]) + (", ..." if len(lacking) > 10 else "")
             log.warning("No training molecule has the class %s of '%s': it cannot be learned", listed, shown(name))
+
+
+def _warn_of_one_class(task: Task, where: str, trained: list[set[float]], found: list[set[float]]) -> None:
+    """Warn of each target of which a part has a single class, although there are more to tell apart."""
+    for name, several, here in zip(task.names, trained, found, strict=True):
+        if len(several) > 1 and len(here) == 1:
+            (only,) = here
+            log.warning(
+                "The %s part has only the class %g of '%s': metrics that compare classes, such as ROC-AUC, are undefined there and print "
+                "'-'. Use another split for them",
+                *({"val": "validation", "test": "test"}[where], only, shown(name)),
+            )

@@ -6,13 +6,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from molgcn.class_metrics import METRICS, RISING, class_metrics
+from molgcn.data.label_columns import split_labels
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.tasks.base import Task
@@ -44,7 +45,7 @@ class ClassTask(Task):
     @classmethod
     def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
         """Return the task with the classes' names that `dataset.labels` gives."""
-        return cls(names, units, num_classes, tuple(tuple(given.class_names(name)) for name in names))
+        return cls(names, units, num_classes, class_names=tuple(tuple(given.class_names(name)) for name in names))
 
     def class_name(self, target: int, number: int) -> str | None:
         """Return what class `number` of a target, counted from 0, is called; None where it has no name."""
@@ -88,9 +89,10 @@ class ClassTask(Task):
         """Return the loss that `training.loss` names, over the labels that are there."""
         return ClassLoss(self.settled(config))
 
-    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Tensor, ...]:
-        """Return labels and the classes' shares."""
-        return tuple(values.to(dtype) for values in (targets, *statistics))
+    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
+        """Return labels, the classes' shares and what weighs."""
+        labels = split_labels(targets, len(self.names))
+        return *(values.to(dtype) for values in (labels.targets, *statistics)), *self.weighing(labels, dtype)
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn outputs into probabilities, float64."""

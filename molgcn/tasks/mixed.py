@@ -14,6 +14,7 @@ import torch
 from rich.console import Group, RenderableType
 from torch import Tensor, nn
 
+from molgcn.data.label_columns import labels_of
 from molgcn.errors import UserError
 from molgcn.nn.output_layers import SideBySide
 from molgcn.tasks.base import Task
@@ -81,7 +82,7 @@ class Mixed(Task):
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
         """Return what each part's loss takes, a tuple a part."""
         return tuple(
-            part.for_loss(targets[:, places], dtype, *own)
+            part.for_loss(labels_of(targets, len(self.names), places), dtype, *own)
             for part, places, own in zip(self.parts, self.target_places, self._statistics(statistics), strict=True)
         )
 

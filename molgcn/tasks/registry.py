@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from molgcn.config import Config
 from molgcn.data.target_config import TargetConfig
-from molgcn.errors import UserError
+from molgcn.errors import UserError, nearest, shown
 from molgcn.tasks.base import Task
 from molgcn.tasks.classification import Classification
 from molgcn.tasks.evidential import Evidential
@@ -44,20 +44,22 @@ def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classe
         if places := [place for place, target in enumerate(names) if given.given("tasks")[target] == one]:
             count = {Regression.name: 0, Classification.name: 2}.get(one, num_classes)
             parts.append(build_task(one, [names[place] for place in places], [units[place] for place in places], count, given))
-    return Mixed(tuple(names), tuple(units), num_classes, tuple(parts))
+    return Mixed(tuple(names), tuple(units), num_classes, members=tuple(parts))
 
 
 def learned_with(task: Task, options: TrainingConfig) -> Task:
-    """Return the task with what its loss makes of the network's outputs: regression may learn how sure a value is too.
+    """Return the task with what training says of it: how targets weigh, and whether regression learns how sure a value is too.
 
     Raises:
-        UserError: for such a loss of targets that are transformed.
+        UserError: for such a loss of targets that are transformed, or the weight of what is no target.
     """
-    kind = UNCERTAIN.get(options.loss)
-    if kind is None:
-        return task
+    task, kind = _weighed(task, options.task_weights or {}), UNCERTAIN.get(options.loss)
+    return task if kind is None else _uncertain(task, kind, options)
+
+
+def _uncertain(task: Task, kind: type[UncertainRegression], options: TrainingConfig) -> Task:
     if isinstance(task, Mixed):
-        return replace(task, members=tuple(learned_with(part, options) for part in task.members))
+        return replace(task, members=tuple(_uncertain(part, kind, options) for part in task.members))
     if not isinstance(task, Regression):
         return task
     if task.transforms.change:
@@ -66,6 +68,25 @@ def learned_with(task: Task, options: TrainingConfig) -> Task:
             "quantile_normal have no deviation. Leave one of the two out."
         )
     return kind.of(task, options)
+
+
+def _weighed(task: Task, weights: Mapping[str, float]) -> Task:
+    """Return the task with weights by target, 1 where none is given, divided by their mean."""
+    for name in weights:
+        if name not in task.names:
+            raise UserError(f"training.task_weights names '{shown(name)}', which is no target.{nearest(name, task.names)}")
+    if not weights:
+        return task
+    mean = sum(weights.get(name, 1.0) for name in task.names) / len(task.names)
+    if mean == 0:
+        raise UserError("training.task_weights gives every target the weight 0. Give one of them more.")
+    if isinstance(task, Mixed):
+        return replace(task, members=tuple(_with_weights(part, weights, mean) for part in task.members))
+    return _with_weights(task, weights, mean)
+
+
+def _with_weights(task: Task, weights: Mapping[str, float], mean: float) -> Task:
+    return replace(task, target_weights=tuple(weights.get(name, 1.0) / mean for name in task.names))
 
 
 def task_of(config: Config) -> Task:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from molgcn.data.digits import FLOAT32_DIGITS, significant_digits
+from molgcn.data.label_columns import split_labels
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics import errors_of
@@ -59,7 +60,7 @@ class Regression(Task):
     def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
         """Return the task with the transforms that `dataset.transforms` names."""
         chosen = given.given("transforms")
-        return cls(names, units, num_classes, Transforms(tuple(chosen.get(name, "standardize") for name in names)))
+        return cls(names, units, num_classes, transforms=Transforms(tuple(chosen.get(name, "standardize") for name in names)))
 
     def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
         """Accept any number that has a logarithm where one is learned.
@@ -98,15 +99,17 @@ class Regression(Task):
         """Return what the axis of a learning curve says."""
         return f"{super().loss_label(config)} (targets standardised)"
 
-    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return targets, mean and standard deviation; float64 targets of a float32 model are standardised before."""
+    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
+        """Return targets, mean, standard deviation and what weighs; float64 targets of a float32 model are standardised before."""
         mean, std, *curves = statistics
+        labels = split_labels(targets, len(self.names))
+        targets, weighing = labels.targets, self.weighing(labels, dtype)
         if self.transforms.change:
             targets = self.transforms.forward(targets.double(), *curves).to(targets.dtype)
         if torch.promote_types(targets.dtype, mean.dtype) == dtype:
-            return targets, mean, std
+            return targets, mean, std, *weighing
         zero = torch.zeros_like(mean, dtype=torch.float32)
-        return ((targets - mean) / std).float(), zero, zero + 1
+        return ((targets - mean) / std).float(), zero, zero + 1, *weighing
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn standardised outputs [B, T] into values in the targets' units, float64."""

@@ -54,7 +54,8 @@ def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
         for key, value in asdict(getattr(config, section)).items():
             yield f"{section}.{key}", value, "its optimiser and schedule go on where they stood"
     yield "training.accumulate_batches", config.training.accumulate_batches, "its schedule counts the optimiser's steps"
-    for key in ("loss", "huber_delta", "evidential_regularization", "quantile_alpha", "focal_gamma", "class_weights", "monitor"):
+    losses = ("loss", "huber_delta", "evidential_regularization", "quantile_alpha", "focal_gamma", "class_weights", "task_weights")
+    for key in (*losses, "monitor"):
         yield f"training.{key}", getattr(config.training, key), "its best loss so far is of this kind"
     for key in ("limit_val_batches", "overfit_batches"):
         yield f"trainer.{key}", config.trainer.get(key), "its best loss so far is of these molecules"

@@ -25,6 +25,7 @@ from molgcn.config import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data.label_columns import measured
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
 from molgcn.data.split import PARTS, save_split
@@ -36,7 +37,7 @@ from molgcn.report.facts import facts
 from molgcn.report.page import Subject
 from molgcn.report.plots import plot_learning_curve
 from molgcn.signals import Terminated
-from molgcn.tasks.choice import choose_task
+from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import settled
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
@@ -183,6 +184,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
     molecules = data.dataset.molecules
     task = choose_task(config.task, data.dataset, config.dataset)
     config = settled(config, task)
+    check_options(task, config, molecules)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
     return MoleculeRegressor(
         config,
@@ -270,19 +272,20 @@ def _report(
     config: Config,
 ) -> None:
     molecules, folder = data.part("test"), result.folder
+    exact = measured(molecules)
     predictions = predict_molecules(module, molecules, config.dataset.batch_size)
     task = module.task
     task.write_predictions(folder / "predictions_test.csv", molecules, predictions)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(config.training))
-    pictures = task.pictures(molecules.targets, predictions, folder)
+    pictures = task.pictures(exact.targets, predictions, folder)
     subject = Subject(
         title=f"{folder.resolve().name} on {data.dataset.title}",
         facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
         metrics=result.metrics,
         sizes={part: len(data.dataset.splits[part]) for part in PARTS},
-        labels={part: data.part(part).num_labels for part in PARTS},
+        labels={part: measured(data.part(part)).num_labels for part in PARTS},
         part="test",
-        molecules=molecules,
+        molecules=exact,
         predictions=predictions,
         names=result.names,
         units=result.units,

@@ -11,7 +11,7 @@ from molgcn.data.cache import file_hash
 from molgcn.data.config import DatasetConfig
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.tables import check_columns, column_names, read_columns
-from molgcn.data.target_columns import read_targets
+from molgcn.data.target_columns import read_targets, read_weights
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, listed
 
@@ -36,19 +36,22 @@ def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[s
     """A CSV of SMILES and columns of targets as a source; `given` says what these hold."""
 
     def read() -> RawMolecules:
-        columns = read_columns(path, [smiles, *targets])
-        return RawMolecules(columns[smiles], np.arange(len(columns[targets[0]])), read_targets(columns, targets, given))
+        columns = read_columns(path, list(dict.fromkeys([smiles, *targets, *weights])))
+        values, bounds = read_targets(columns, targets, given)
+        of_molecules = read_weights(columns, given.weights) if given.weights else None
+        return RawMolecules(columns[smiles], np.arange(len(values)), values, bounds=bounds, weights=of_molecules)
 
     def column(name: str) -> Sequence[str]:
         return read_columns(path, [name], key="split_column")[name]
 
-    check_columns(path, smiles=[smiles], targets=targets)
+    weights = [given.weights] if given.weights else []
+    check_columns(path, smiles=[smiles], targets=targets, weights=weights)
     return Source(
         title=str(path),
         features=features,
         target_names=targets,
         target_units=units,
-        identity={"file": file_hash(path), "smiles": smiles} | ({"labels": given.labels} if given.labels else {}),
+        identity={"file": file_hash(path), "smiles": smiles} | given.identity,
         read=read,
         column=column,
     )

@@ -61,7 +61,7 @@ class DirectStep:
         if not isinstance(module.loss, MaskedLoss):
             return "the loss is PyTorch's"
         if not _is_of_targets_alone(module, batch):
-            return "targets are transformed before the loss"
+            return "the loss takes more than targets as they are: they are transformed, bounds or weighed"
         if model.linears is None or not _has_its_own_weights(model):
             return "the head is no chain of linear maps, or weights are shared or computed from others"
         if trainer.world_size > 1:
