@@ -34,7 +34,7 @@ class MixedLoss:
         means, sums = zip(*(loss(one.contiguous(), *own) for loss, one, own in given), strict=True)
         total = torch.stack(sums).sum(0)
         shares = torch.stack(sums)[:, 1] / total[1].clamp(min=1)
-        return torch.stack(means) @ shares.to(means[0].dtype), total
+        return (torch.stack(means) * shares.to(means[0].dtype)).sum(), total
 
     def of_model(self, model: Any, batch: Any, *taken: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return the same of a model's outputs for a batch."""
