@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from run_cases import assert_same_run, log_of, train_and_copy
+from torch._subclasses.fake_tensor import FakeTensorMode
 from uncertain_cases import ENDINGS, LOSSES, M, T, case, options, task_of
 
 from molgcn.config import parse
@@ -82,6 +83,15 @@ def test_nothing_known_is_zero(name):
     value, sums = task_of(name).loss(options(name), fused=True)(outputs, torch.full_like(targets, torch.nan), mean, std)
     (gradient,) = torch.autograd.grad(value, outputs)
     assert value == 0 and sums.tolist() == [0, 0] and not gradient.any()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_nothing_depends_on_values_that_a_captured_step_would_wait_for(name):
+    with FakeTensorMode():  # has shapes only
+        outputs, targets = torch.empty(M, task_of(name).num_outputs, requires_grad=True), torch.empty(M, T)
+        value, sums = task_of(name).loss(options(name), fused=True)(outputs, targets, torch.empty(T), torch.empty(T))
+        (gradient,) = torch.autograd.grad(value, outputs)
+    assert (value.shape, sums.shape, gradient.shape) == ((), (2,), outputs.shape)
 
 
 @pytest.mark.gpu
