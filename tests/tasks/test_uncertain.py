@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 from run_cases import assert_same_run, log_of, train_and_copy
 from torch._subclasses.fake_tensor import FakeTensorMode
 from uncertain_cases import ENDINGS, LOSSES, M, T, case, options, task_of
@@ -229,6 +231,9 @@ def test_a_run_says_what_its_outputs_mean(run):
     assert getattr(module.task, "alpha", 0.2) == 0.2
     assert {f"val/{metric}/{one}" for metric in module.task.metrics for one in "ab"} < log_of(folder / "run")[0].keys()
     assert f"{name} loss" in (folder / "run" / "report.html").read_text()
+    console = Console(width=200, record=True, file=io.StringIO())
+    result.print(console)
+    assert f"test {'COVERAGE' if name == 'quantile' else 'NLL'}" in console.export_text()
 
 
 def test_every_place_tells_the_same(run):
