@@ -27,6 +27,7 @@ from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
 from molgcn.tasks.registry import TASKS
 from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import write
 from molgcn.training.compatible import check_same_keys
 from molgcn.training.config import TrainingConfig
 from molgcn.training.monitor import Monitor
@@ -286,6 +287,15 @@ def test_exports_have_the_same_columns(run, tmp_path, ending):
         extra = {"molgcn.json": ""}
         torch.export.load(str(path), extra_files=extra)
         assert json.loads(json.loads(extra["molgcn.json"])["outputs"]) == columns_of(name)
+
+
+def test_a_checkpoint_whose_loss_has_other_outputs_is_refused(run, tmp_path):
+    saved = load_checkpoint(run[2] / "run" / "checkpoints" / "best.ckpt")
+    config = saved["molgcn"]["config"]
+    changed = {**config, "training": {**config["training"], "loss": "l1"}}
+    write({**saved, "molgcn": {**saved["molgcn"], "config": changed}}, tmp_path / "x.ckpt")
+    with pytest.raises(UserError, match=r"weights in .*x\.ckpt do not belong to the architecture"):
+        load_regressor(tmp_path / "x.ckpt")
 
 
 def test_checkpoints_lead_to_the_same_end(run):
