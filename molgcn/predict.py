@@ -228,8 +228,9 @@ def _header(columns: Sequence[str], ensemble: Ensemble, places: Sequence[int], o
 
 def _rows(part: Predicted, places: Sequence[int], digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
     """The rows as text: the input's columns, then each predicted value in its digits and, of an ensemble, its deviation."""
-    columns = np.concatenate([part.values, *([] if part.deviation is None else [part.deviation])], axis=1)[:, places]
-    formats = [f".{(*digits, *[FLOAT32_DIGITS] * len(digits))[place]}g" for place in places]
+    both = part.values if part.deviation is None else np.concatenate([part.values, part.deviation], axis=1)
+    digits = [*digits, *[FLOAT32_DIGITS] * len(digits)]
+    columns, formats = both[:, places], [f".{digits[place]}g" for place in places]
     for place, (record, values) in enumerate(zip(part.records, columns.tolist(), strict=True)):
         error = part.errors.get(place, "")
         if error and on_error == "skip":

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from molgcn.metrics import as_float64
@@ -16,6 +17,8 @@ from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
 from molgcn.ops.precision import without_bfloat16
 from molgcn.tasks.regression import Regression
 from molgcn.training.config import TrainingConfig
+
+_LEAST = 1e-6  # of a parameter that is positive, of standardised targets: float32 can divide by it
 
 
 class UncertainRegression(Regression):
@@ -119,6 +122,11 @@ class UncertainRegression(Regression):
         variances = np.square(deviations).mean(axis=0)
         variances[..., -1:] += columns[..., :1].var(axis=0)
         return np.concatenate([values.mean(axis=0), np.sqrt(variances)], axis=-1).reshape(members.shape[1:])
+
+
+def positive(outputs: Tensor) -> Tensor:
+    """Return outputs as parameters above 0: their softplus, plus 1e-6."""
+    return F.softplus(outputs) + _LEAST
 
 
 class TermsLoss:
