@@ -11,8 +11,10 @@ import pytest
 import torch
 from run_cases import assert_same_run, train_and_copy
 
+from molgcn.config import parse
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
+from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.resources import resource
 from molgcn.tasks.registry import build_task, learned_with
 from molgcn.training.config import TrainingConfig
@@ -178,6 +180,15 @@ def test_a_killed_run_goes_on_bit_for_bit(run):
     _, folder, copies, config = run
     train(replace(config, resume=str(copies[0])), copies[0])
     assert_same_run(copies[0], folder / "run")
+
+
+def test_another_file_may_have_bounds_too(run, tmp_path):
+    result, folder, _, _ = run
+    (tmp_path / "other.csv").write_text((folder / "mine.csv").read_text().replace("a,b,w", "a,b,v"))  # weights are for training
+    dataset = {"path": str(tmp_path / "other.csv"), "cache_dir": str(folder / "cache")}
+    given = {"ckpt": str(folder / "run"), "dataset": {**dataset, "split_file": str(folder / "run" / "splits.json")}, "device": "cpu"}
+    found = evaluate(parse(EvaluateConfig, {**given, "output": str(tmp_path / "out")}))
+    assert found.metrics == pytest.approx(result.metrics, rel=1e-5)
 
 
 def test_what_has_no_bounds_says_so(run, tmp_path):
