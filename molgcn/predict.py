@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, warn_of_extrapolation
-from molgcn.data.config import ColumnName
+from molgcn.data.column_names import ColumnName
 from molgcn.data.digits import FLOAT32_DIGITS
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError, require, row_of, shown

@@ -59,6 +59,7 @@ class Ensemble:
                 ("predictions", self.task.described, member.task.described),
                 ("standard forms", self.standardize, member.config.dataset.standardize),
                 ("descriptors", self.descriptors, DescriptorInput.of(member)),
+                ("columns of predictions", self.task.columns, member.task.columns),
             ):
                 if ours != theirs:
                     raise UserError(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from molgcn.metrics import as_float64
 from molgcn.nn.output_layers import Rescale, TargetColumns
-from molgcn.ops.masked_mean import masked_mean
+from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
 from molgcn.ops.precision import without_bfloat16
 from molgcn.tasks.regression import Regression
 from molgcn.training.config import TrainingConfig
@@ -142,7 +142,9 @@ class TermsLoss:
         self.task = task
         self.config = config
 
-    def __call__(self, outputs: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, outputs: Tensor, target: Tensor, mean: Tensor, std: Tensor, weighing: Weighing | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the mean loss and float64 [2], sum and number of its terms.
 
         Args:
@@ -150,12 +152,15 @@ class TermsLoss:
             target: [B, T], NaN = missing.
             mean: [T], of the training part.
             std: [T], likewise.
+            weighing: of the targets, where they do not weigh the same or some are bounds.
         """
         known = ~target.isnan()
         standardised = torch.where(known, (target - mean) / std, 0.0)
         outputs = without_bfloat16(outputs).unflatten(1, (target.shape[1], -1))
-        return masked_mean(self.task.terms(outputs, standardised, self.config), known)
+        values = self.task.standardised(outputs)[..., 0]
+        terms = within_bounds(self.task.terms(outputs, standardised, self.config), values, standardised, weighing)
+        return masked_mean(terms, known, weighing)
 
-    def of_model(self, model: Any, batch: Any, *taken: Tensor) -> tuple[Tensor, Tensor]:
+    def of_model(self, model: Any, batch: Any, *taken: Any) -> tuple[Tensor, Tensor]:
         """Return the same of a model's outputs for a batch."""
         return self(model(batch), *taken)
