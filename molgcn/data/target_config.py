@@ -29,7 +29,7 @@ class TargetConfig:
 
     tasks: dict[ColumnName, str] | None = None
     transforms: dict[ColumnName, str] | None = None
-    units: dict[ColumnName, str] | None = None
+    units: dict[ColumnName, CellText] | None = None
     labels: dict[ColumnName, dict[CellText, int]] | None = None
     bounded: bool = False
     weights: ColumnName | None = None

@@ -168,6 +168,7 @@ def test_metrics_count_exact_values_alone(run):
     assert set(table["a"][pd.to_numeric(table["a"], errors="coerce").isna()]) == {">1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loader", "captured"), [("pyg", "auto"), ("packed", False)])
 def test_every_way_to_batch_and_step_learns_the_same(run, tmp_path, loader, captured):
     result, _, _, config = run
@@ -176,6 +177,7 @@ def test_every_way_to_batch_and_step_learns_the_same(run, tmp_path, loader, capt
     assert train(other, tmp_path).metrics == pytest.approx(result.metrics, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(run):
     _, folder, copies, config = run
     train(replace(config, resume=str(copies[0])), copies[0])
