@@ -188,7 +188,8 @@ def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarr
 def _own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> EvaluationData:
     """The data set that the run was trained on, with the split that it saved."""
     from molgcn.data.load import load_dataset, load_molecules
-    from molgcn.data.split import load_split, rows_to_split
+    from molgcn.data.splits.rows import rows_to_split
+    from molgcn.data.splits.saved import load_split
 
     for key in _FOR_ANOTHER_FILE:
         if getattr(given, key) is not None:
@@ -215,7 +216,8 @@ def _own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | Non
 def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:
     """The molecules of `dataset.path`, all as one part unless a split file names parts."""
     from molgcn.data.load import load_molecules
-    from molgcn.data.split import load_split, rows_to_split
+    from molgcn.data.splits.rows import rows_to_split
+    from molgcn.data.splits.saved import load_split
 
     if given.targets is not None and len(given.targets) != len(names):
         raise UserError(f"dataset.targets={given.targets} names {len(given.targets)} columns; the model predicts {', '.join(names)}.")

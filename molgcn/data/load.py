@@ -12,7 +12,6 @@ from typing import cast
 
 import numpy as np
 
-from molgcn.data import split as splitting
 from molgcn.data.applicability import Contents, contents_of, describe_unlike
 from molgcn.data.cache import identity_hash, load_or_pack
 from molgcn.data.config import DatasetConfig
@@ -23,6 +22,12 @@ from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.splits.column import column_split
+from molgcn.data.splits.parts import PARTS, Split
+from molgcn.data.splits.random import random_split
+from molgcn.data.splits.rows import rows_to_split
+from molgcn.data.splits.saved import load_split
+from molgcn.data.splits.scaffold import scaffold_split
 from molgcn.data.strings import PackedStrings
 from molgcn.data.target_warnings import warn_of_targets
 from molgcn.errors import UserError
@@ -68,7 +73,7 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     """
     molecules, source, data_hash = load_molecules(config)
     splits = _split(molecules, source, config)
-    sizes = [len(splits[part]) for part in splitting.PARTS]
+    sizes = [len(splits[part]) for part in PARTS]
     counts = (f"{count:,}" for count in (*sizes, len(molecules) - sum(sizes)))
     log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
     report_copies(molecules, splits)
@@ -165,14 +170,14 @@ def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:
         log.warning("%s: %s rows are left out (%s); skipped.csv in the run's folder lists them", title, f"{len(skipped):,}", listed)
 
 
-def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> splitting.Split:
+def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
     if config.split in ("random", "scaffold"):
         assert molecules.smiles is not None and molecules.hashes is not None
         groups = first_copies(molecules.hashes) if config.group_duplicates else None
         fractions, seed = config.split_fractions, config.split_seed
         if config.split == "random":
-            return splitting.random_split(len(molecules), fractions, seed, groups)
-        return splitting.scaffold_split(molecules.smiles, fractions, seed, config.num_workers, groups)
+            return random_split(len(molecules), fractions, seed, groups)
+        return scaffold_split(molecules.smiles, fractions, seed, config.num_workers, groups)
     if config.split == "column":
         if source.column is None or config.split_column is None:
             raise UserError(
@@ -180,17 +185,17 @@ def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) ->
                 + ("has no columns." if source.column is None else "came without split_column.")
             )
         values = source.column(config.split_column)
-        return splitting.column_split(values, config.split_column, molecules.rows)
+        return column_split(values, config.split_column, molecules.rows)
     if config.split == "file":
         if config.split_file is None:
             raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
-        return splitting.rows_to_split(splitting.load_split(config.split_file), molecules.rows, config.split_file)
+        return rows_to_split(load_split(config.split_file), molecules.rows, config.split_file)
     if source.benchmark is None:
         raise UserError(f"{source.title} has no benchmark split of its own. Use split=random, scaffold, column or file.")
-    return splitting.rows_to_split(source.benchmark(), molecules.rows, f"{source.title}'s benchmark")
+    return rows_to_split(source.benchmark(), molecules.rows, f"{source.title}'s benchmark")
 
 
-def _check_targets(molecules: PackedMolecules, splits: splitting.Split) -> None:
+def _check_targets(molecules: PackedMolecules, splits: Split) -> None:
     present = ~np.isnan(molecules.targets[splits["train"]])
     for name, any_value in zip(molecules.target_names, present.any(axis=0), strict=True):
         if not any_value:

@@ -27,7 +27,8 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
-from molgcn.data.split import PARTS, save_split
+from molgcn.data.splits.parts import PARTS
+from molgcn.data.splits.saved import save_split
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
 from molgcn.nn.batch_layout import batch_layout
