@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,26 +13,42 @@ from lightning import LightningDataModule
 
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.data.layout import BatchLayout, LayoutChoice, lay_out
-from molgcn.data.load import LoadedDataset, load_dataset
+from molgcn.data.load import LoadedDataset, load_molecules, split_molecules
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sampler import MoleculeSampler
+from molgcn.data.sources.base import Source
 from molgcn.data.timing import TimedLoader
 from molgcn.errors import UserError
 
 _LOADED: dict[str, LoadedDataset] = {}
+_MOLECULES: dict[str, tuple[PackedMolecules, Source, str]] = {}
 
 
 def load_once(config: DatasetConfig) -> LoadedDataset:
     """The data set of a configuration, kept for the next job of the process as long as its files stay what they are; one at a time, so that
     a sweep over sets does not pile up.
     """
-    values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
-    key = repr((values, [_stamps(Path(path).expanduser()) for path in (config.path, config.split_file) if path is not None]))
+    key = _key(config)
     if key not in _LOADED:
         _LOADED.clear()
-        _LOADED[key] = load_dataset(config)
+        _LOADED[key] = split_molecules(config, *load_molecules_once(config))
     return _LOADED[key]
+
+
+def load_molecules_once(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]:
+    """What :func:`~molgcn.data.load.load_molecules` gives, kept likewise for all folds and repeats of a configuration."""
+    key = _key(replace(config, fold=None, repeat=None))
+    if key not in _MOLECULES:
+        _MOLECULES.clear()
+        _MOLECULES[key] = load_molecules(config)
+    return _MOLECULES[key]
+
+
+def _key(config: DatasetConfig) -> str:
+    """What a configuration's data set is kept under."""
+    values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
+    return repr((values, [_stamps(Path(path).expanduser()) for path in (config.path, config.split_file) if path is not None]))
 
 
 def _stamps(path: Path) -> list[tuple[str, int, int]]:

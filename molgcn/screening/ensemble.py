@@ -13,7 +13,7 @@ from molgcn.data.applicability import common_domain
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.training.regressor import MoleculeRegressor
-from molgcn.training.restore import find_checkpoint, load_regressor, require_features
+from molgcn.training.restore import find_checkpoints, load_regressor, require_features
 
 
 class Ensemble:
@@ -52,12 +52,12 @@ class Ensemble:
 
     @classmethod
     def load(cls, checkpoints: Sequence[str | Path], backend: BackendConfig | None = None, device: str = "cpu") -> Ensemble:
-        """The models of checkpoint files or runs' folders.
+        """The models of checkpoint files or runs' folders; of a run of several trainings all of them.
 
         Raises:
             UserError: see :func:`molgcn.training.restore.load_regressor`.
         """
-        paths = [find_checkpoint(path) for path in checkpoints]
+        paths = [file for path in checkpoints for file in find_checkpoints(path)]
         return cls([load_regressor(path, backend, device) for path in paths], paths)
 
     @property
