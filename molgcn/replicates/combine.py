@@ -54,7 +54,7 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
 def _measured(models: Models, summary: Summary, batch_size: int) -> dict[str, float]:
     """The metrics of the models' mean prediction, on every part that the members were measured on."""
     metrics: dict[str, float] = {}
-    for part in dict.fromkeys(part for part, _ in summary.columns):
+    for part in summary.parts:
         found, predictions = models.average(part, batch_size)
         measured = models.task.measure(predictions, models.molecules.targets[found])
         metrics |= {f"{part}/{key}": value for key, value in measured.items()}

@@ -12,28 +12,32 @@ from molgcn.training.provenance import versions
 def write_report(summary: Summary, models: Models, batch_size: int) -> None:
     """Write `predictions_test.csv`, `report.html` and the task's picture into the run's folder.
 
-    A molecule's prediction is the mean over the models that have it in their test part: of cross-validation each molecule of the set has
-    one, of several repeats their mean, and of an ensemble each test molecule has the mean of all models.
+    They are about the last part that there is. A molecule's prediction is that of the models together whose split has it in that part: of
+    cross-validation each molecule of the set has one, from as many models as there are repeats, and of an ensemble from all of them.
 
     Args:
         summary: of the run.
         models: of the run.
         batch_size: molecules a batch.
     """
-    folder, task = summary.folder, models.task
-    found, predictions = models.average("test", batch_size)
+    folder, task, part = summary.folder, models.task, summary.parts[-1]
+    found, predictions = models.average(part, batch_size)
     molecules = models.molecules[found]
-    task.write_predictions(folder / "predictions_test.csv", molecules, predictions)
+    task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
     task.plot(molecules.targets, predictions, folder / f"{task.plot_name}.png")
-    parts = {"test": found} if summary.deviations else models.splits[0]
-    together = {f"test/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
+    if summary.deviations:
+        parts = {part: found}
+        metrics = {f"{part}/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
+    else:
+        parts = {one: models.splits[0][one] for one in summary.parts}
+        metrics = summary.metrics
     subject = Subject(
         title=f"{folder.resolve().name} on {models.title}",
         facts=facts(models.modules[0], models.title, models.data_hash, str(folder), versions()),
-        metrics=together if summary.deviations else summary.metrics,
-        sizes={part: len(indices) for part, indices in parts.items()},
-        labels={part: models.molecules[indices].num_labels for part, indices in parts.items()},
-        part="test",
+        metrics=metrics,
+        sizes={one: len(indices) for one, indices in parts.items()},
+        labels={one: models.molecules[indices].num_labels for one, indices in parts.items()},
+        part=part,
         molecules=molecules,
         predictions=predictions,
         names=summary.names,
@@ -48,12 +52,10 @@ def write_report(summary: Summary, models: Models, batch_size: int) -> None:
     task.write_report(folder / "report.html", subject)
 
 
-def _explained(summary: Summary, count: int) -> str:
+def _explained(summary: Summary, models: int) -> str:
     if summary.deviations:
         return (
-            "Everything above is of the predictions for molecules that a model had not seen, all together; here are the errors of each "
-            "training on its own parts, their mean and their standard deviation (n - 1)."
+            "Each training on its own parts, their mean and their standard deviation (n - 1). All else on this page is of what the models "
+            "of all trainings predict of molecules that they have not seen."
         )
-    return (
-        f"Everything above is of the mean prediction of {count} models; here is each of them by itself, and the last row is their mean's."
-    )
+    return f"Each model by itself, and the mean prediction of the {models}, of which all else on this page is."

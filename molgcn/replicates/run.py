@@ -47,8 +47,10 @@ def train_all(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -
         _begin(config, folder, planned)
         results = {}
         for number, member in enumerate(planned.members, 1):
-            log.info("%s (%d of %d)", member.name, number, len(planned.members))
-            results[member.name] = _train_member(_named(member, config, folder), folder / member.name, watchers)
+            place = folder / member.name
+            kept = (place / "result.json").is_file()
+            rank_zero_only(log.info)("%s (%d of %d)%s", member.name, number, len(planned.members), " is complete" if kept else "")
+            results[member.name] = RunResult.load(place) if kept else _train_member(_named(member, config, folder), place, watchers)
         return combine(config, folder, results, planned.ensemble)
 
 
@@ -79,8 +81,6 @@ def _named(member: Member, config: Config, folder: Path) -> Member:
 
 
 def _train_member(member: Member, folder: Path, watchers: Sequence[Callback]) -> RunResult:
-    if (folder / "result.json").is_file():
-        return RunResult.load(folder)
     try:
         result = train_all(replace(member.config, resume=str(folder) if holds_run(folder) else None), folder, watchers)
     except UserError as error:

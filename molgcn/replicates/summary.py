@@ -39,10 +39,14 @@ class Summary(RunResult):
         return TASKS[self.task](self.names, self.units)
 
     @property
+    def parts(self) -> list[str]:
+        """The parts that were measured."""
+        return [part for part in PARTS if any(key.startswith(f"{part}/") for key in self.metrics)]
+
+    @property
     def columns(self) -> list[tuple[str, str]]:
         """Part and metric of each column of a table."""
-        parts = [part for part in PARTS if any(key.startswith(f"{part}/") for key in self.metrics)]
-        return self.learned.table_columns(parts)
+        return self.learned.table_columns(self.parts)
 
     @property
     def headers(self) -> list[str]:

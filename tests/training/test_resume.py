@@ -23,6 +23,7 @@ from molgcn.data.locks import claimed
 from molgcn.errors import UserError
 from molgcn.overrides import quote_paths
 from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.members import write_members
 from molgcn.training.resume import last_run, prepare_resume, saved_config
 from molgcn.training.train import train
 
@@ -220,6 +221,25 @@ def test_the_last_run_has_no_checkpoint_yet(tmp_path, monkeypatch):
     shutil.rmtree("runs/newest")
     os.utime("runs/old/checkpoints/last.ckpt")
     assert any("runs/old" in argument for argument in prepare_resume(["resume=last"]))
+
+
+def test_a_fold_is_part_of_its_run(tmp_path, monkeypatch):
+    """Which counts as the last one by what any of its trainings has written, and goes on as a whole."""
+    monkeypatch.chdir(tmp_path)
+    ages = {"alone/checkpoints/last.ckpt": 50, "several/fold_0/member_0/checkpoints/last.ckpt": 90}
+    ages |= {"several/fold_0/member_1/checkpoints/last.ckpt": 10, "several/config.yaml": 100}
+    for name, age in ages.items():
+        path = Path("runs") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    write_members(Path("runs/several"), ["fold_0", "fold_1"])
+    write_members(Path("runs/several/fold_0"), ["member_0", "member_1"])
+    assert last_run([Path("runs")]) == Path("runs/several")
+    folder = (tmp_path / "runs" / "several").resolve()
+    assert f"hydra.run.dir='{folder}'" in prepare_resume(["resume=last"])
+    with pytest.raises(UserError, match="several already holds a run"):
+        prepare_resume(["hydra.run.dir=runs/several"])
 
 
 def test_a_folder_where_another_process_trains(tmp_path, small_config):

@@ -24,7 +24,9 @@ def test_every_group_is_held_out_once_and_as_a_whole(groups, folds, seed):
     for one in splits:
         check_split(one, len(groups), "a fold")
         assert sum(len(one[part]) for part in PARTS) == len(groups)
-        places = {group: {part for part in PARTS if np.isin(one[part], np.flatnonzero(np.array(groups) == group)).any()} for group in groups}
+        places = {
+            group: {part for part in PARTS if np.isin(one[part], np.flatnonzero(np.array(groups) == group)).any()} for group in groups
+        }
         assert all(len(found) == 1 for found in places.values())
 
 
