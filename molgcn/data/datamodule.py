@@ -25,14 +25,18 @@ _LOADED: dict[str, LoadedDataset] = {}
 _MOLECULES: dict[str, tuple[PackedMolecules, Source, str]] = {}
 
 
-def load_once(config: DatasetConfig) -> LoadedDataset:
+def load_once(config: DatasetConfig, saved: Path | None = None) -> LoadedDataset:
     """The data set of a configuration, kept for the next job of the process as long as its files stay what they are; one at a time, so that
     a sweep over sets does not pile up.
+
+    Args:
+        config: the data set.
+        saved: file of the split that a run has saved, in place of the one that the configuration draws.
     """
-    key = _key(config)
+    key = _key(config, saved)
     if key not in _LOADED:
         _LOADED.clear()
-        _LOADED[key] = split_molecules(config, *load_molecules_once(config))
+        _LOADED[key] = split_molecules(config, *load_molecules_once(config), saved)
     return _LOADED[key]
 
 
@@ -45,10 +49,10 @@ def load_molecules_once(config: DatasetConfig) -> tuple[PackedMolecules, Source,
     return _MOLECULES[key]
 
 
-def _key(config: DatasetConfig) -> str:
+def _key(config: DatasetConfig, saved: Path | None = None) -> str:
     """What a configuration's data set is kept under."""
     values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
-    return repr((values, [_stamps(Path(path).expanduser()) for path in (config.path, config.split_file) if path is not None]))
+    return repr((values, [_stamps(Path(path).expanduser()) for path in (config.path, config.split_file, saved) if path is not None]))
 
 
 def _stamps(path: Path) -> list[tuple[str, int, int]]:
@@ -70,6 +74,7 @@ class MoleculeDataModule(LightningDataModule):
         backend: the resolved backend's name.
         seed: of the training permutations.
         choose_layout: of the batches, by the model that takes them; default: tiles of 64 places, or 128 where a molecule needs it.
+        saved: see :func:`load_once`.
     """
 
     def __init__(
@@ -79,10 +84,11 @@ class MoleculeDataModule(LightningDataModule):
         backend: str,
         seed: int,
         choose_layout: LayoutChoice | None = None,
+        saved: Path | None = None,
     ) -> None:
         super().__init__()
         self.config = config
-        self.dataset = load_once(config)
+        self.dataset = load_once(config, saved)
         self.seed = seed
         self.choose_layout = choose_layout
         default = "pyg" if backend == "pyg" else "packed"

@@ -77,13 +77,15 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     return split_molecules(config, *load_molecules(config))
 
 
-def split_molecules(config: DatasetConfig, molecules: PackedMolecules, source: Source, data_hash: str) -> LoadedDataset:
-    """Splits what :func:`load_molecules` gave for this configuration.
+def split_molecules(
+    config: DatasetConfig, molecules: PackedMolecules, source: Source, data_hash: str, saved: Path | None = None
+) -> LoadedDataset:
+    """Splits what :func:`load_molecules` gave for this configuration, or as a run has saved its split in a file.
 
     Raises:
         UserError: see :func:`load_dataset`.
     """
-    splits = _split(molecules, source, config)
+    splits = _split(molecules, source, config) if saved is None else rows_to_split(load_split(saved), molecules.rows, str(saved))
     sizes = [len(splits[part]) for part in PARTS]
     counts = (f"{count:,}" for count in (*sizes, len(molecules) - sum(sizes)))
     log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)

@@ -23,7 +23,6 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
-from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
@@ -117,7 +116,8 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         resumed = load_checkpoint(checkpoint.last_path)
         config = _with_features_of(resumed, checkpoint.last_path, config)
     choose_layout = partial(batch_layout, config.model, backend, config.backend.strategy)
-    data = MoleculeDataModule(_dataset(config, folder), config.loader, backend, config.seed, choose_layout)
+    saved = None if resumed is None else folder / "splits.json"  # by whatever version it was drawn
+    data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, choose_layout, saved)
     module = build_module(config, data)
     config = module.config
     if config.trainer.get("precision") in DOUBLE:
@@ -181,13 +181,6 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
     warnings.filterwarnings("ignore", ".*module.s. in eval mode at the start of training.*")
     warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated.*")
-
-
-def _dataset(config: Config, folder: Path) -> DatasetConfig:
-    """The data set's configuration; of a resumed run with the split that it saved, by whatever version it was drawn."""
-    if config.resume is None:
-        return config.dataset
-    return replace(config.dataset, split="file", split_file=str(folder / "splits.json"))
 
 
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:

@@ -318,3 +318,14 @@ def test_another_architecture_is_refused(tmp_path, small_config):
         assert started.epochs == 1
     with pytest.raises(UserError, match=r"ckpt_path=.*: the folder holds neither checkpoints/best\.ckpt nor"):
         train(small_config(ckpt_path=str(tmp_path)), tmp_path / "new")
+
+
+@pytest.mark.slow
+def test_a_set_whose_molecules_are_drawn_goes_on_with_the_same(tmp_path, small_config):
+    """ZINC's 12,000 of a list, which are drawn by the name of the split that the run began with."""
+    (tmp_path / "zinc.smi").write_text("\n".join("C" * (number % 9 + 2) for number in range(12_500)))
+    dataset = {"name": "zinc", "path": str(tmp_path / "zinc.smi"), "targets": None, "subset": "12k", "batch_size": 1024}
+    config = small_config(dataset=dataset, trainer={"max_epochs": 1})
+    train(config, tmp_path / "run")
+    longer = replace(config, resume=str(tmp_path / "run"), trainer={**config.trainer, "max_epochs": 2})
+    assert train(longer, tmp_path / "run").epochs == 2
