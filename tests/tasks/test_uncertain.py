@@ -25,14 +25,14 @@ from molgcn.export import ExportConfig, export
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
-from molgcn.tasks.registry import TASKS
+from molgcn.tasks.registry import TASKS, build_task
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.compatible import check_same_keys
-from molgcn.training.config import TrainingConfig
 from molgcn.training.monitor import Monitor
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
+from molgcn.training_config import TrainingConfig
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O"]
@@ -125,7 +125,7 @@ def test_a_cuda_graph_holds_loss_and_gradient(name):
 @pytest.mark.parametrize("task", ["classification", "multiclass"])
 def test_classes_are_not_learned_with_these_losses(name, task):
     with pytest.raises(UserError, match=f"training.loss={name} does not go with task={task}"):
-        TASKS[task].settled(options(name))
+        build_task(task, ("y",), ("",), 2).settled(options(name))
 
 
 @pytest.mark.parametrize(
