@@ -14,7 +14,7 @@ from uncertain_cases import ENDINGS, LOSSES, M, T, case, options, task_of
 from molgcn.config import parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
-from molgcn.tasks.registry import TASKS, build_task
+from molgcn.tasks.registry import build_task
 from molgcn.training.monitor import Monitor
 from molgcn.training_config import TrainingConfig
 
@@ -108,7 +108,7 @@ def test_a_cuda_graph_holds_loss_and_gradient(name):
 @pytest.mark.parametrize("task", ["classification", "multiclass"])
 def test_classes_are_not_learned_with_these_losses(name, task):
     with pytest.raises(UserError, match=f"training.loss={name} does not go with task={task}"):
-        build_task(task, ("y",), ("",), 2).settled(options(name))
+        build_task(task, ["y"], [""], 2).settled(options(name))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_metrics_are_those_of_the_point(name):
     task, (outputs, targets, mean, std) = task_of(name), case(name)
     predictions = task.decode(outputs.detach(), mean, std)
     found = task.measure(predictions, targets)
-    point = TASKS["regression"](task.names, task.units).measure(task.points(predictions), targets)
+    point = build_task("regression", task.names, task.units, 0).measure(task.points(predictions), targets)
     assert list(found) == [f"{metric}/{one}" for one in task.names for metric in task.metrics]
     assert {key: found[key] for key in point} == point
     assert found == task.measure(predictions.numpy(), targets.numpy())
