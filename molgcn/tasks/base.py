@@ -24,7 +24,7 @@ from molgcn.errors import UserError, shown
 from molgcn.metrics import error_text, metric_title
 from molgcn.ops.masked_mean import Weighing
 from molgcn.spreadsheet import Writer
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import Section, Subject

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from molgcn.ops.masked_mean import Weighing, masked_mean
 from molgcn.ops.precision import without_bfloat16
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 
 class ClassLoss:

@@ -18,7 +18,7 @@ from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.tasks.base import Task
 from molgcn.tasks.class_loss import ClassLoss
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import Section, Subject

@@ -11,7 +11,7 @@ from torch import Tensor
 from molgcn.tasks.mean_variance import normal_nll
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.uncertain import UncertainRegression, positive
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 
 class Evidential(UncertainRegression):

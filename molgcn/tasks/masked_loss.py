@@ -9,7 +9,7 @@ from torch import Tensor
 from molgcn.ops.head_loss import Objective, loss_of, loss_terms
 from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
 from molgcn.ops.precision import without_bfloat16
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.nn import MoleculeNet

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.uncertain import UncertainRegression, positive
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 
 class MeanVariance(UncertainRegression):

@@ -19,7 +19,7 @@ from molgcn.errors import UserError
 from molgcn.nn.output_layers import SideBySide
 from molgcn.tasks.base import Task
 from molgcn.tasks.mixed_loss import MixedLoss
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import Section, Subject

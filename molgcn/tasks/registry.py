@@ -18,7 +18,7 @@ from molgcn.tasks.multiclass import Multiclass
 from molgcn.tasks.quantile import Quantile
 from molgcn.tasks.regression import Regression
 from molgcn.tasks.uncertain import UncertainRegression
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 SINGLE: dict[str, type[Task]] = {task.name: task for task in (Regression, Classification, Multiclass)}
 TASKS: dict[str, type[Task]] = {**SINGLE, Mixed.name: Mixed}

@@ -20,7 +20,7 @@ from molgcn.nn.output_layers import Rescale
 from molgcn.tasks.base import Loss, Task
 from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.tasks.transforms import Inverse, Transforms
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import Section, Subject

@@ -16,7 +16,7 @@ from molgcn.nn.output_layers import Rescale, TargetColumns
 from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
 from molgcn.ops.precision import without_bfloat16
 from molgcn.tasks.regression import Regression
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 _LEAST = 1e-6  # of a parameter that is positive, of standardised targets: float32 can divide by it
 

@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from molgcn.data.target_config import TargetConfig
 from molgcn.tasks.registry import build_task, learned_with
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 aten = torch.ops.aten
 # values read back, tensors made of Python's numbers, and shapes that depend on values

@@ -13,7 +13,7 @@ from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import build_task
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 COUNT = 12
 HALF = np.arange(COUNT) % 2.0

@@ -21,9 +21,9 @@ from molgcn.export import ExportConfig, export
 from molgcn.predict import PredictConfig, predict
 from molgcn.resources import resource
 from molgcn.tasks.registry import build_task, learned_with
-from molgcn.training.config import TrainingConfig
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
+from molgcn.training_config import TrainingConfig
 from molgcn.yaml_file import read_yaml
 
 NAMES = ("active", "logp", "kind", "tpsa")

@@ -23,8 +23,8 @@ from molgcn.export import ExportConfig, export
 from molgcn.resources import resource
 from molgcn.tasks.registry import build_task, learned_with
 from molgcn.tasks.transforms import Transforms
-from molgcn.training.config import TrainingConfig
 from molgcn.training.train import train
+from molgcn.training_config import TrainingConfig
 
 
 def task_of(*transforms):

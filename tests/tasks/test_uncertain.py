@@ -15,8 +15,8 @@ from molgcn.config import parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.tasks.registry import build_task
-from molgcn.training.config import TrainingConfig
 from molgcn.training.monitor import Monitor
+from molgcn.training_config import TrainingConfig
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

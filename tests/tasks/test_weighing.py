@@ -17,8 +17,8 @@ from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.resources import resource
 from molgcn.tasks.registry import build_task, learned_with
-from molgcn.training.config import TrainingConfig
 from molgcn.training.train import train
+from molgcn.training_config import TrainingConfig
 
 NAMES = ("y0", "y1", "y2")
 OUTPUTS = {"mve": 2, "evidential": 4, "quantile": 3, "ce": 3}

@@ -8,7 +8,7 @@ import torch
 
 from molgcn.tasks.registry import learned_with
 from molgcn.tasks.regression import Regression
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 ENDINGS = {
     "mve": ["predicted", "std"],
