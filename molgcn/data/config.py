@@ -10,7 +10,7 @@ from typing import Annotated, Literal, cast
 from pydantic import BeforeValidator
 
 from molgcn.data.featurizers import get_featurizer
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, require, shown
 
 NAMES = ("builtin", "qm9", "zinc", "csv")
 SPLITS = ("random", "scaffold", "column", "file", "benchmark")
@@ -48,9 +48,10 @@ class DatasetConfig:
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
         split: random, scaffold, column, file or benchmark.
         split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules.
+        calibration_fraction: of the training part, cut from it for the calibration of uncertainties; 0 cuts nothing.
         group_duplicates: whether copies of a molecule stay in one part of random and scaffold splits.
         duplicates: what becomes of molecules that repeat another one: keep, first, mean, median or error.
-        split_seed: seed of random and scaffold splits and of the subset.
+        split_seed: seed of random and scaffold splits, of the calibration part and of the subset.
         split_column: CSV column that says train, val or test (split=column).
         split_file: JSON of row numbers, as a run saves it (split=file), or zinc's index file (split=benchmark).
         num_workers: worker processes of the featurisation; None chooses.
@@ -69,6 +70,7 @@ class DatasetConfig:
     subset: str | int | None = None
     split: str = "random"
     split_fractions: Sequence[float] = (0.8, 0.1, 0.1)
+    calibration_fraction: float = 0.0
     group_duplicates: bool = True
     duplicates: str = "keep"
     split_seed: int = 0
@@ -97,6 +99,7 @@ class DatasetConfig:
                 raise UserError("dataset.targets is empty. Name at least one target, as in dataset.targets=[gap].")
             if len(set(self.targets)) < len(self.targets):
                 raise UserError(f"dataset.targets names a target twice: {self.targets}.")
+        require(0 <= self.calibration_fraction < 1, "dataset.calibration_fraction", self.calibration_fraction, "at least 0 and below 1")
         if self.split_seed < 0:
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)

@@ -22,8 +22,9 @@ from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.splits.calibration import cut_calibration
 from molgcn.data.splits.column import column_split
-from molgcn.data.splits.parts import PARTS, Split
+from molgcn.data.splits.parts import CALIBRATION, IN_WORDS, Split
 from molgcn.data.splits.random import random_split
 from molgcn.data.splits.rows import rows_to_split
 from molgcn.data.splits.saved import load_split
@@ -42,7 +43,7 @@ class LoadedDataset:
 
     Attributes:
         molecules: all molecules.
-        splits: sorted int64 positions in `molecules` for "train", "val" and "test".
+        splits: sorted int64 positions in `molecules` for "train", "val" and "test", and perhaps "calibration".
         title: file, folder or name of the source.
         data_hash: sha256 of everything that determines `molecules`: content of the source and options.
     """
@@ -54,7 +55,7 @@ class LoadedDataset:
     _parts: dict[str, PackedMolecules] = field(default_factory=dict, init=False, repr=False)
 
     def part(self, name: str) -> PackedMolecules:
-        """The molecules of "train", "val" or "test": one object however often it is asked for, so that jobs share what is made of it."""
+        """The molecules of a part: one object however often it is asked for, so that jobs share what is made of it."""
         if name not in self._parts:
             self._parts[name] = self.molecules[self.splits[name]]
         return self._parts[name]
@@ -73,9 +74,11 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     """
     molecules, source, data_hash = load_molecules(config)
     splits = _split(molecules, source, config)
-    sizes = [len(splits[part]) for part in PARTS]
-    counts = (f"{count:,}" for count in (*sizes, len(molecules) - sum(sizes)))
-    log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
+    if config.calibration_fraction and CALIBRATION not in splits:  # a split file may have named it
+        groups = first_copies(molecules.hashes) if config.group_duplicates and molecules.hashes is not None else None
+        splits = cut_calibration(splits, config.calibration_fraction, config.split_seed, groups)
+    unused = len(molecules) - sum(map(len, splits.values()))
+    log.info("%s: %s, unused %s", source.title, ", ".join(f"{IN_WORDS[part]} {len(splits[part]):,}" for part in splits), f"{unused:,}")
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
     warn_of_targets(molecules, splits["train"])

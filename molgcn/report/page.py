@@ -14,6 +14,7 @@ import numpy as np
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.scaffolds import murcko_scaffolds
+from molgcn.data.splits.parts import IN_WORDS
 from molgcn.report import charts
 from molgcn.report.analysis import NO_RING, Errors, Group
 from molgcn.report.drawings import draw
@@ -21,7 +22,7 @@ from molgcn.whole_file import whole
 
 WORST = 12
 SCAFFOLDS = 12
-_PARTS = {"train": "training", "val": "validation", "test": "test", "all": "all"}
+_PARTS = {**IN_WORDS, "all": "all"}
 
 
 @dataclass(frozen=True)
