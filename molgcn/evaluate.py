@@ -19,6 +19,7 @@ from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.config import NAMES, ColumnName, ColumnNames, DatasetConfig
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.splits.parts import CALIBRATION
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
 
@@ -99,9 +100,11 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from rich.console import Console
 
+    from molgcn.calibration.assessment import assess, print_assessment
     from molgcn.data.load import write_skipped
     from molgcn.report.facts import facts
     from molgcn.report.page import Subject
+    from molgcn.report.uncertainty import uncertainty_of
     from molgcn.training.inference import predict_molecules
     from molgcn.training.provenance import versions
     from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder
@@ -140,6 +143,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         contents += contents_of(molecules)
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
         metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
+        if part != "train":  # where errors are smaller than anywhere else
+            found = assess(task, module.calibration, predictions, molecules.targets)
+            metrics |= {f"{part}/{key}": value for key, value in found.items()}
         labels[part] = molecules.num_labels
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
@@ -152,8 +158,12 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
-    subject = Subject(title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known)
+    section = uncertainty_of(task, module.calibration, metrics, detailed, predictions, molecules.targets)
+    subject = Subject(
+        title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known, uncertainty=section
+    )
     task.write_report(folder / "report.html", subject)
+    calibrated = "" if module.calibration is None else module.calibration.described
     summary = {
         "checkpoint": str(checkpoint),
         "data": data.title,
@@ -161,6 +171,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         "molecules": counts,
         "trained_on": trained_on,
         "units": dict(zip(names, units, strict=True)),
+        "calibrated": calibrated,
         "metrics": without_nan(metrics),
     }
     write_json(folder / "metrics.json", summary)
@@ -169,14 +180,17 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     line(f"{checkpoint.name} on {data.title}: {sizes} molecules")
     console.print(task.table("", metrics, list(parts)))
+    print_assessment(console, detailed, calibrated, names, metrics)
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")
     return Evaluation(folder, metrics)
 
 
 def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
-    """The parts to evaluate: the one that `split` names, everything as one for "all", each for None."""
-    if split is None or split in data.parts:
-        return data.parts if split is None else {split: data.parts[split]}
+    """The parts to evaluate: the one that `split` names, everything as one for "all", each for None but the one for calibration."""
+    if split is None:
+        return {part: indices for part, indices in data.parts.items() if part != CALIBRATION}
+    if split in data.parts:
+        return {split: data.parts[split]}
     if split == "all":
         return {"all": np.arange(len(data.molecules))}
     raise UserError(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -92,15 +93,17 @@ def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else math.nan
 
 
-def assessment_table(title: str, names: Sequence[str], metrics: Mapping[str, float], part: str) -> Table | None:
-    """Make a table of one row a target from a part's values in `metrics`, "<part>/<metric>/<target>"; None where there are none."""
+def print_assessment(console: Console, part: str, calibrated: str, names: Sequence[str], metrics: Mapping[str, float]) -> None:
+    """Print one row a target of a part's values in `metrics`, "<part>/<metric>/<target>", if there are any, and what calibrated them."""
     there = [metric for metric in TITLES if f"{part}/{metric}/{names[0]}" in metrics]
     if not there:
-        return None
-    table = Table(title=escape(title), title_justify="left")
+        return
+    table = Table(title=f"{part} uncertainty", title_justify="left")
     table.add_column("target")
     for metric in there:
         table.add_column(TITLES[metric], justify="right")
     for name in names:
         table.add_row(escape(shown(name)), *(error_text(metrics.get(f"{part}/{metric}/{name}", math.nan)) for metric in there))
-    return table
+    console.print(table)
+    if calibrated:
+        console.print(f"The uncertainties are {calibrated}", soft_wrap=True, highlight=False)

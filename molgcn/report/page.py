@@ -18,6 +18,7 @@ from molgcn.data.splits.parts import IN_WORDS
 from molgcn.report import charts
 from molgcn.report.analysis import NO_RING, Errors, Group
 from molgcn.report.drawings import draw
+from molgcn.report.uncertainty import Uncertainty
 from molgcn.whole_file import whole
 
 WORST = 12
@@ -42,6 +43,7 @@ class Subject:
         units: T units ("" = none).
         pictures: further PNG files to show, by caption.
         trained_on: by part, molecules that the model was trained on although the part is not its training part.
+        uncertainty: the section about uncertainties, or None.
     """
 
     title: str
@@ -56,6 +58,7 @@ class Subject:
     units: Sequence[str]
     pictures: Mapping[str, Path] = field(default_factory=dict)
     trained_on: Mapping[str, int] = field(default_factory=dict)
+    uncertainty: Uncertainty | None = None
 
 
 Draw = Callable[[str], str | None]

@@ -161,9 +161,11 @@ class Task(ABC):
 
     def spread(self, predictions: np.ndarray) -> np.ndarray | None:
         """Return the standard deviation of each target [M, T] that columns of predictions [M, P] hold, None where a task has none."""
+        return None
 
     def interval(self, predictions: np.ndarray) -> np.ndarray | None:
         """Return a lower and an upper quantile of each target [M, T, 2] that columns of predictions hold, None where a task has none."""
+        return None
 
     @abstractmethod
     def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:

@@ -7,6 +7,9 @@ from typing import Literal
 
 from molgcn.errors import require
 
+CalibrationMethod = Literal["zscaling", "isotonic", "platt", "conformal"]
+CalibrationMethods = Literal["none", "auto"] | CalibrationMethod
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -23,6 +26,10 @@ class TrainingConfig:
     ema_decay: float | None = None
     checkpoint_seconds: float = 60.0
     report: bool = True
+    calibration: CalibrationMethods | list[CalibrationMethod] = "none"
+    calibration_alpha: float = 0.1
+    calibration_on_validation: bool = False
+    conformal_sets: Literal["plain", "adaptive"] = "plain"
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
@@ -34,3 +41,5 @@ class TrainingConfig:
         ema = self.ema_decay
         require(ema is None or 0 < ema < 1, "training.ema_decay", ema, "a number between 0 and 1, or null for no averaging")
         require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
+        alpha = self.calibration_alpha
+        require(0 < alpha < 1, "training.calibration_alpha", alpha, "a number between 0 and 1")

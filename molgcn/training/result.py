@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from molgcn.calibration.assessment import print_assessment
 from molgcn.json_file import write_json
 from molgcn.tasks.registry import TASKS
 
@@ -28,6 +29,7 @@ class RunResult:
         units: their units.
         molecules_per_second: median training rate; None where nothing was left to train.
         task: what was learned.
+        calibrated: what its uncertainties were calibrated on, "" where they were not.
     """
 
     folder: Path
@@ -39,6 +41,7 @@ class RunResult:
     units: tuple[str, ...]
     molecules_per_second: float | None
     task: str = "regression"
+    calibrated: str = ""
 
     def save(self, overrides: list[str]) -> None:
         """Writes `result.json` into the run's folder, with what the command line changed."""
@@ -53,6 +56,7 @@ class RunResult:
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
         console.print(TASKS[self.task](self.names, self.units).table(title, self.metrics, ("train", "val", "test")))
+        print_assessment(console, "test", self.calibrated, self.names, self.metrics)
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 
@@ -68,5 +72,5 @@ def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
 
 
 def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """The metrics with None for NaN, which JSON does not have."""
-    return {name: None if math.isnan(value) else value for name, value in metrics.items()}
+    """The metrics with None for NaN and infinity, which JSON does not have."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

@@ -21,6 +21,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
+from molgcn.calibration.fitting import calibrate, check_calibration
+from molgcn.calibration.results import with_uncertainties
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.config import DatasetConfig
@@ -36,6 +38,7 @@ from molgcn.nn.build import edge_channels_of, resolved_backend
 from molgcn.report.facts import facts
 from molgcn.report.page import Subject
 from molgcn.report.plots import plot_learning_curve
+from molgcn.report.uncertainty import uncertainty_of
 from molgcn.signals import Terminated
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import settled
@@ -116,6 +119,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     before = (folder / "config.yaml").read_text("utf-8") if resumed is not None else None
     if resumed is not None:
         check_goes_on(module, data.dataset.data_hash, resumed, folder)
+    check_calibration(config.training, module.task, data.dataset)
     _write_inputs(config, folder, data, fresh=resumed is None)
 
     launches = KernelLaunches()
@@ -135,6 +139,9 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             metrics_csv.truncate(resumed["metrics_csv_size"])
         _fit(trainer, module, data, checkpoint.last_path if resumed else None)
         result = _evaluate(trainer, module, data, checkpoint, throughput, folder)
+        if trainer.is_global_zero:
+            calibrate(module, data.dataset, [checkpoint.best_path, checkpoint.last_path])
+            result = with_uncertainties(result, module, data.dataset)
         if config.training.report and trainer.is_global_zero:
             _report(result, module, data, loggers, config)
         failed = False
@@ -286,6 +293,7 @@ def _report(
         names=result.names,
         units=result.units,
         pictures={"learning curve": folder / "learning_curve.png"},
+        uncertainty=uncertainty_of(task, module.calibration, result.metrics, "test", predictions, molecules.targets),
     )
     task.write_report(folder / "report.html", subject)
     for logger in loggers:
