@@ -1,0 +1,81 @@
+"""What is kept of the training molecules beside their run, by which others are compared with them."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.data.applicability import heavy_atoms
+from molgcn.data.packed import PackedMolecules
+from molgcn.domain.fingerprints import BITS, morgan_fingerprints
+from molgcn.errors import UserError
+from molgcn.whole_file import whole
+
+FILE = "domain_index.npz"
+
+
+@dataclass(frozen=True)
+class DomainIndex:
+    """What molecules hold, as arrays.
+
+    Attributes:
+        fingerprints: uint8 [K, 256], the distinct Morgan fingerprints.
+        atoms: float32 [A, F], the distinct feature rows of their atoms.
+        bonds: float32 [B, D], those of their bonds.
+        sizes: int64 [2], heavy atoms of the smallest and the largest.
+    """
+
+    fingerprints: np.ndarray
+    atoms: np.ndarray
+    bonds: np.ndarray
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, molecules: PackedMolecules, num_workers: int | None = None) -> DomainIndex:
+        """Return what packed molecules with SMILES hold.
+
+        Raises:
+            UserError: for molecules without SMILES, which have no fingerprint.
+        """
+        if molecules.smiles is None:
+            raise UserError("training.domain_index needs molecules with SMILES: graphs of one's own have no fingerprints. Leave it out.")
+        sizes = heavy_atoms(molecules)
+        return cls(
+            np.unique(morgan_fingerprints(list(molecules.smiles), num_workers), axis=0),
+            _distinct(molecules.x, molecules.table),
+            np.empty((0, 0), np.float32) if molecules.edge_attr is None else _distinct(molecules.edge_attr, molecules.edge_table),
+            np.array([sizes.min(), sizes.max()], np.int64),
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by their names."""
+        return asdict(self)
+
+    def save(self, path: Path) -> None:
+        """Write the arrays, all or nothing."""
+        with whole(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **self.arrays())  # type: ignore[arg-type]  # its allow_pickle
+
+    @classmethod
+    def load(cls, path: Path) -> DomainIndex:
+        """Read what :meth:`save` wrote; nothing in it is executed.
+
+        Raises:
+            UserError: when the file is damaged or something else.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                found = cls(**{field.name: file[field.name] for field in fields(cls)})
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path} is no index of training molecules, or damaged: {error}. Delete it and write it anew.") from error
+        if found.fingerprints.ndim != 2 or found.fingerprints.shape[1] != BITS // 8 or not len(found.fingerprints):
+            raise UserError(f"{path} is no index of training molecules: its fingerprints are of another kind. Delete it and write it anew.")
+        return found
+
+
+def _distinct(codes: np.ndarray, table: np.ndarray | None) -> np.ndarray:
+    """Return the distinct rows that are used: those of a table that codes name, or of rows themselves."""
+    return np.unique(codes, axis=0) if table is None else np.unique(table[np.unique(codes)], axis=0)
