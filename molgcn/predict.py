@@ -17,8 +17,9 @@ from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.data.config import ColumnName
+from molgcn.data.digits import FLOAT32_DIGITS
 from molgcn.data.text import RECORD_MB
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, require, shown
 
 if TYPE_CHECKING:
     from molgcn.screening.ensemble import Ensemble
@@ -46,11 +47,15 @@ class PredictConfig:
     num_workers: int | None = None
     backend: BackendConfig = field(default_factory=BackendConfig)
     device: str = "auto"
+    dropout_samples: int = 0
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
         if self.batch_size < 1:
             raise UserError(f"batch_size={self.batch_size} is not valid: expected at least 1.")
+        require(self.dropout_samples == 0 or self.dropout_samples > 1, "dropout_samples", self.dropout_samples, "at least 2, or 0 for none")
+        require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
         if not 0 < self.max_record_mb <= 1000:
             raise UserError(f"max_record_mb={self.max_record_mb:g} is not valid: expected more than 0 and at most 1000.")
 
@@ -69,9 +74,9 @@ class Predictions:
     """What :func:`predict_smiles` returns, one entry a string.
 
     Attributes:
-        values: float64 [M, P], the mean over the models of each column of predictions: T values in the targets' units or probabilities, of
-            multiclass T times C, target by target; NaN where there is no prediction.
-        deviation: float64 [M, P], the models' sample standard deviation; None for a single model.
+        values: float64 [M, P], the mean over models and passes of each column of predictions, target by target: values in the targets'
+            units or probabilities; standard deviations are combined by the law of total variance; NaN where there is no prediction.
+        deviation: float64 [M, P], the sample standard deviation over models and passes; None for a single one.
         errors: M strings, "" or why there is no prediction.
         names: T target names.
         units: T units ("" = none).
@@ -120,13 +125,14 @@ def predict(config: PredictConfig) -> Summary:
     if output is not None:
         check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip")
     with ExitStack() as stack:
-        ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+        ensemble = Ensemble.load(checkpoints, config.backend, config.device, config.dropout_samples, config.seed)
         columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
         molecules = stack.enter_context(open_molecules(source, config.format, columns, config.max_record_mb))
         bar = stack.enter_context(progress(molecules.text))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         table = stack.enter_context(open_table(output))
-        table.write([_header(molecules.columns, ensemble, config.on_error)])
+        places = _places(ensemble)
+        table.write([_header(molecules.columns, ensemble, places, config.on_error)])
         predicted, first, contents, digits = 0, "", Contents(), ensemble.digits
         for part in predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers):
             for place, reason in sorted(part.errors.items()):
@@ -136,7 +142,7 @@ def predict(config: PredictConfig) -> Summary:
                 first = first or f"the first, row {row} ('{shown(text)}'): {reason}"
                 if config.on_error == "skip":
                     _report_failure(failures, row, text, reason)
-            table.write(_rows(part, digits, config.on_error))
+            table.write(_rows(part, places, digits, config.on_error))
             predicted += len(part.records) - len(part.errors)
             contents += part.contents
             bar.update(len(part.records))
@@ -198,28 +204,32 @@ def predict_smiles(
         if part.deviation is not None:
             deviation.append(part.deviation)
     warn_of_extrapolation("the list of SMILES", contents, ensemble.trained_on)
-    none = np.empty((0, ensemble.task.num_outputs))
-    spread = np.concatenate([none, *deviation]) if len(ensemble.members) > 1 else None
+    none = np.empty((0, ensemble.task.num_predictions))
+    spread = np.concatenate([none, *deviation]) if ensemble.num_passes > 1 else None
     return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units)
 
 
-def _header(columns: Sequence[str], ensemble: Ensemble, on_error: OnError) -> list[str]:
+def _places(ensemble: Ensemble) -> list[int]:
+    """Return which columns the table has, of P predictions and behind them their deviations: of several passes those of values too."""
+    holds_values = ensemble.task.holds_values
+    count, several = len(holds_values), ensemble.num_passes > 1
+    return [one for place, value in enumerate(holds_values) for one in ([place, count + place] if several and value else [place])]
+
+
+def _header(columns: Sequence[str], ensemble: Ensemble, places: Sequence[int], on_error: OnError) -> list[str]:
     from molgcn.screening.formats import unused
 
-    header = list(columns)
-    endings = [""] if len(ensemble.members) == 1 else ["", " std"]
-    for name in (name for names in ensemble.task.columns for name in names):
-        for ending in endings:
-            header.append(unused(name + ending, header))
+    header, names = list(columns), [name for names in ensemble.task.columns for name in names]
+    names += [f"{name} std" for name in names]
+    for place in places:
+        header.append(unused(names[place], header))
     return [*header, unused("error", header)] if on_error == "nan" else header
 
 
-def _rows(part: Predicted, digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
+def _rows(part: Predicted, places: Sequence[int], digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
     """The rows as text: the input's columns, then each predicted value in its digits and, of an ensemble, its deviation."""
-    columns, formats = part.values, [f".{number}g" for number in digits]
-    if part.deviation is not None:
-        columns = np.stack([part.values, part.deviation], axis=2).reshape(len(part.values), -1)
-        formats = [each for form in formats for each in (form, ".7g")]
+    columns = np.concatenate([part.values, *([] if part.deviation is None else [part.deviation])], axis=1)[:, places]
+    formats = [f".{(*digits, *[FLOAT32_DIGITS] * len(digits))[place]}g" for place in places]
     for place, (record, values) in enumerate(zip(part.records, columns.tolist(), strict=True)):
         error = part.errors.get(place, "")
         if error and on_error == "skip":
@@ -262,7 +272,8 @@ def _report_failure(failures: Table | None, row: int, text: str, reason: str) ->
 
 
 def _say(summary: Summary, ensemble: Ensemble, output: Path | None, on_error: OnError) -> None:
-    models = f", mean and standard deviation of {len(ensemble.members)} models" if len(ensemble.members) > 1 else ""
+    passes = f"{ensemble.num_passes} {'passes with dropout' if ensemble.dropout_samples else 'models'}"
+    models = f", mean and standard deviation of {passes}" if ensemble.num_passes > 1 else ""
     where = "" if output is None else f" are in {output}"
     speed = f"{summary.seconds:.1f} s, {summary.rows / summary.seconds:,.0f} molecules/s"
     log.info("%s predictions (%s%s)%s; %s", f"{summary.predicted:,}", ensemble.task.described, models, where, speed)

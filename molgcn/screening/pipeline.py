@@ -12,7 +12,7 @@ import numpy as np
 
 from molgcn.data.applicability import Contents
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
-from molgcn.screening.ensemble import Ensemble, mean_and_deviation
+from molgcn.screening.ensemble import Ensemble, combined
 from molgcn.screening.formats import Record
 from molgcn.screening.prepare import Kind, Prepared, prepare
 
@@ -29,7 +29,7 @@ class Predicted:
         records: R rows of the input.
         smiles: R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES.
         values: float64 [R, P], columns of predictions, NaN where there is an error.
-        deviation: float64 [R, P], the members' standard deviation; None for a single model.
+        deviation: float64 [R, P], the standard deviation over models and passes with dropout; None for a single one.
         errors: number in the stretch, and why there is no prediction.
         contents: what the molecules hold.
     """
@@ -83,11 +83,11 @@ def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Re
 
 
 def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Predicted:
-    shape = len(records), ensemble.task.num_outputs
-    values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if len(ensemble.members) > 1 else None
+    shape = len(records), ensemble.task.num_predictions
+    values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if ensemble.num_passes > 1 else None
     errors = dict(prepared.failures)
     if prepared.molecules is not None:
-        mean, std = mean_and_deviation(ensemble.predict(prepared.molecules))
+        mean, std = combined(ensemble.task, ensemble.predict(prepared.molecules, start))
         finite = np.isfinite(mean).all(axis=1)
         errors |= dict.fromkeys(prepared.kept[~finite].tolist(), NOT_FINITE)
         values[prepared.kept[finite]] = mean[finite]

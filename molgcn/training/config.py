@@ -16,8 +16,10 @@ class TrainingConfig:
     """conf/training: loss, step and what a run writes."""
 
     captured: Literal["auto"] | bool = "auto"
-    loss: Literal["auto", "mse", "l1", "huber", "bce", "ce", "focal"] = "auto"
+    loss: Literal["auto", "mse", "l1", "huber", "mve", "evidential", "quantile", "bce", "ce", "focal"] = "auto"
     huber_delta: float = 1.0
+    evidential_regularization: float = 0.2
+    quantile_alpha: float = 0.1
     focal_gamma: float = 2.0
     class_weights: Literal["balanced"] | None = None
     monitor: str = "val/loss"
@@ -34,6 +36,9 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         """Checks the ranges."""
         require(self.huber_delta > 0, "training.huber_delta", self.huber_delta, "a number above 0")
+        weight = self.evidential_regularization
+        require(weight >= 0, "training.evidential_regularization", weight, "a number of at least 0")
+        require(0 < self.quantile_alpha < 1, "training.quantile_alpha", self.quantile_alpha, "a number between 0 and 1")
         require(self.focal_gamma >= 0, "training.focal_gamma", self.focal_gamma, "a number of at least 0")
         clip = self.gradient_clip_norm
         require(clip is None or clip > 0, "training.gradient_clip_norm", clip, "a number above 0, or null for no clipping")

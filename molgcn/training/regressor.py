@@ -20,6 +20,7 @@ from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
 from molgcn.nn.build import build_network
 from molgcn.tasks.base import Task
+from molgcn.tasks.registry import learned_with
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.loss_sum import LossSum
@@ -38,7 +39,7 @@ class MoleculeRegressor(TaskModule):
     Args:
         config: the run's configuration.
         in_channels: features an atom.
-        task: what the targets mean.
+        task: what the targets mean; what the outputs mean beside, `training.loss` says (:func:`molgcn.tasks.registry.learned_with`).
         statistics: what the task has taken from the training set, by the names of buffers; see :meth:`Task.statistics_of`.
         features: the featuriser, with its version if it is not the newest, or None.
         trained_on: what its molecules held (:func:`molgcn.data.applicability.domain_of`), or None.
@@ -59,6 +60,7 @@ class MoleculeRegressor(TaskModule):
         trained_on: Mapping[str, Any] | None = None,
         edge_channels: int | None = None,
     ) -> None:
+        task = learned_with(task, config.training)
         super().__init__(task, statistics)
         self.automatic_optimization = False
         self.config = config
@@ -267,7 +269,7 @@ class MoleculeRegressor(TaskModule):
     def _errors(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
         """The task's metrics of outputs and targets, those of all processes."""
         rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1))
-        return self.task.measure(*rows.tensor_split([prediction.shape[1]], dim=1))
+        return self.task.measure(*rows.tensor_split([self.task.num_predictions], dim=1))
 
 
 def _targets(batch: Any) -> Tensor:
