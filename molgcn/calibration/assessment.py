@@ -30,9 +30,9 @@ TITLES = {
     "uncertainty_spearman": "Spearman of |error| and deviation",
     "calibrated_ece": "calibrated ECE",
     "calibrated_brier": "calibrated Brier",
-    "coverage": "coverage",
-    "interval_width": "mean width",
-    "set_size": "mean size of set",
+    "conformal_coverage": "conformal coverage",
+    "conformal_width": "mean width",
+    "conformal_size": "mean size of set",
 }
 
 
@@ -67,8 +67,8 @@ def _of_numbers(output: Numbers, true: np.ndarray, target: TargetCalibration | N
         values |= {f"calibrated_{metric}": value for metric, value in calibrated.items()}
     if target is not None and target.conformal is not None:
         lower, upper = target.conformal.bounds(output).T
-        values["coverage"] = _mean((lower <= true) & (true <= upper))
-        values["interval_width"] = _mean(upper - lower)
+        values["conformal_coverage"] = _mean((lower <= true) & (true <= upper))
+        values["conformal_width"] = _mean(upper - lower)
     return values
 
 
@@ -84,8 +84,8 @@ def _of_classes(output: Classes, true: np.ndarray, target: TargetCalibration | N
         values["calibrated_brier"] = class_metrics(true, of_metric)["brier"]
     if target.conformal is not None:
         members = target.conformal.members(output)
-        values["coverage"] = _mean(members[np.arange(len(labels)), labels])
-        values["set_size"] = _mean(members.sum(axis=1))
+        values["conformal_coverage"] = _mean(members[np.arange(len(labels)), labels])
+        values["conformal_size"] = _mean(members.sum(axis=1))
     return values
 
 

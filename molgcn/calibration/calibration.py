@@ -126,7 +126,7 @@ class Calibration:
             found = TypeAdapter(cls).validate_python(values)
         except ValidationError as error:
             raise ValueError(f"its calibration is damaged: {error.errors()[0]['msg']}") from error
-        outputs = outputs_of(task, np.zeros((0, task.num_outputs)))
+        outputs = outputs_of(task, np.zeros((0, task.num_predictions)))
         if len(found.targets) != len(outputs) or not all(map(TargetCalibration.fits, found.targets, outputs)):
             raise ValueError("its calibration is of other targets")
         return found

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
+
+from molgcn.tasks.mean_variance import normal_nll
 
 _BINS = 10
 
@@ -29,9 +32,7 @@ def deviation_metrics(error: np.ndarray, std: np.ndarray) -> dict[str, float]:
 
 def nll(error: np.ndarray, std: np.ndarray) -> float:
     """Compute the mean negative log-likelihood of normal distributions, log(std sqrt(2 pi)) + (error / std)^2 / 2."""
-    if len(error) == 0:
-        return math.nan
-    return float(np.mean(np.log(std) + 0.5 * math.log(2 * math.pi) + 0.5 * (error / std) ** 2))
+    return float(normal_nll(*(torch.from_numpy(values) for values in (error, std**2))).mean())
 
 
 def covering_levels(error: np.ndarray, std: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ def chosen_methods(wanted: str | Sequence[str], task: Task) -> tuple[str, ...]:
     """
     if wanted == "none":
         return ()
-    output = outputs_of(task, np.zeros((0, task.num_outputs)))[0]
+    output = outputs_of(task, np.zeros((0, task.num_predictions)))[0]
     suitable = tuple(name for name in METHODS if _suits(name, output))
     if wanted == "auto":
         return tuple(name for name in suitable if name != "isotonic")

@@ -8,6 +8,7 @@ import numpy as np
 
 from molgcn.tasks.base import Task
 from molgcn.tasks.classes import ClassTask
+from molgcn.tasks.regression import Regression
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def outputs_of(task: Task, predictions: np.ndarray) -> list[Output]:
     """
     if isinstance(task, ClassTask):
         return [Classes(np.column_stack([1 - one, one]) if one.ndim == 1 else one) for one in task.by_target(predictions)]
-    values, std, interval = task.values(predictions), task.spread(predictions), task.interval(predictions)
+    assert isinstance(task, Regression)
+    values, std, interval = task.points(predictions), task.spread(predictions), task.interval(predictions)
     return [
         Numbers(values[:, place], None if std is None else std[:, place], None if interval is None else interval[:, place])
         for place in range(len(task.names))

@@ -16,7 +16,7 @@ from molgcn.training.result import RunResult
 
 def has_uncertainties(module: MoleculeRegressor) -> bool:
     """Whether the module predicts standard deviations, or was calibrated."""
-    outputs = outputs_of(module.task, np.zeros((0, module.task.num_outputs)))
+    outputs = outputs_of(module.task, np.zeros((0, module.task.num_predictions)))
     return module.calibration is not None or any(isinstance(one, Numbers) and one.std is not None for one in outputs)
 
 

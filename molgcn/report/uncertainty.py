@@ -65,7 +65,7 @@ def uncertainty_of(
     return Uncertainty(
         "" if calibration is None else calibration.described,
         calibration is not None and calibration.approximate,
-        calibration.alpha if calibration is not None and "coverage" in there else None,
+        calibration.alpha if calibration is not None and "conformal_coverage" in there else None,
         [TITLES[metric] for metric in there],
         {name: [metrics[keys[metric][place]] for metric in there] for place, name in enumerate(task.names)},
         pictures,

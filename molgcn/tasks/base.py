@@ -170,18 +170,6 @@ class Task(ABC):
             Values by "<metric>/<target>", NaN where undefined.
         """
 
-    def values(self, predictions: np.ndarray) -> np.ndarray:
-        """Return the predicted number of each target [M, T], of predictions [M, P]."""
-        return predictions
-
-    def spread(self, predictions: np.ndarray) -> np.ndarray | None:
-        """Return the standard deviation of each target [M, T] that columns of predictions [M, P] hold, None where a task has none."""
-        return None
-
-    def interval(self, predictions: np.ndarray) -> np.ndarray | None:
-        """Return a lower and an upper quantile of each target [M, T, 2] that columns of predictions hold, None where a task has none."""
-        return None
-
     @abstractmethod
     def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
         """Draw predictions [M, P] of true values [M, T] into a PNG file."""
