@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -49,6 +50,7 @@ class PredictConfig:
     device: str = "auto"
     dropout_samples: int = 0
     seed: int = 0
+    domain: bool = False
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
@@ -80,6 +82,8 @@ class Predictions:
         errors: M strings, "" or why there is no prediction.
         names: T target names.
         units: T units ("" = none).
+        beside: further columns [M] by their headers: what calibration makes of the predictions, and how far the molecules are from the
+            training; see docs/calibration.md and docs/domain.md.
     """
 
     values: np.ndarray
@@ -87,6 +91,7 @@ class Predictions:
     errors: list[str]
     names: list[str]
     units: list[str]
+    beside: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def main() -> None:
@@ -108,6 +113,8 @@ def predict(config: PredictConfig) -> Summary:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
+    from molgcn.domain.files import index_files
+    from molgcn.screening.beside import names_beside
     from molgcn.screening.ensemble import Ensemble
     from molgcn.screening.formats import open_molecules
     from molgcn.screening.output import check_output, open_table
@@ -126,15 +133,16 @@ def predict(config: PredictConfig) -> Summary:
         check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip")
     with ExitStack() as stack:
         ensemble = Ensemble.load(checkpoints, config.backend, config.device, config.dropout_samples, config.seed)
+        domain = index_files(checkpoints, Path(stack.enter_context(TemporaryDirectory()))) if config.domain else []
         columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
         molecules = stack.enter_context(open_molecules(source, config.format, columns, config.max_record_mb))
         bar = stack.enter_context(progress(molecules.text))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         table = stack.enter_context(open_table(output))
         places = _places(ensemble)
-        table.write([_header(molecules.columns, ensemble, places, config.on_error)])
+        table.write([_header(molecules.columns, ensemble, places, names_beside(ensemble, config.domain), config.on_error)])
         predicted, first, contents, digits = 0, "", Contents(), ensemble.digits
-        for part in predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers):
+        for part in predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers, domain):
             for place, reason in sorted(part.errors.items()):
                 row, text = part.start + place, _shown(part, place)
                 if config.on_error == "raise":
@@ -177,6 +185,7 @@ def predict_smiles(
     on_error: Literal["raise", "nan"] = "raise",
     batch_size: int = 1024,
     num_workers: int | None = None,
+    domain: Sequence[Path] = (),
 ) -> Predictions:
     """Predictions for SMILES in memory.
 
@@ -186,27 +195,33 @@ def predict_smiles(
         on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN.
         batch_size: molecules a batch.
         num_workers: processes that read molecules; None chooses.
+        domain: index files of the training molecules to compare with, `domain_index.npz` of runs.
 
     Raises:
         UserError: for a string that is not a molecule (with on_error="raise").
     """
+    from molgcn.screening.beside import names_beside
     from molgcn.screening.formats import Record
     from molgcn.screening.pipeline import predict_records
 
     values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
-    for part in predict_records(ensemble, (Record([], text) for text in smiles), "smiles", batch_size, num_workers):
+    beside: dict[str, list[np.ndarray]] = {name: [] for name in names_beside(ensemble, bool(domain))}
+    for part in predict_records(ensemble, (Record([], text) for text in smiles), "smiles", batch_size, num_workers, domain):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
                 raise UserError(_message("the list of SMILES", part.start + place, smiles[part.start + place], reason))
             errors[part.start + place] = reason
         values.append(part.values)
+        for column in part.beside:
+            beside[column.name].append(column.values)
         contents += part.contents
         if part.deviation is not None:
             deviation.append(part.deviation)
     warn_of_extrapolation("the list of SMILES", contents, ensemble.trained_on)
     none = np.empty((0, ensemble.task.num_predictions))
     spread = np.concatenate([none, *deviation]) if ensemble.num_passes > 1 else None
-    return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units)
+    further = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in beside.items()}
+    return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units, further)
 
 
 def _places(ensemble: Ensemble) -> list[int]:
@@ -216,26 +231,27 @@ def _places(ensemble: Ensemble) -> list[int]:
     return [one for place, value in enumerate(holds_values) for one in ([place, count + place] if several and value else [place])]
 
 
-def _header(columns: Sequence[str], ensemble: Ensemble, places: Sequence[int], on_error: OnError) -> list[str]:
+def _header(columns: Sequence[str], ensemble: Ensemble, places: Sequence[int], beside: Sequence[str], on_error: OnError) -> list[str]:
     from molgcn.screening.formats import unused
 
     header, names = list(columns), [name for names in ensemble.task.columns for name in names]
     names += [f"{name} std" for name in names]
-    for place in places:
-        header.append(unused(names[place], header))
+    for name in (*(names[place] for place in places), *beside):
+        header.append(unused(name, header))
     return [*header, unused("error", header)] if on_error == "nan" else header
 
 
 def _rows(part: Predicted, places: Sequence[int], digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
-    """The rows as text: the input's columns, then each predicted value in its digits and, of an ensemble, its deviation."""
+    """The rows as text: the input's columns, each predicted value in its digits and, of an ensemble, its deviation, and further columns."""
     columns = np.concatenate([part.values, *([] if part.deviation is None else [part.deviation])], axis=1)[:, places]
     formats = [f".{(*digits, *[FLOAT32_DIGITS] * len(digits))[place]}g" for place in places]
-    for place, (record, values) in enumerate(zip(part.records, columns.tolist(), strict=True)):
+    beside = zip(*(column.cells for column in part.beside), strict=True) if part.beside else [()] * len(part.records)
+    for place, (record, values, further) in enumerate(zip(part.records, columns.tolist(), beside, strict=True)):
         error = part.errors.get(place, "")
         if error and on_error == "skip":
             continue
         cells = record.cells if part.smiles is None else [part.smiles[place], *record.cells[1:]]
-        yield [*cells, *map(format, values, formats), *([error] if on_error == "nan" else [])]
+        yield [*cells, *map(format, values, formats), *further, *([error] if on_error == "nan" else [])]
 
 
 def _shown(part: Predicted, place: int) -> str:

@@ -19,21 +19,19 @@ from molgcn.errors import shown
 from molgcn.metrics import error_text
 from molgcn.tasks.base import Task
 
-TITLES = {
+MEASURES = {
     "nll": "NLL",
     "miscalibration_area": "miscalibration area",
     "ence": "ENCE",
+    "uncertainty_spearman": "Spearman",
     "ece": "ECE",
-    "calibrated_nll": "calibrated NLL",
-    "calibrated_miscalibration_area": "calibrated miscalibration area",
-    "calibrated_ence": "calibrated ENCE",
-    "uncertainty_spearman": "Spearman of |error| and deviation",
-    "calibrated_ece": "calibrated ECE",
-    "calibrated_brier": "calibrated Brier",
-    "conformal_coverage": "conformal coverage",
-    "conformal_width": "mean width",
-    "conformal_size": "mean size of set",
+    "brier": "Brier",
+    "conformal_coverage": "coverage",
+    "conformal_width": "width",
+    "conformal_size": "set size",
 }
+_CALIBRATED = "calibrated_"
+_ALWAYS = ("miscalibration_area", "ece", "conformal_coverage")  # where there are uncertainties, one of these was measured
 
 
 def assess(task: Task, calibration: Calibration | None, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
@@ -46,7 +44,8 @@ def assess(task: Task, calibration: Calibration | None, predictions: np.ndarray,
         targets: [M, T], NaN where missing.
 
     Returns:
-        Values by "<metric>/<target>", NaN where undefined; :data:`TITLES` has the metrics. Nothing where there are no uncertainties.
+        Values by "<metric>/<target>", NaN where undefined; metrics are :data:`MEASURES`, of the model's own uncertainties and, as
+        "calibrated_<metric>", of calibrated ones. Nothing where there are no uncertainties.
     """
     fitted = [None] * len(task.names) if calibration is None else calibration.targets
     values: dict[str, float] = {}
@@ -64,7 +63,7 @@ def _of_numbers(output: Numbers, true: np.ndarray, target: TargetCalibration | N
     if target is not None and (std := target.std(output)) is not None:
         calibrated = deviation_metrics(error, std)
         del calibrated["uncertainty_spearman"]  # a factor changes no rank
-        values |= {f"calibrated_{metric}": value for metric, value in calibrated.items()}
+        values |= {_CALIBRATED + metric: value for metric, value in calibrated.items()}
     if target is not None and target.conformal is not None:
         lower, upper = target.conformal.bounds(output).T
         values["conformal_coverage"] = _mean((lower <= true) & (true <= upper))
@@ -79,9 +78,9 @@ def _of_classes(output: Classes, true: np.ndarray, target: TargetCalibration | N
     values = {"ece": calibration_error(labels, output.probabilities)}
     probabilities = target.probabilities(output)
     if probabilities is not None:
-        values["calibrated_ece"] = calibration_error(labels, probabilities)
+        values[_CALIBRATED + "ece"] = calibration_error(labels, probabilities)
         of_metric = probabilities[:, 1] if probabilities.shape[1] == 2 else probabilities
-        values["calibrated_brier"] = class_metrics(true, of_metric)["brier"]
+        values[_CALIBRATED + "brier"] = class_metrics(true, of_metric)["brier"]
     if target.conformal is not None:
         members = target.conformal.members(output)
         values["conformal_coverage"] = _mean(members[np.arange(len(labels)), labels])
@@ -93,17 +92,48 @@ def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else math.nan
 
 
+def measures_of(metrics: Mapping[str, float], part: str, name: str) -> dict[str, tuple[float, float]]:
+    """Return by their titles what a target's measures are of the model's own uncertainties, and of calibrated ones.
+
+    Args:
+        metrics: "<part>/<metric>/<target>".
+        part: the part.
+        name: the target.
+
+    Returns:
+        NaN where one of the two was not measured; nothing where there are no uncertainties.
+    """
+    if not any(f"{part}/{metric}/{name}" in metrics for metric in _ALWAYS):
+        return {}
+    found = {}
+    for metric, title in MEASURES.items():
+        own, calibrated = (f"{part}/{prefix}{metric}/{name}" for prefix in ("", _CALIBRATED))
+        if own in metrics or calibrated in metrics:
+            found[title] = metrics.get(own, math.nan), metrics.get(calibrated, math.nan)
+    return found
+
+
 def print_assessment(console: Console, part: str, calibrated: str, names: Sequence[str], metrics: Mapping[str, float]) -> None:
-    """Print one row a target of a part's values in `metrics`, "<part>/<metric>/<target>", if there are any, and what calibrated them."""
-    there = [metric for metric in TITLES if f"{part}/{metric}/{names[0]}" in metrics]
-    if not there:
+    """Print a part's measures, one row a target, if there are any: those of calibrated uncertainties where there are such.
+
+    Args:
+        console: to print to.
+        part: of `metrics`.
+        calibrated: what the uncertainties were calibrated on, "" where they were not.
+        names: the targets.
+        metrics: "<part>/<metric>/<target>".
+    """
+    rows = {name: measures_of(metrics, part, name) for name in names}
+    titles = dict.fromkeys(title for measures in rows.values() for title in measures)
+    if not titles:
         return
     table = Table(title=f"{part} uncertainty", title_justify="left")
     table.add_column("target")
-    for metric in there:
-        table.add_column(TITLES[metric], justify="right")
-    for name in names:
-        table.add_row(escape(shown(name)), *(error_text(metrics.get(f"{part}/{metric}/{name}", math.nan)) for metric in there))
+    for title in titles:
+        table.add_column(title, justify="right")
+    for name, measures in rows.items():
+        pairs = [measures.get(title, (math.nan, math.nan)) for title in titles]
+        table.add_row(escape(shown(name)), *(error_text(own if math.isnan(new) else new) for own, new in pairs))
     console.print(table)
     if calibrated:
         console.print(f"The uncertainties are {calibrated}", soft_wrap=True, highlight=False)

@@ -8,56 +8,53 @@ import numpy as np
 
 from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.outputs import Classes, Numbers, Output, outputs_of
+from molgcn.screening.columns import Column
 from molgcn.tasks.base import Task
-
-Column = tuple[str, list[str]]
-_FORM = ".7g"
 
 
 def calibrated_columns(calibration: Calibration, task: Task, predictions: np.ndarray, digits: Sequence[int]) -> list[Column]:
-    """Return headers and cells: "<target> calibrated std", "lower" and "upper", or "calibrated probability" and "set".
+    """Return "<target> calibrated std", "lower" and "upper", or "calibrated probability" and "set", as far as they were fitted.
 
     Args:
         calibration: of the model whose predictions they are.
         task: of the model.
-        predictions: [M, P]; what has none has empty cells.
+        predictions: [M, P], NaN where there is none.
         digits: significant digits of each column of predictions, in which bounds are written.
     """
     outputs = outputs_of(task, predictions)
-    places = np.cumsum([0, *(len(names) for names in task.columns)])
-    columns: list[Column] = []
-    for target, output, label, place in zip(calibration.targets, outputs, task.labels, places[:-1], strict=True):
-        columns += [(f"{label} {ending}", cells) for ending, cells in _of_target(target, output, f".{digits[place]}g")]
-    return columns
+    first = np.cumsum([0, *(len(names) for names in task.columns)])[:-1]  # column of each target
+    return [
+        column
+        for target, output, label, place in zip(calibration.targets, outputs, task.labels, first.tolist(), strict=True)
+        for column in _of_target(target, output, label, digits[place])
+    ]
 
 
-def _of_target(target: TargetCalibration, output: Output, form: str) -> Iterator[Column]:
-    known = output.finite
-    if isinstance(output, Numbers):
-        if (std := target.std(output)) is not None:
-            yield "calibrated std", _cells(std, known, _FORM)
-        if target.conformal is not None:
-            lower, upper = target.conformal.bounds(output).T
-            yield "lower", _cells(lower, known, form)
-            yield "upper", _cells(upper, known, form)
+def _of_target(target: TargetCalibration, output: Output, label: str, digits: int) -> Iterator[Column]:
+    if isinstance(output, Classes):
+        yield from _of_classes(target, output, label)
         return
-    yield from _of_classes(target, output, known)
+    if (std := target.std(output)) is not None:
+        yield Column(f"{label} calibrated std", std)
+    if target.conformal is not None:
+        bounds = np.where(output.finite[:, None], target.conformal.bounds(output), np.nan)
+        yield Column(f"{label} conformal lower", bounds[:, 0], digits)
+        yield Column(f"{label} conformal upper", bounds[:, 1], digits)
 
 
-def _of_classes(target: TargetCalibration, output: Classes, known: np.ndarray) -> Iterator[Column]:
+def _of_classes(target: TargetCalibration, output: Classes, label: str) -> Iterator[Column]:
+    known = output.finite
     probabilities = target.probabilities(output)
-    if probabilities is not None and probabilities.shape[1] == 2:
-        yield "calibrated probability", _cells(probabilities[:, 1], known, _FORM)
-    elif probabilities is not None:
-        for number, column in enumerate(probabilities.T):
-            yield f"calibrated probability {number}", _cells(column, known, _FORM)
+    if probabilities is not None:
+        shown = np.where(known[:, None], probabilities, np.nan)
+        endings = {1: ""} if shown.shape[1] == 2 else {number: f" {number}" for number in range(shown.shape[1])}
+        for number, ending in endings.items():
+            yield Column(f"{label} calibrated probability{ending}", shown[:, number])
     if target.conformal is not None:
         members = target.conformal.members(output)
-        yield "set", [_set(row) if there else "" for row, there in zip(members, known.tolist(), strict=True)]
-
-
-def _cells(values: np.ndarray, known: np.ndarray, form: str) -> list[str]:
-    return [format(value, form) if there else "" for value, there in zip(values.tolist(), known.tolist(), strict=True)]
+        yield Column(
+            f"{label} conformal set", np.array([_set(row) if there else "" for row, there in zip(members, known, strict=True)], str)
+        )
 
 
 def _set(members: np.ndarray) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -16,32 +15,7 @@ from molgcn.domain.fingerprints import morgan_fingerprints
 from molgcn.domain.index import DomainIndex
 from molgcn.domain.nearest import NearestNeighbour
 
-
-@dataclass(frozen=True)
-class Distance:
-    """Numbers of M molecules.
-
-    Attributes:
-        similarity: float64 [M], Tanimoto similarity to the training molecule that is most alike, from 0 to 1.
-        unseen_atoms: float64 [M], the share of atoms whose features no training molecule has.
-        unseen_bonds: float64 [M], the same of bonds.
-        size_outside: float64 [M], 1 where the molecule has fewer or more heavy atoms than every training molecule, else 0.
-    """
-
-    similarity: np.ndarray
-    unseen_atoms: np.ndarray
-    unseen_bonds: np.ndarray
-    size_outside: np.ndarray
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Return the headers of their columns."""
-        return ["nearest similarity", "unseen atoms", "unseen bonds", "size outside"]
-
-    @property
-    def columns(self) -> np.ndarray:
-        """All numbers, float64 [M, 4]."""
-        return np.stack([getattr(self, field.name) for field in fields(self)], axis=1)
+NAMES = ("nearest similarity", "unseen atoms", "unseen bonds", "size outside")
 
 
 class Domain:
@@ -59,32 +33,36 @@ class Domain:
     def _nearest(self) -> NearestNeighbour:
         return NearestNeighbour(self.index.fingerprints)
 
-    def distance(self, molecules: PackedMolecules, fingerprints: np.ndarray) -> Distance:
-        """Compare M molecules, with features of bonds, and their fingerprints [M, 256]."""
-        size, (low, high) = heavy_atoms(molecules), self.index.sizes
-        bonds, bond_table = molecules.edge_attr, molecules.edge_table
+    def distance(self, molecules: PackedMolecules, fingerprints: np.ndarray) -> np.ndarray:
+        """Compare M molecules, with features of bonds, and their fingerprints [M, 256]; see :func:`distance_to_all`."""
+        bonds, size, (low, high) = molecules.edge_attr, heavy_atoms(molecules), self.index.sizes
         assert bonds is not None
-        return Distance(
-            self._nearest.similarity(fingerprints),
-            _unseen(molecules.x, molecules.table, molecules.node_ptr, self._atoms),
-            _unseen(bonds, bond_table, molecules.edge_ptr, self._bonds),
-            ((size < low) | (size > high)).astype(np.float64),
+        return np.stack(
+            [
+                self._nearest.similarity(fingerprints),
+                _unseen(molecules.x, molecules.table, molecules.node_ptr, self._atoms),
+                _unseen(bonds, molecules.edge_table, molecules.edge_ptr, self._bonds),
+                (size < low) | (size > high),
+            ],
+            axis=1,
         )
 
 
-def distance_to_all(paths: Sequence[Path], molecules: PackedMolecules, smiles: Sequence[str]) -> Distance:
-    """Compare molecules with the training of one run or, of an ensemble, of the member that is farthest from each.
+def distance_to_all(paths: Sequence[Path], molecules: PackedMolecules, smiles: Sequence[str]) -> np.ndarray:
+    """Compare molecules with the training of one run or, of several, of the one that each molecule is farthest from.
 
     Args:
         paths: index files.
         molecules: M molecules, with features of bonds.
         smiles: their SMILES.
+
+    Returns:
+        float64 [M, 4], :data:`NAMES`: Tanimoto similarity to the training molecule that is most alike; the share of atoms whose features
+        no training molecule has; the same of bonds; and 1 where the molecule has fewer or more heavy atoms than all of them, else 0.
     """
     fingerprints = morgan_fingerprints(smiles)
-    each = [_open(path).distance(molecules, fingerprints) for path in paths]
-    least = np.min([one.similarity for one in each], axis=0)
-    most = (np.max([getattr(one, name) for one in each], axis=0) for name in ("unseen_atoms", "unseen_bonds", "size_outside"))
-    return Distance(least, *most)
+    each = np.stack([_open(path).distance(molecules, fingerprints) for path in paths])
+    return np.concatenate([each[..., :1].min(axis=0), each[..., 1:].max(axis=0)], axis=1)
 
 
 @lru_cache(maxsize=32)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from molgcn.calibration.assessment import TITLES
+from molgcn.calibration.assessment import measures_of
 from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.outputs import Numbers, Output, outputs_of
 from molgcn.report.uncertainty_plots import confidence_picture, deviation_picture
@@ -22,16 +22,14 @@ class Uncertainty:
         about: what the uncertainties were calibrated on, "" where they are as the network predicts them.
         approximate: whether that part has chosen the weights.
         missed: the share of molecules that intervals or sets may miss, or None.
-        columns: titles of the measures.
-        rows: each target's values of them.
+        measures: of each target, by their titles: of the model's own uncertainties, and of calibrated ones; NaN where not measured.
         pictures: addresses of pictures, by target.
     """
 
     about: str
     approximate: bool
     missed: float | None
-    columns: list[str]
-    rows: dict[str, list[float]]
+    measures: dict[str, dict[str, tuple[float, float]]]
     pictures: dict[str, str]
 
 
@@ -53,9 +51,8 @@ def uncertainty_of(
         predictions: [M, P] of its molecules.
         targets: their [M, T].
     """
-    keys = {metric: [f"{part}/{metric}/{name}" for name in task.names] for metric in TITLES}
-    there = [metric for metric in TITLES if all(key in metrics for key in keys[metric])]
-    if not there:
+    measures = {name: found for name in task.names if (found := measures_of(metrics, part, name))}
+    if not measures:
         return None
     fitted = [None] * len(task.names) if calibration is None else calibration.targets
     pictures = {}
@@ -65,9 +62,8 @@ def uncertainty_of(
     return Uncertainty(
         "" if calibration is None else calibration.described,
         calibration is not None and calibration.approximate,
-        calibration.alpha if calibration is not None and "conformal_coverage" in there else None,
-        [TITLES[metric] for metric in there],
-        {name: [metrics[keys[metric][place]] for metric in there] for place, name in enumerate(task.names)},
+        calibration.alpha if calibration is not None and any(target.conformal is not None for target in calibration.targets) else None,
+        measures,
         pictures,
     )
 

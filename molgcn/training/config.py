@@ -32,6 +32,7 @@ class TrainingConfig:
     calibration_alpha: float = 0.1
     calibration_on_validation: bool = False
     conformal_sets: Literal["plain", "adaptive"] = "plain"
+    domain_index: Literal["none", "run", "checkpoint"] = "none"
 
     def __post_init__(self) -> None:
         """Checks the ranges."""

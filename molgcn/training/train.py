@@ -31,6 +31,7 @@ from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
 from molgcn.data.splits.parts import PARTS
 from molgcn.data.splits.saved import save_split
+from molgcn.domain.files import save_index
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
 from molgcn.nn.batch_layout import batch_layout
@@ -142,6 +143,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         if trainer.is_global_zero:
             calibrate(module, data.dataset, [checkpoint.best_path, checkpoint.last_path])
             result = with_uncertainties(result, module, data.dataset)
+            save_index(config.training.domain_index, data.part("train"), folder, [checkpoint.best_path, checkpoint.last_path])
         if config.training.report and trainer.is_global_zero:
             _report(result, module, data, loggers, config)
         failed = False

@@ -1,0 +1,64 @@
+"""Where the index of a run's training molecules lies: beside the run, and in its checkpoints where that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.domain.index import FILE, DomainIndex
+from molgcn.errors import UserError
+from molgcn.overrides import as_typed
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import write
+from molgcn.training.restore import run_folder
+
+_KEY = "domain_index"
+
+
+def save_index(where: str, molecules: PackedMolecules, folder: Path, checkpoints: Sequence[Path]) -> None:
+    """Write the index as `training.domain_index` says.
+
+    Args:
+        where: "none"; "run" for a file in the run's folder; "checkpoint" for that and in the checkpoints, which then betray the molecules.
+        molecules: those that the run was trained on.
+        folder: of the run.
+        checkpoints: its files; those that are not there are left out.
+    """
+    if where == "none":
+        return
+    index = DomainIndex.of(molecules)
+    index.save(folder / FILE)
+    for path in checkpoints if where == "checkpoint" else ():
+        if path.is_file():
+            write(load_checkpoint(path) | {_KEY: {name: torch.from_numpy(values) for name, values in index.arrays().items()}}, path)
+
+
+def index_files(checkpoints: Sequence[Path], folder: Path) -> list[Path]:
+    """Return the index files of the runs that checkpoints are of; what only a checkpoint holds is written into `folder`.
+
+    Raises:
+        UserError: where there is none, saying how to get it.
+    """
+    files = []
+    for number, checkpoint in enumerate(checkpoints):
+        run = run_folder(checkpoint)
+        file = None if run is None else run / FILE
+        if file is None or not file.is_file():
+            file = folder / f"{number}.npz"
+            _from_checkpoint(checkpoint, run).save(file)
+        files.append(file)
+    return list(dict.fromkeys(files))
+
+
+def _from_checkpoint(checkpoint: Path, run: Path | None) -> DomainIndex:
+    arrays = load_checkpoint(checkpoint).get(_KEY)
+    if arrays is None:
+        how = "Give the folder of its run" if run is None else f"Write it with {as_typed('resume', run)} training.domain_index=run"
+        raise UserError(
+            f"domain=true compares with the molecules that {checkpoint} was trained on, of which there is no index: neither "
+            f"{FILE} in its run's folder, nor one in the checkpoint. {how}, or train with training.domain_index=checkpoint."
+        )
+    return DomainIndex(**{name: values.numpy() for name, values in arrays.items()})

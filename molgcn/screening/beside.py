@@ -1,0 +1,32 @@
+"""What stands beside the predictions of a stretch of rows: what calibration makes of them, and how far the molecules are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from molgcn.calibration.columns import calibrated_columns
+from molgcn.domain.distance import NAMES
+from molgcn.screening.columns import Column
+from molgcn.screening.ensemble import Ensemble
+
+
+def names_beside(ensemble: Ensemble, domain: bool) -> list[str]:
+    """Return the headers of :func:`columns_beside`."""
+    no_rows = np.empty((0, ensemble.task.num_predictions))
+    return [column.name for column in columns_beside(ensemble, no_rows, np.empty((0, len(NAMES))) if domain else None)]
+
+
+def columns_beside(ensemble: Ensemble, predictions: np.ndarray, distance: np.ndarray | None) -> list[Column]:
+    """Return the columns of R rows.
+
+    Args:
+        ensemble: the models.
+        predictions: [R, P], NaN where there is none.
+        distance: [R, 4], see :class:`molgcn.domain.distance.Distance`, or None.
+    """
+    columns = []
+    if ensemble.calibration is not None:
+        columns += calibrated_columns(ensemble.calibration, ensemble.task, predictions, ensemble.digits)
+    if distance is not None:
+        columns += [Column(name, values) for name, values in zip(NAMES, distance.T, strict=True)]
+    return columns
