@@ -101,10 +101,10 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     from rich.console import Console
 
     from molgcn.calibration.assessment import assess, print_assessment
+    from molgcn.calibration.section import uncertainty_of
     from molgcn.data.load import write_skipped
     from molgcn.report.facts import facts
     from molgcn.report.page import Subject
-    from molgcn.report.uncertainty import uncertainty_of
     from molgcn.training.inference import predict_molecules
     from molgcn.training.provenance import versions
     from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder

@@ -113,13 +113,13 @@ def predict(config: PredictConfig) -> Summary:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
-    from molgcn.domain.files import index_files
-    from molgcn.screening.beside import names_beside
+    from molgcn.screening.beside import names_beside, say_calibration
     from molgcn.screening.ensemble import Ensemble
     from molgcn.screening.formats import open_molecules
     from molgcn.screening.output import check_output, open_table
     from molgcn.screening.pipeline import predict_records
     from molgcn.screening.progress import progress
+    from molgcn.training.domain_index import index_files
     from molgcn.training.restore import find_checkpoint
 
     checkpoints = [find_checkpoint(path) for path in checkpoint_paths(config.ckpt)]
@@ -160,6 +160,7 @@ def predict(config: PredictConfig) -> Summary:
         if not predicted:
             raise UserError(f"None of the {summary.rows:,} rows of {molecules.name} can be predicted; {first}.")
     _say(summary, ensemble, output, config.on_error)
+    say_calibration(ensemble)
     warn_of_extrapolation(molecules.name, contents, ensemble.trained_on)
     return summary
 

@@ -30,7 +30,8 @@ MEASURES = {
     "conformal_width": "width",
     "conformal_size": "set size",
 }
-_CALIBRATED = "calibrated_"
+_CALIBRATED = "calibrated_"  # before a metric's name
+_CONFORMAL = "conformal_"  # before the name of a metric that there is of calibrated uncertainties only
 _ALWAYS = ("miscalibration_area", "ece", "conformal_coverage")  # where there are uncertainties, one of these was measured
 
 
@@ -107,9 +108,10 @@ def measures_of(metrics: Mapping[str, float], part: str, name: str) -> dict[str,
         return {}
     found = {}
     for metric, title in MEASURES.items():
-        own, calibrated = (f"{part}/{prefix}{metric}/{name}" for prefix in ("", _CALIBRATED))
-        if own in metrics or calibrated in metrics:
-            found[title] = metrics.get(own, math.nan), metrics.get(calibrated, math.nan)
+        pair = [metrics.get(f"{part}/{prefix}{metric}/{name}") for prefix in ("", _CALIBRATED)]
+        if pair != [None, None]:
+            own, calibrated = (math.nan if value is None else value for value in pair)
+            found[title] = (math.nan, own) if metric.startswith(_CONFORMAL) else (own, calibrated)
     return found
 
 

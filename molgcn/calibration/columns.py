@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from molgcn.calibration.calibration import Calibration, TargetCalibration
-from molgcn.calibration.outputs import Classes, Numbers, Output, outputs_of
-from molgcn.screening.columns import Column
+from molgcn.calibration.outputs import Classes, Output, outputs_of
+from molgcn.column import Column
 from molgcn.tasks.base import Task
 
 
@@ -51,11 +51,6 @@ def _of_classes(target: TargetCalibration, output: Classes, label: str) -> Itera
         for number, ending in endings.items():
             yield Column(f"{label} calibrated probability{ending}", shown[:, number])
     if target.conformal is not None:
-        members = target.conformal.members(output)
-        yield Column(
-            f"{label} conformal set", np.array([_set(row) if there else "" for row, there in zip(members, known, strict=True)], str)
-        )
-
-
-def _set(members: np.ndarray) -> str:
-    return f"{{{', '.join(map(str, np.flatnonzero(members).tolist()))}}}"
+        sets = [", ".join(map(str, np.flatnonzero(row).tolist())) for row in target.conformal.members(output)]
+        cells = [f"{{{text}}}" if there else "" for text, there in zip(sets, known.tolist(), strict=True)]
+        yield Column(f"{label} conformal set", np.array(cells, str))

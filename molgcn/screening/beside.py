@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from molgcn.calibration.columns import calibrated_columns
+from molgcn.column import Column
 from molgcn.domain.distance import NAMES
-from molgcn.screening.columns import Column
 from molgcn.screening.ensemble import Ensemble
+
+log = logging.getLogger(__name__)
+
+
+def say_calibration(ensemble: Ensemble) -> None:
+    """Log what the calibrated columns rest on, or that there are none although there are calibrations."""
+    if ensemble.calibration is not None:
+        level = logging.WARNING if ensemble.calibration.approximate else logging.INFO
+        log.log(level, "The columns of uncertainties are %s", ensemble.calibration.described)
+    elif any(member.calibration is not None for member in ensemble.members):
+        log.warning(
+            "Each checkpoint's calibration is of the predictions of that model alone, and not of a mean: the columns that it adds are left "
+            "out. Predict with one checkpoint for them"
+        )
 
 
 def names_beside(ensemble: Ensemble, domain: bool) -> list[str]:

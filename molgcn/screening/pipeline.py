@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from molgcn.column import Column
 from molgcn.data.applicability import Contents
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
 from molgcn.screening.beside import columns_beside
-from molgcn.screening.columns import Column
 from molgcn.screening.ensemble import Ensemble, combined
 from molgcn.screening.formats import Record
 from molgcn.screening.prepare import Kind, Prepared, prepare

@@ -21,8 +21,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
-from molgcn.calibration.fitting import calibrate, check_calibration
-from molgcn.calibration.results import with_uncertainties
+from molgcn.calibration.section import uncertainty_of
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.config import DatasetConfig
@@ -31,7 +30,6 @@ from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
 from molgcn.data.splits.parts import PARTS
 from molgcn.data.splits.saved import save_split
-from molgcn.domain.files import save_index
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
 from molgcn.nn.batch_layout import batch_layout
@@ -39,14 +37,15 @@ from molgcn.nn.build import edge_channels_of, resolved_backend
 from molgcn.report.facts import facts
 from molgcn.report.page import Subject
 from molgcn.report.plots import plot_learning_curve
-from molgcn.report.uncertainty import uncertainty_of
 from molgcn.signals import Terminated
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import settled
+from molgcn.training.calibrating import calibrate, check_calibration, with_uncertainties
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_keys, check_same_network
+from molgcn.training.domain_index import save_index
 from molgcn.training.inference import predict_molecules
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers

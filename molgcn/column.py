@@ -1,4 +1,4 @@
-"""Columns that stand beside predictions in a table."""
+"""A column of a table: numbers or text under a header."""
 
 from __future__ import annotations
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from molgcn.calibration.assessment import assess
 from molgcn.calibration.calibration import Calibration, Part, TargetCalibration
 from molgcn.calibration.methods import check_labels, chosen_methods
-from molgcn.calibration.outputs import outputs_of
+from molgcn.calibration.outputs import Numbers, outputs_of
 from molgcn.data.load import LoadedDataset
 from molgcn.data.splits.parts import CALIBRATION, IN_WORDS
 from molgcn.errors import UserError
@@ -20,6 +23,7 @@ from molgcn.training.checkpoint_writer import write
 from molgcn.training.config import TrainingConfig
 from molgcn.training.inference import predict_molecules
 from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.result import RunResult
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +70,26 @@ def calibrate(module: MoleculeRegressor, data: LoadedDataset, checkpoints: Seque
     for path in checkpoints:
         if path.is_file():
             _store(module, path)
+
+
+def has_uncertainties(module: MoleculeRegressor) -> bool:
+    """Whether the module predicts standard deviations, or was calibrated."""
+    outputs = outputs_of(module.task, np.zeros((0, module.task.num_predictions)))
+    return module.calibration is not None or any(isinstance(one, Numbers) and one.std is not None for one in outputs)
+
+
+def with_uncertainties(result: RunResult, module: MoleculeRegressor, data: LoadedDataset) -> RunResult:
+    """Return the result with the measures of :func:`molgcn.calibration.assessment.assess` on validation and test, if there are any."""
+    if not has_uncertainties(module):
+        return result
+    metrics = dict(result.metrics)
+    for part in ("val", "test"):
+        if len(data.splits[part]):
+            molecules = data.part(part)
+            predictions = predict_molecules(module, molecules, module.config.dataset.batch_size)
+            found = assess(module.task, module.calibration, predictions, molecules.targets)
+            metrics |= {f"{part}/{key}": value for key, value in found.items()}
+    return replace(result, metrics=metrics, calibrated="" if module.calibration is None else module.calibration.described)
 
 
 def _part(config: TrainingConfig, data: LoadedDataset) -> Part:
