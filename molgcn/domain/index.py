@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from molgcn.errors import UserError
 from molgcn.whole_file import whole
 
 FILE = "domain_index.npz"
+_KINDS = [("u", 2), ("f", 2), ("f", 2), ("i", 1)]
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,24 @@ class DomainIndex:
         """
         try:
             with np.load(path, allow_pickle=False) as file:
-                found = cls(**{field.name: file[field.name] for field in fields(cls)})
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise UserError(f"{path} is no index of training molecules, or damaged: {error}. Delete it and write it anew.") from error
-        if found.fingerprints.ndim != 2 or found.fingerprints.shape[1] != BITS // 8 or not len(found.fingerprints):
-            raise UserError(f"{path} is no index of training molecules: its fingerprints are of another kind. Delete it and write it anew.")
+                return cls.of_arrays(file)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path} holds no index of training molecules, or a damaged one: {error}. Write it anew.") from error
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> DomainIndex:
+        """Return what :meth:`arrays` gave.
+
+        Raises:
+            ValueError: where they are something else.
+        """
+        for field in fields(cls):
+            if field.name not in arrays:
+                raise ValueError(f"there is no {field.name}")
+        found = cls(**{field.name: arrays[field.name] for field in fields(cls)})
+        kinds = [(values.dtype.kind, values.ndim) for values in found.arrays().values()]
+        if kinds != _KINDS or found.fingerprints.shape[1:] != (BITS // 8,) or not len(found.fingerprints) or len(found.sizes) != 2:
+            raise ValueError("its arrays are of another kind")
         return found
 
 

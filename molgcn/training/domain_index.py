@@ -61,4 +61,7 @@ def _from_checkpoint(checkpoint: Path, run: Path | None) -> DomainIndex:
             f"domain=true compares with the molecules that {checkpoint} was trained on, of which there is no index: neither "
             f"{FILE} in its run's folder, nor one in the checkpoint. {how}, or train with training.domain_index=checkpoint."
         )
-    return DomainIndex(**{name: values.numpy() for name, values in arrays.items()})
+    try:
+        return DomainIndex.of_arrays({name: values.numpy() for name, values in arrays.items()})
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{checkpoint} holds a damaged index of training molecules: {error}. Restore the file, or train again.") from error

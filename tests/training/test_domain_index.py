@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from rdkit import Chem
 
 from molgcn.config import Config, parse
@@ -15,6 +16,7 @@ from molgcn.errors import UserError
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import write
 from molgcn.training.domain_index import index_files, save_index
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
@@ -119,3 +121,11 @@ def test_what_the_message_says_works(trained_config, trained_on, run, tmp_path):
     index = DomainIndex.load(run / FILE)
     assert all(np.array_equal(one, DomainIndex.of(trained_on, 0).arrays()[name]) for name, one in index.arrays().items())
     assert load_checkpoint(checkpoints_of(run)[0])["global_step"] == before
+
+
+@pytest.mark.parametrize("damage", [{"fingerprints": torch.zeros(3, 7)}, {"atoms": "x"}, {}, []])
+def test_a_damaged_one_in_a_checkpoint_is_named(run, tmp_path, damage):
+    path = tmp_path / "model.ckpt"
+    write(load_checkpoint(checkpoints_of(run)[0]) | {"domain_index": damage}, path)
+    with pytest.raises(UserError, match=r"model\.ckpt holds a damaged index of training molecules"):
+        index_files([path], tmp_path)
