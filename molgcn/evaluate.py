@@ -17,7 +17,8 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
-from molgcn.data.config import NAMES, ColumnName, ColumnNames, DatasetConfig
+from molgcn.data.column_names import ColumnName, ColumnNames
+from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.splits.parts import CALIBRATION
 from molgcn.errors import UserError
@@ -102,6 +103,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
     from molgcn.calibration.assessment import assess, print_assessment
     from molgcn.calibration.section import uncertainty_of
+    from molgcn.data.label_columns import measured
     from molgcn.data.load import write_skipped
     from molgcn.report.facts import facts
     from molgcn.report.page import Subject
@@ -142,17 +144,18 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
-        metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
+        exact = measured(molecules)
+        metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, exact.targets).items()}
         if part != "train":  # where errors are smaller than anywhere else
-            found = assess(task, module.calibration, predictions, molecules.targets)
+            found = assess(task, module.calibration, predictions, exact.targets)
             metrics |= {f"{part}/{key}": value for key, value in found.items()}
-        labels[part] = molecules.num_labels
+        labels[part] = exact.num_labels
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
-            looked_at = molecules, predictions
+            looked_at = exact, predictions
     warn_of_extrapolation(data.title, contents, module.trained_on)
     molecules, predictions = looked_at
-    task.plot(molecules.targets, predictions, folder / f"{task.plot_name}_{detailed}.png")
+    task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
     if data.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.molecules.skipped)
     counts = {part: len(indices) for part, indices in parts.items()}
@@ -241,11 +244,14 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
                 f"dataset.targets={given.targets} would compare predictions of {name} with the column {column}. Name the columns in the "
                 f"order of the model's targets, {', '.join(names)}, or leave dataset.targets out where they have the same names."
             )
+    columns = list(given.targets or names)
+    texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
     dataset = DatasetConfig(
         name=given.name or ("csv" if saved.name == "builtin" else saved.name),
         path=given.path,
         smiles=given.smiles or saved.smiles,
-        targets=list(given.targets or names),
+        targets=columns,
+        labels=texts or None,
         features=saved.features,
         on_error=given.on_error or saved.on_error,
         num_workers=given.num_workers,

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, warn_of_extrapolation
-from molgcn.data.config import ColumnName
+from molgcn.data.column_names import ColumnName
 from molgcn.data.digits import FLOAT32_DIGITS
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError, require, shown
@@ -244,8 +244,9 @@ def _header(columns: Sequence[str], ensemble: Ensemble, places: Sequence[int], b
 
 def _rows(part: Predicted, places: Sequence[int], digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
     """The rows as text: the input's columns, each predicted value in its digits and, of an ensemble, its deviation, and further columns."""
-    columns = np.concatenate([part.values, *([] if part.deviation is None else [part.deviation])], axis=1)[:, places]
-    formats = [f".{(*digits, *[FLOAT32_DIGITS] * len(digits))[place]}g" for place in places]
+    both = part.values if part.deviation is None else np.concatenate([part.values, part.deviation], axis=1)
+    digits = [*digits, *[FLOAT32_DIGITS] * len(digits)]
+    columns, formats = both[:, places], [f".{digits[place]}g" for place in places]
     beside = zip(*(column.cells for column in part.beside), strict=True) if part.beside else [()] * len(part.records)
     for place, (record, values, further) in enumerate(zip(part.records, columns.tolist(), beside, strict=True)):
         error = part.errors.get(place, "")

@@ -23,24 +23,24 @@ def chosen_methods(wanted: str | Sequence[str], task: Task) -> tuple[str, ...]:
     """
     if wanted == "none":
         return ()
-    output = outputs_of(task, np.zeros((0, task.num_predictions)))[0]
-    suitable = tuple(name for name in METHODS if _suits(name, output))
+    outputs = _outputs(task)
+    suitable = tuple(name for name in METHODS if any(suits(name, output) for output in outputs))
     if wanted == "auto":
         return tuple(name for name in suitable if name != "isotonic")
     names = (wanted,) if isinstance(wanted, str) else tuple(dict.fromkeys(wanted))
     for name in names:
         if name not in suitable:
-            why = "needs a loss that predicts standard deviations" if name == "zscaling" and not task.num_classes else "does not fit it"
             raise UserError(
-                f"training.calibration={name} {why}: for task={task.name} with this loss there are {', '.join(suitable)}. Use one of these "
-                "or auto, or leave the key out."
+                f"training.calibration={name} suits no target of task={task.name} with this loss, for which there are "
+                f"{', '.join(suitable)}. zscaling is for losses that predict standard deviations, isotonic and platt are for classes."
             )
     if set(_OF_CLASSES) <= set(names):
         raise UserError("training.calibration names isotonic and platt, which both calibrate the same probabilities. Name one of them.")
     return names
 
 
-def _suits(name: str, output: Output) -> bool:
+def suits(name: str, output: Output) -> bool:
+    """Whether a method calibrates predictions of this kind."""
     if isinstance(output, Classes):
         return name != "zscaling"
     return name not in _OF_CLASSES and (name != "zscaling" or output.std is not None)
@@ -59,9 +59,9 @@ def check_labels(methods: Sequence[str], task: Task, targets: np.ndarray, alpha:
     Raises:
         UserError: where a target has no label there, or a method for classes labels of one class only.
     """
-    for name, column in zip(task.names, targets.T, strict=True):
+    for name, column, output in zip(task.names, targets.T, _outputs(task), strict=True):
         found = np.unique(column[~np.isnan(column)])
-        if len(found) == 0 or (len(found) == 1 and not {*methods}.isdisjoint(_OF_CLASSES)):
+        if len(found) == 0 or (len(found) == 1 and any(one in _OF_CLASSES and suits(one, output) for one in methods)):
             has = f"only labels {found[0]:g}" if len(found) else "no value"
             raise UserError(
                 f"Target '{shown(name)}' has {has} in the {part} part, from which training.calibration={','.join(methods)} can learn "
@@ -70,3 +70,8 @@ def check_labels(methods: Sequence[str], task: Task, targets: np.ndarray, alpha:
     counts = (~np.isnan(targets)).sum(axis=0).tolist()
     few = [name for name, count in zip(task.names, counts, strict=True) if rank(count, alpha) > count]
     return few if "conformal" in methods else []
+
+
+def _outputs(task: Task) -> list[Output]:
+    """Return what predictions of no molecules say of each target: of which kind they are."""
+    return outputs_of(task, np.zeros((0, task.num_predictions)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from molgcn.tasks.base import Task
 from molgcn.tasks.classes import ClassTask
+from molgcn.tasks.mixed import Mixed
 from molgcn.tasks.regression import Regression
 
 
@@ -65,6 +66,10 @@ def outputs_of(task: Task, predictions: np.ndarray) -> list[Output]:
         task: whose predictions they are.
         predictions: as of :meth:`molgcn.tasks.base.Task.decode`.
     """
+    if isinstance(task, Mixed):
+        parts = zip(task.parts, task.prediction_places, strict=True)
+        found = {name: one for part, own in parts for name, one in zip(part.names, outputs_of(part, predictions[:, own]), strict=True)}
+        return [found[name] for name in task.names]
     if isinstance(task, ClassTask):
         return [Classes(np.column_stack([1 - one, one]) if one.ndim == 1 else one) for one in task.by_target(predictions)]
     assert isinstance(task, Regression)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -19,6 +19,7 @@ from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report
 from molgcn.data.featurize import OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
+from molgcn.data.label_columns import with_labels
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
@@ -30,6 +31,7 @@ from molgcn.data.splits.rows import rows_to_split
 from molgcn.data.splits.saved import load_split
 from molgcn.data.splits.scaffold import scaffold_split
 from molgcn.data.strings import PackedStrings
+from molgcn.data.target_columns import report_bounds, weighed
 from molgcn.data.target_warnings import warn_of_targets
 from molgcn.errors import UserError
 from molgcn.spreadsheet import Writer
@@ -81,7 +83,8 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     log.info("%s: %s, unused %s", source.title, ", ".join(f"{IN_WORDS[part]} {len(splits[part]):,}" for part in splits), f"{unused:,}")
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
-    warn_of_targets(molecules, splits["train"])
+    molecules = weighed(molecules, splits["train"])
+    warn_of_targets(molecules, splits["train"], config.given("transforms"))
     loaded = LoadedDataset(molecules, splits, source.title, data_hash)
     if unlike := describe_unlike(loaded.trained_on):
         log.warning("%s: the training part has unusual molecules: %s; they are trained on as they are", source.title, unlike)
@@ -95,6 +98,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         UserError: see :func:`load_dataset`.
     """
     source = SOURCES[config.name](config)
+    config.check_columns(source.target_names)
+    if config.name != "csv" and (config.units or config.identity):
+        raise UserError(f"dataset.units, labels, bounded and weights are for dataset=csv, not for {source.title}. Leave them out.")
     featurizer = get_featurizer(source.features)
     if not config.stereo:
         featurizer = featurizer.without_stereo()
@@ -112,7 +118,10 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if featurizer.stereo_off:
         identity["stereo"] = False
     molecules = load_or_pack(config.name, identity, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
+    if molecules.target_units != source.target_units:  # packed before units were given
+        molecules = replace(molecules, target_units=source.target_units)
     _report_skipped(source.title, molecules.skipped)
+    report_bounds(molecules, source.title)
     report_repeats(molecules, source.title)
     if config.duplicates == "error":
         refuse_repeats(molecules, source.title)
@@ -150,6 +159,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         target_units=source.target_units,
         skipped=sorted(skipped, key=lambda row: row.row),
     )
+    molecules = with_labels(molecules, *(None if one is None else one[result.kept] for one in (raw.bounds, raw.weights)))
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title)
@@ -162,8 +172,9 @@ def _draw(raw: RawMolecules, count: int, seed: int, title: str) -> RawMolecules:
     if count > len(raw.items):
         raise UserError(f"dataset.subset={count} asks for more than the {len(raw.items)} molecules of {title}.")
     chosen = np.sort(np.random.default_rng(seed).choice(len(raw.items), count, replace=False))
-    targets = None if raw.targets is None else raw.targets[chosen]
-    return RawMolecules([raw.items[i] for i in chosen], raw.rows[chosen], targets, raw.kind, raw.label, raw.left_out)
+    items, rows = [raw.items[i] for i in chosen], raw.rows[chosen]
+    targets, bounds, weights = (None if one is None else one[chosen] for one in (raw.targets, raw.bounds, raw.weights))
+    return replace(raw, items=items, rows=rows, targets=targets, bounds=bounds, weights=weights)
 
 
 def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:

@@ -87,6 +87,6 @@ def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
             if encodings is not None:
                 item[name] = torch.tensor(encodings[places])
         if molecules.targets.shape[1]:
-            item.y = torch.tensor(molecules.targets[i : i + 1])
+            item.y = torch.tensor(molecules.labels[i : i + 1])
         result.append(item)
     return result

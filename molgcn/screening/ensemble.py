@@ -24,7 +24,7 @@ class Ensemble:
     """Models of the same task, targets, units and features: their mean and standard deviation.
 
     Args:
-        members: trained modules in evaluation mode, on one device.
+        members: trained modules in evaluation mode, on one device; with `dropout_samples` they are changed.
         sources: where each came from, for messages.
         dropout_samples: passes of each member with its dropout active, whose predictions count as those of as many models; 0 for one pass
             without dropout.

@@ -12,8 +12,9 @@ import torch
 
 from molgcn.calibration.assessment import assess
 from molgcn.calibration.calibration import Calibration, Part, TargetCalibration
-from molgcn.calibration.methods import check_labels, chosen_methods
+from molgcn.calibration.methods import check_labels, chosen_methods, suits
 from molgcn.calibration.outputs import Numbers, outputs_of
+from molgcn.data.label_columns import measured
 from molgcn.data.load import LoadedDataset
 from molgcn.data.splits.parts import CALIBRATION, IN_WORDS
 from molgcn.errors import UserError
@@ -40,7 +41,7 @@ def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -
             log.warning("The calibration part is used by nothing: name what to do with it, as in training.calibration=auto")
         return
     part = _part(config, data)
-    targets = data.part(part).targets
+    targets = measured(data.part(part)).targets
     few = check_labels(methods, task, targets, config.calibration_alpha, IN_WORDS[part])
     if few:
         log.warning(
@@ -62,10 +63,12 @@ def calibrate(module: MoleculeRegressor, data: LoadedDataset, checkpoints: Seque
     if not methods:
         return
     part, alpha = _part(config, data), config.calibration_alpha
-    molecules = data.part(part)
+    molecules = measured(data.part(part))
     outputs = outputs_of(task, predict_molecules(module, molecules, module.config.dataset.batch_size))
-    pairs = zip(outputs, molecules.targets.T, strict=True)
-    targets = [TargetCalibration.fit(output, true, methods, alpha, config.conformal_sets) for output, true in pairs]
+    targets = [
+        TargetCalibration.fit(output, true, [name for name in methods if suits(name, output)], alpha, config.conformal_sets)
+        for output, true in zip(outputs, molecules.targets.T, strict=True)
+    ]
     module.calibration = Calibration(part, alpha, targets)
     for path in checkpoints:
         if path.is_file():
@@ -85,7 +88,7 @@ def with_uncertainties(result: RunResult, module: MoleculeRegressor, data: Loade
     metrics = dict(result.metrics)
     for part in ("val", "test"):
         if len(data.splits[part]):
-            molecules = data.part(part)
+            molecules = measured(data.part(part))
             predictions = predict_molecules(module, molecules, module.config.dataset.batch_size)
             found = assess(module.task, module.calibration, predictions, molecules.targets)
             metrics |= {f"{part}/{key}": value for key, value in found.items()}

@@ -104,7 +104,7 @@ def _calibration(saved: Mapping[str, Any], module: MoleculeRegressor, path: Path
 
 
 def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculeRegressor:
-    task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"])
+    task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
     dtypes = {name: getattr(weights.get(name), "dtype", torch.float32) for name in task.statistics_shapes()}
     return MoleculeRegressor(
         config,

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from molgcn.calibration.calibration import Calibration, TargetCalibration
+from molgcn.calibration.methods import chosen_methods, suits
 from molgcn.calibration.outputs import Classes, Numbers, outputs_of
+from molgcn.data.target_config import TargetConfig
 from molgcn.tasks.mean_variance import MeanVariance
 from molgcn.tasks.quantile import Quantile
 from molgcn.tasks.registry import build_task
@@ -134,3 +136,18 @@ def test_it_says_what_it_rests_on():
     approximate = Calibration("val", 0.1, targets[:1])
     assert approximate.described == "calibrated on 1,200 validation molecules, which chose the weights: approximate"
     assert approximate.approximate
+
+
+def test_a_mixed_task_s_targets_are_calibrated_each_by_its_own_kind():
+    task = build_task("mixed", ("a", "b"), ("", ""), 2, TargetConfig(tasks={"a": "classification", "b": "regression"}))
+    classes, numbers = outputs_of(task, np.array([[0.25, -3.0], [0.5, 4.0]]))
+    assert isinstance(classes, Classes) and classes.probabilities[:, 1].tolist() == [0.25, 0.5]
+    assert isinstance(numbers, Numbers) and numbers.values.tolist() == [-3, 4]
+    assert chosen_methods("auto", task) == ("platt", "conformal")
+    fitted = [
+        TargetCalibration.fit(output, np.array([0.0, 1.0]), [name for name in ("platt", "conformal") if suits(name, output)], 0.5, "plain")
+        for output in (classes, numbers)
+    ]
+    assert [one.platt is not None for one in fitted] == [True, False]
+    calibration = Calibration("calibration", 0.5, fitted)
+    assert Calibration.of_values(calibration.to_values(), task) == calibration

@@ -35,10 +35,10 @@ def test_auto_is_all_that_suit(task, wanted, found):
         (
             REGRESSION,
             "zscaling",
-            r"training\.calibration=zscaling needs a loss that predicts .* there are conformal\.",
+            r"training\.calibration=zscaling suits no target of task=regression .* there are conformal\.",
         ),
-        (REGRESSION, ["conformal", "platt"], r"training\.calibration=platt does not fit it"),
-        (CLASSES, "zscaling", r"training\.calibration=zscaling does not fit it: .* isotonic, platt, conformal"),
+        (REGRESSION, ["conformal", "platt"], r"training\.calibration=platt suits no target"),
+        (CLASSES, "zscaling", r"training\.calibration=zscaling suits no target .* isotonic, platt, conformal\."),
         (CLASSES, ["platt", "isotonic"], "names isotonic and platt"),
     ],
 )

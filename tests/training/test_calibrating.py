@@ -180,7 +180,7 @@ def test_on_validation_everything_says_approximate(small_config, tmp_path, caplo
     ("dataset", "training", "message"),
     [
         ({}, {"calibration": "conformal"}, r"training\.calibration=conformal needs molecules .* dataset\.calibration_fraction=0\.1"),
-        ({"calibration_fraction": 0.2}, {"calibration": "platt"}, r"training\.calibration=platt does not fit it"),
+        ({"calibration_fraction": 0.2}, {"calibration": "platt"}, r"training\.calibration=platt suits no target"),
         (
             {"calibration_fraction": 0.2},
             {"calibration": "auto", "calibration_on_validation": True},

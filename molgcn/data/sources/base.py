@@ -22,6 +22,8 @@ class RawMolecules:
         targets: float64 [M, T], NaN where missing; None when `label` is computed from the molecules.
         kind: what the items are.
         label: name in :data:`molgcn.data.labels.LABELS`, or None.
+        bounds: [M, T], -1 or 1 where a target is a bound from above or below, else 0; None where there are none.
+        weights: [M], how much each row weighs, or None.
         left_out: rows that do not belong to the set, with the reason.
     """
 
@@ -31,6 +33,8 @@ class RawMolecules:
     kind: Kind = "smiles"
     label: str | None = None
     left_out: list[SkippedRow] = field(default_factory=list)
+    bounds: np.ndarray | None = None
+    weights: np.ndarray | None = None
 
 
 @dataclass

@@ -60,6 +60,8 @@ class DirectStep:
             return f"{name} is to be called within each step"
         if not isinstance(module.loss, MaskedLoss):
             return "the loss is PyTorch's"
+        if not _is_of_targets_alone(module, batch):
+            return "the loss takes more than targets as they are: they are transformed, bounds or weighed"
         if model.linears is None or not _has_its_own_weights(model):
             return "the head is no chain of linear maps, or weights are shared or computed from others"
         if trainer.world_size > 1:
@@ -150,6 +152,12 @@ class DirectStep:
         clip_grad_norm_(self._parameters, limit)
         for parameter in self._parameters:
             parameter.grad = None
+
+
+def _is_of_targets_alone(module: MoleculeRegressor, batch: GraphBatch) -> bool:
+    """Whether the loss takes a batch's targets as they are and the task's statistics, and nothing else."""
+    taken, given = module.for_loss(batch.targets), (batch.targets, *module.statistics)
+    return len(taken) == len(given) and all(one is other for one, other in zip(taken, given, strict=True))
 
 
 def _has_its_own_weights(model: MoleculeNet) -> bool:
