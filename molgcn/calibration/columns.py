@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 
 import numpy as np
 
 from molgcn.calibration.calibration import Calibration, TargetCalibration
-from molgcn.calibration.outputs import Classes, Output, outputs_of
+from molgcn.calibration.outputs import Classes, Numbers, outputs_of
 from molgcn.column import Column
 from molgcn.tasks.base import Task
 
@@ -23,17 +24,16 @@ def calibrated_columns(calibration: Calibration, task: Task, predictions: np.nda
     """
     outputs = outputs_of(task, predictions)
     first = np.cumsum([0, *(len(names) for names in task.columns)])[:-1]  # column of each target
-    return [
-        column
-        for target, output, label, place in zip(calibration.targets, outputs, task.labels, first.tolist(), strict=True)
-        for column in _of_target(target, output, label, digits[place])
-    ]
+    columns: list[Column] = []
+    for target, output, label, own, place in zip(calibration.targets, outputs, task.labels, task.columns, first.tolist(), strict=True):
+        if isinstance(output, Numbers):
+            columns += _of_numbers(target, output, label, digits[place])
+        else:
+            columns += _of_classes(target, output, label, [f"{label} calibrated{name.removeprefix(label)}" for name in own])
+    return columns
 
 
-def _of_target(target: TargetCalibration, output: Output, label: str, digits: int) -> Iterator[Column]:
-    if isinstance(output, Classes):
-        yield from _of_classes(target, output, label)
-        return
+def _of_numbers(target: TargetCalibration, output: Numbers, label: str, digits: int) -> Iterator[Column]:
     if (std := target.std(output)) is not None:
         yield Column(f"{label} calibrated std", std)
     if target.conformal is not None:
@@ -42,15 +42,14 @@ def _of_target(target: TargetCalibration, output: Output, label: str, digits: in
         yield Column(f"{label} conformal upper", bounds[:, 1], digits)
 
 
-def _of_classes(target: TargetCalibration, output: Classes, label: str) -> Iterator[Column]:
+def _of_classes(target: TargetCalibration, output: Classes, label: str, names: Sequence[str]) -> Iterator[Column]:
     known = output.finite
     probabilities = target.probabilities(output)
     if probabilities is not None:
         shown = np.where(known[:, None], probabilities, np.nan)
-        endings = {1: ""} if shown.shape[1] == 2 else {number: f" {number}" for number in range(shown.shape[1])}
-        for number, ending in endings.items():
-            yield Column(f"{label} calibrated probability{ending}", shown[:, number])
+        for name, values in zip(names, shown.T[-len(names) :], strict=True):  # of two classes the second alone
+            yield Column(name, values)
     if target.conformal is not None:
-        sets = [", ".join(map(str, np.flatnonzero(row).tolist())) for row in target.conformal.members(output)]
+        sets = [", ".join(compress(output.names, row)) for row in target.conformal.members(output).tolist()]
         cells = [f"{{{text}}}" if there else "" for text, there in zip(sets, known.tolist(), strict=True)]
         yield Column(f"{label} conformal set", np.array(cells, str))

@@ -42,13 +42,15 @@ class Classes:
 
     Attributes:
         probabilities: float64 [M, C]; of two classes both columns, 0 and 1.
+        names: what the C classes are called, for tables.
     """
 
     probabilities: np.ndarray
+    names: tuple[str, ...] = ()
 
     def __getitem__(self, index: np.ndarray) -> Classes:
         """Return those of some molecules."""
-        return Classes(self.probabilities[index])
+        return Classes(self.probabilities[index], self.names)
 
     @property
     def finite(self) -> np.ndarray:
@@ -71,7 +73,9 @@ def outputs_of(task: Task, predictions: np.ndarray) -> list[Output]:
         found = {name: one for part, own in parts for name, one in zip(part.names, outputs_of(part, predictions[:, own]), strict=True)}
         return [found[name] for name in task.names]
     if isinstance(task, ClassTask):
-        return [Classes(np.column_stack([1 - one, one]) if one.ndim == 1 else one) for one in task.by_target(predictions)]
+        each = [np.column_stack([1 - one, one]) if one.ndim == 1 else one for one in task.by_target(predictions)]
+        numbers = range(task.num_classes)
+        return [Classes(one, tuple(task.class_name(place, number) or str(number) for number in numbers)) for place, one in enumerate(each)]
     assert isinstance(task, Regression)
     values, std, interval = task.points(predictions), task.spread(predictions), task.interval(predictions)
     return [

@@ -7,6 +7,7 @@ from molgcn.calibration.columns import calibrated_columns
 from molgcn.calibration.conformal import Conformal
 from molgcn.calibration.platt import Platt
 from molgcn.calibration.zscaling import ZScaling
+from molgcn.data.target_config import TargetConfig
 from molgcn.tasks.mean_variance import MeanVariance
 from molgcn.tasks.registry import build_task
 
@@ -51,4 +52,13 @@ def test_more_classes():
         "a calibrated probability 1": ["0.75", "0.4", "nan"],
         "a calibrated probability 2": ["0.05", "0.2", "nan"],
         "a conformal set": ["{1}", "{}", ""],
+    }
+
+
+def test_classes_with_names():
+    fitted = TargetCalibration(9, platt=Platt([1.0], [0.0]), conformal=Conformal("plain", 0.7))
+    task = build_task("classification", ("a",), ("",), 2, TargetConfig(labels={"a": {"inactive": 0, "active": 1}}))
+    assert cells(Calibration("calibration", 0.1, [fitted]), task, np.array([[0.25], [0.6]]), [7]) == {
+        "a calibrated probability active": ["0.25", "0.6"],
+        "a conformal set": ["{inactive}", "{inactive, active}"],
     }
