@@ -38,7 +38,7 @@ def columns_beside(ensemble: Ensemble, predictions: np.ndarray, distance: np.nda
     Args:
         ensemble: the models.
         predictions: [R, P], NaN where there is none.
-        distance: [R, 4], see :class:`molgcn.domain.distance.Distance`, or None.
+        distance: [R, 4], see :func:`molgcn.domain.distance.distance_to_all`, or None.
     """
     columns = []
     if ensemble.calibration is not None:

@@ -10,7 +10,7 @@ from molgcn.data.column_names import ColumnName
 from molgcn.errors import require, shown
 
 CalibrationMethod = Literal["zscaling", "isotonic", "platt", "conformal"]
-CalibrationMethods = Literal["none", "auto"] | CalibrationMethod
+CalibrationMethods = Literal["none", "auto", "zscaling", "isotonic", "platt", "conformal"]
 
 
 @dataclass(frozen=True)
