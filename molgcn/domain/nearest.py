@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from molgcn.data.segments import pointers
-
 _WORD = 64
 _AT_ONCE = 8192  # fingerprints that are unpacked at a time
 
@@ -21,22 +19,17 @@ class NearestNeighbour:
     """
 
     def __init__(self, fingerprints: np.ndarray) -> None:
+        from scipy.sparse import csr_array, vstack
+
+        parts = [fingerprints[start : start + _AT_ONCE] for start in range(0, len(fingerprints), _AT_ONCE)]
         self._count = np.bitwise_count(fingerprints).sum(axis=1, dtype=np.int64)
-        frequency = sum(np.unpackbits(part, axis=1).sum(axis=0, dtype=np.int64) for part in _parts(fingerprints))
-        self._common = np.argsort(-np.asarray(frequency), kind="stable")[:_WORD]
-        self._is_rare = np.ones(8 * fingerprints.shape[1], bool)
+        frequency = np.sum([np.unpackbits(part, axis=1).sum(axis=0, dtype=np.int64) for part in parts], axis=0)
+        self._common = np.argsort(-frequency, kind="stable")[:_WORD]
+        self._is_rare = np.ones(len(frequency), bool)
         self._is_rare[self._common] = False
-        words, bits, owners = [], [], []
-        for number, part in enumerate(_parts(fingerprints)):
-            unpacked = np.unpackbits(part, axis=1)
-            words.append(_word(unpacked[:, self._common]))
-            owner, bit = np.nonzero(unpacked & self._is_rare)
-            owners.append((owner + number * _AT_ONCE).astype(np.int32))
-            bits.append(bit.astype(np.int16))
-        self._words = np.concatenate(words)
-        bit_of = np.concatenate(bits)
-        self._owners = np.concatenate(owners)[np.argsort(bit_of, kind="stable")]
-        self._ptr = pointers(np.bincount(bit_of, minlength=len(self._is_rare)))
+        self._words = np.concatenate([_word(np.unpackbits(part, axis=1)[:, self._common]) for part in parts])
+        lists = vstack([csr_array(np.unpackbits(part, axis=1) & self._is_rare) for part in parts], format="csc")
+        self._owners, self._ptr = lists.indices, lists.indptr
 
     def similarity(self, queries: np.ndarray) -> np.ndarray:
         """Return, for each of M fingerprints [M, bits / 8], the largest |a and b| / |a or b| over the set, float64 [M].
@@ -50,12 +43,8 @@ class NearestNeighbour:
         owners = [self._owners[self._ptr[bit] : self._ptr[bit + 1]] for bit in rare]
         shared = np.bincount(np.concatenate([self._owners[:0], *owners]), minlength=len(self._count))
         shared += np.bitwise_count(self._words & _word(query[None, self._common])[0])
-        either = self._count + query.sum() - shared
+        either = self._count + int(query.sum()) - shared
         return float(np.divide(shared, either, out=np.ones(len(either)), where=either > 0).max())
-
-
-def _parts(fingerprints: np.ndarray) -> list[np.ndarray]:
-    return [fingerprints[start : start + _AT_ONCE] for start in range(0, len(fingerprints), _AT_ONCE)]
 
 
 def _word(bits: np.ndarray) -> np.ndarray:
