@@ -252,6 +252,7 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
         smiles=given.smiles or saved.smiles,
         targets=columns,
         labels=texts or None,
+        bounded=saved.bounded,
         features=saved.features,
         on_error=given.on_error or saved.on_error,
         num_workers=given.num_workers,

@@ -101,10 +101,12 @@ def report_bounds(molecules: PackedMolecules, title: str) -> None:
 
 def _classes(columns: Columns, name: str, classes: Mapping[str, int]) -> np.ndarray:
     result = np.full(len(columns[name]), np.nan)
+    folded = {text.casefold(): number for text, number in classes.items()}
     for row, text in enumerate(columns[name]):
         cell = text.strip()
-        if cell in classes:
-            result[row] = classes[cell]
+        number = classes.get(cell, folded.get(cell.casefold()))
+        if number is not None:
+            result[row] = number
         elif cell.lower() not in MISSING:
             raise UserError(
                 f"{columns.path}, column '{shown(name)}', row {row} (counted from 0, without the header): dataset.labels has no class for "

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from molgcn.data.column_names import ColumnName
+from molgcn.data.column_names import CellText, ColumnName
 from molgcn.errors import UserError, nearest, shown
 
 TASKS = ("regression", "classification", "multiclass")
@@ -21,7 +21,7 @@ class TargetConfig:
         tasks: regression, classification or multiclass; a column that is not named has the task that its values suggest.
         transforms: what is learned of a number: standardize (the default), log10 or quantile_normal, which are standardised too.
         units: shown with every error; for files that do not say.
-        labels: the class, 0, 1, ..., that each text of a column stands for.
+        labels: the class, 0, 1, ..., that each text of a column stands for; upper and lower case count only where both are named.
         bounded: whether cells such as <10 and >=1e4 are bounds of true values.
         weights: column of how much each molecule weighs in the loss.
         sampling: "balanced" draws equally many molecules of each class for every epoch; None takes each molecule once.
@@ -29,8 +29,8 @@ class TargetConfig:
 
     tasks: dict[ColumnName, str] | None = None
     transforms: dict[ColumnName, str] | None = None
-    units: dict[ColumnName, str] | None = None
-    labels: dict[ColumnName, dict[ColumnName, int]] | None = None
+    units: dict[ColumnName, CellText] | None = None
+    labels: dict[ColumnName, dict[CellText, int]] | None = None
     bounded: bool = False
     weights: ColumnName | None = None
     sampling: Literal["balanced"] | None = None

@@ -55,6 +55,7 @@ class Ensemble:
                 ("units", self.units, member.target_units),
                 ("features", self.features, member.features),
                 ("predictions", self.task.described, member.task.described),
+                ("columns of predictions", self.task.columns, member.task.columns),
             ):
                 if ours != theirs:
                     raise UserError(

@@ -70,7 +70,8 @@ def check_options(task: Task, config: Config, molecules: PackedMolecules) -> Non
         molecules: the set.
 
     Raises:
-        UserError: for balanced sampling of anything but one target's classes, or bounds that are classes or that the loss has no use for.
+        UserError: for balanced sampling of anything but one target's classes, classes that are transformed or bounded, or bounds that
+            the loss has no use for.
     """
     sampling, loss = config.dataset.sampling, config.training.loss
     if sampling is not None and (len(task.names) > 1 or not task.num_classes):
@@ -79,12 +80,14 @@ def check_options(task: Task, config: Config, molecules: PackedMolecules) -> Non
             f"dataset.sampling={sampling} does not go with {what}: it draws equally many molecules of each class of a single target. Leave "
             "it out, or weigh molecules with dataset.weights or training.class_weights."
         )
-    if molecules.bounds is None:
-        return
-    for name, bounded in zip(task.names, (molecules.bounds != 0).any(axis=0), strict=True):
-        if bounded and any(part.num_classes for part in task.parts if name in part.names):
+    bounded = np.zeros(len(task.names), bool) if molecules.bounds is None else (molecules.bounds != 0).any(axis=0)
+    classes = {name for part in task.parts if part.num_classes for name in part.names}
+    for name, has_bounds in zip(task.names, bounded, strict=True):
+        if name in classes and config.dataset.given("transforms").get(name, "standardize") != "standardize":
+            raise UserError(f"dataset.transforms names '{shown(name)}', which is learned as classes. Leave it out there.")
+        if name in classes and has_bounds:
             raise UserError(f"Target '{shown(name)}' has bounds, which are no classes. Use task=regression, or correct its cells.")
-    if loss in _WITHOUT_BOUNDS:
+    if loss in _WITHOUT_BOUNDS and bounded.any():
         raise UserError(f"training.loss={loss} does not go with bounds. Use l1, mse, huber or mve, or leave bounded cells empty.")
 
 

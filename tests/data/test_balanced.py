@@ -41,11 +41,10 @@ def run(small_config, tmp_path_factory):
     return folder, copies, config
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_a_killed_run_goes_on_bit_for_bit(run, place):
+def test_a_killed_run_goes_on_bit_for_bit(run):
     folder, copies, config = run
-    train(replace(config, resume=str(copies[place])), copies[place])
-    assert_same_run(copies[place], folder / "run")
+    train(replace(config, resume=str(copies[0])), copies[0])
+    assert_same_run(copies[0], folder / "run")
 
 
 def test_numbers_have_no_classes(run, tmp_path):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from molgcn.config import parse
 from molgcn.data import PackedMolecules
 from molgcn.data.config import DatasetConfig
 from molgcn.data.label_columns import measured, split_labels, with_labels
@@ -27,6 +28,14 @@ def test_words_become_classes(tmp_path):
     assert molecules.targets[:, 0].tolist() == pytest.approx([0, 1, float("nan"), 1], nan_ok=True)
     other, *_ = load_molecules(config_of(tmp_path, table, labels={"y": {"active": 0, "inactive": 1}}))
     assert other.targets[0, 0] == 1  # and not the set that was packed before
+
+
+def test_case_counts_where_both_are_named(tmp_path):
+    table = "smiles,y\nC,TRUE\nCC,False\n"
+    given = parse(DatasetConfig, {"labels": {"y": {True: 1, False: 0}}}, "dataset").labels  # as Hydra reads {y: {True: 1, False: 0}}
+    assert load_molecules(config_of(tmp_path, table, labels=given))[0].targets[:, 0].tolist() == [1, 0]
+    table = "smiles,y\nC,a\nCC,A\n"
+    assert load_molecules(config_of(tmp_path, table, labels={"y": {"a": 0, "A": 1}}))[0].targets[:, 0].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from molgcn.data import PackedMolecules
 from molgcn.data.load import LoadedDataset
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
-from molgcn.tasks.choice import choose_task
+from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import build_task
 from molgcn.training.config import TrainingConfig
 
@@ -128,3 +128,17 @@ def test_a_part_with_one_class_is_told_of(caplog):
     choose_task("classification", data(labels))
     (message,) = caplog.messages
     assert message.startswith("The validation part has only the class 0 of 'y0': metrics that compare classes, such as ROC-AUC,")
+
+
+@pytest.mark.parametrize(
+    ("changes", "columns", "message"),
+    [
+        ({"transforms": {"y0": "log10"}}, [HALF], r"dataset\.transforms names 'y0', which is learned as classes"),
+        ({"sampling": "balanced"}, [NUMBERS], r"dataset\.sampling=balanced does not go with task=regression"),
+        ({"sampling": "balanced"}, [HALF, HALF], r"dataset\.sampling=balanced does not go with 2 targets"),
+    ],
+)
+def test_options_that_do_not_go_with_the_targets(small_config, changes, columns, message):
+    loaded, config = data(*columns), small_config(dataset={**changes, "targets": None})
+    with pytest.raises(UserError, match=message):
+        check_options(choose_task("auto", loaded, config.dataset), config, loaded.molecules)

@@ -181,6 +181,7 @@ def test_ensembles_predict_every_target(run, tmp_path):
     np.testing.assert_allclose(table[columns[2:5]].sum(axis=1), 1, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["onnx", "pt2"])
 def test_exports(run, tmp_path, ending):
     _, folder, _, _ = run
@@ -207,6 +208,7 @@ def test_what_a_resumed_run_may_say_of_its_tasks(run, tmp_path, tasks, message):
             check_same_keys(changed, folder / "run")
 
 
+@pytest.mark.slow
 def test_direct_and_plain_steps_are_the_same(run, tmp_path):
     """The part of numbers goes through the same loss whether autograd is asked or not."""
     result, _, _, config = run

@@ -128,6 +128,7 @@ def test_errors_and_predictions_are_in_the_target_s_unit(run):
     assert again.metrics == pytest.approx(result.metrics, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_and_steps_are_the_same_bit_for_bit(run, tmp_path):
     _, folder, copies, config = run
     train(replace(config, resume=str(copies[0])), copies[0])
@@ -136,6 +137,7 @@ def test_a_run_goes_on_and_steps_are_the_same_bit_for_bit(run, tmp_path):
     assert_same_run(tmp_path / "plain", folder / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["onnx", "pt2"])
 def test_exports_give_the_target_s_unit(run, tmp_path, ending):
     _, folder, _, _ = run

@@ -11,8 +11,10 @@ import pytest
 import torch
 from run_cases import assert_same_run, train_and_copy
 
+from molgcn.config import parse
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
+from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.resources import resource
 from molgcn.tasks.registry import build_task, learned_with
 from molgcn.training.config import TrainingConfig
@@ -166,6 +168,7 @@ def test_metrics_count_exact_values_alone(run):
     assert set(table["a"][pd.to_numeric(table["a"], errors="coerce").isna()]) == {">1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loader", "captured"), [("pyg", "auto"), ("packed", False)])
 def test_every_way_to_batch_and_step_learns_the_same(run, tmp_path, loader, captured):
     result, _, _, config = run
@@ -174,10 +177,20 @@ def test_every_way_to_batch_and_step_learns_the_same(run, tmp_path, loader, capt
     assert train(other, tmp_path).metrics == pytest.approx(result.metrics, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(run):
     _, folder, copies, config = run
     train(replace(config, resume=str(copies[0])), copies[0])
     assert_same_run(copies[0], folder / "run")
+
+
+def test_another_file_may_have_bounds_too(run, tmp_path):
+    result, folder, _, _ = run
+    (tmp_path / "other.csv").write_text((folder / "mine.csv").read_text().replace("a,b,w", "a,b,v"))  # weights are for training
+    dataset = {"path": str(tmp_path / "other.csv"), "cache_dir": str(folder / "cache")}
+    given = {"ckpt": str(folder / "run"), "dataset": {**dataset, "split_file": str(folder / "run" / "splits.json")}, "device": "cpu"}
+    found = evaluate(parse(EvaluateConfig, {**given, "output": str(tmp_path / "out")}))
+    assert found.metrics == pytest.approx(result.metrics, rel=1e-5)
 
 
 def test_what_has_no_bounds_says_so(run, tmp_path):
