@@ -27,6 +27,13 @@ def shown(text: str) -> str:
     return escaped if len(escaped) <= _SHOWN else f"{escaped[: _SHOWN - 3]}..."
 
 
+def row_of(source: str, number: int, kind: str = "smiles") -> str:
+    """Return what a message calls a row of a table or list, or a record of an SDF (`kind="sdf"`)."""
+    if kind == "sdf":
+        return f"Record {number} of {source} (counted from 0)"
+    return f"Row {number} of {source} (counted from 0, without a header)"
+
+
 def nearest(word: str, choices: Sequence[str]) -> str:
     """A sentence that names the nearest choice, upper or lower case, and lists all of them."""
     spelled = {choice.lower(): choice for choice in choices}

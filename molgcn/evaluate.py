@@ -26,7 +26,7 @@ from molgcn.json_file import read_json, write_json
 
 log = logging.getLogger(__name__)
 
-_FOR_ANOTHER_FILE = ("smiles", "targets", "on_error")
+_FOR_ANOTHER_FILE = ("smiles", "targets", "descriptors_path", "on_error")
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class EvaluationDataConfig:
     name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
     smiles: ColumnName | None = None
     targets: ColumnNames | None = None
+    descriptors_path: str | None = None
     split_file: str | None = None
     on_error: Literal["raise", "skip"] | None = None
     batch_size: int = 1024
@@ -244,6 +245,12 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
                 f"dataset.targets={given.targets} would compare predictions of {name} with the column {column}. Name the columns in the "
                 f"order of the model's targets, {', '.join(names)}, or leave dataset.targets out where they have the same names."
             )
+    if (saved.descriptors_path is None) != (given.descriptors_path is None):
+        raise UserError(
+            "The model takes descriptors of a .npz file: give that of these molecules with dataset.descriptors_path=."
+            if given.descriptors_path is None
+            else "The model takes no descriptors of a file: leave out dataset.descriptors_path=."
+        )
     columns = list(given.targets or names)
     texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
     dataset = DatasetConfig(
@@ -253,6 +260,10 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
         targets=columns,
         labels=texts or None,
         bounded=saved.bounded,
+        descriptors=saved.descriptors,
+        descriptors_path=given.descriptors_path,
+        descriptor_generators=saved.descriptor_generators,
+        standardize=saved.standardize,
         features=saved.features,
         on_error=given.on_error or saved.on_error,
         num_workers=given.num_workers,

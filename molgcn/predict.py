@@ -20,7 +20,7 @@ from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.data.column_names import ColumnName
 from molgcn.data.digits import FLOAT32_DIGITS
 from molgcn.data.text import RECORD_MB
-from molgcn.errors import UserError, require, shown
+from molgcn.errors import UserError, require, row_of, shown
 
 if TYPE_CHECKING:
     from molgcn.screening.ensemble import Ensemble
@@ -42,6 +42,7 @@ class PredictConfig:
     output: str = "predictions.csv"
     format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
     smiles: ColumnName | None = None
+    descriptors_path: str | None = None
     max_record_mb: float = RECORD_MB
     on_error: OnError = "raise"
     batch_size: int = 1024
@@ -113,9 +114,10 @@ def predict(config: PredictConfig) -> Summary:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
+    from molgcn.data.formats import open_molecules
     from molgcn.screening.beside import names_beside, say_calibration
+    from molgcn.screening.descriptors import records_with_descriptors
     from molgcn.screening.ensemble import Ensemble
-    from molgcn.screening.formats import open_molecules
     from molgcn.screening.output import check_output, open_table
     from molgcn.screening.pipeline import predict_records
     from molgcn.screening.progress import progress
@@ -136,17 +138,19 @@ def predict(config: PredictConfig) -> Summary:
         domain = index_files(checkpoints, Path(stack.enter_context(TemporaryDirectory()))) if config.domain else []
         columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
         molecules = stack.enter_context(open_molecules(source, config.format, columns, config.max_record_mb))
+        given = None if config.descriptors_path is None else Path(config.descriptors_path).expanduser()
+        records = records_with_descriptors(molecules, ensemble.descriptors, given)
         bar = stack.enter_context(progress(molecules.text))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         table = stack.enter_context(open_table(output))
         places = _places(ensemble)
         table.write([_header(molecules.columns, ensemble, places, names_beside(ensemble, config.domain), config.on_error)])
         predicted, first, contents, digits = 0, "", Contents(), ensemble.digits
-        for part in predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers, domain):
+        for part in predict_records(ensemble, records, molecules.kind, config.batch_size, config.num_workers, domain):
             for place, reason in sorted(part.errors.items()):
                 row, text = part.start + place, _shown(part, place)
                 if config.on_error == "raise":
-                    raise UserError(_message(molecules.name, row, text, reason))
+                    raise UserError(_message(row_of(molecules.name, row, molecules.kind), text, reason))
                 first = first or f"the first, row {row} ('{shown(text)}'): {reason}"
                 if config.on_error == "skip":
                     _report_failure(failures, row, text, reason)
@@ -187,6 +191,7 @@ def predict_smiles(
     batch_size: int = 1024,
     num_workers: int | None = None,
     domain: Sequence[Path] = (),
+    descriptors: np.ndarray | None = None,
 ) -> Predictions:
     """Predictions for SMILES in memory.
 
@@ -197,20 +202,29 @@ def predict_smiles(
         batch_size: molecules a batch.
         num_workers: processes that read molecules; None chooses.
         domain: index files of the training molecules to compare with, `domain_index.npz` of runs.
+        descriptors: [M, K], those of columns and files that the models were trained with; None where they take none.
 
     Raises:
-        UserError: for a string that is not a molecule (with on_error="raise").
+        UserError: for a string that is not a molecule, or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
     """
+    from molgcn.data.formats import Record
     from molgcn.screening.beside import names_beside
-    from molgcn.screening.formats import Record
+    from molgcn.screening.descriptors import described
     from molgcn.screening.pipeline import predict_records
 
+    names = ensemble.descriptors.given
+    given = np.empty((len(smiles), 0)) if descriptors is None else np.asarray(descriptors, np.float64)
+    if given.shape != (len(smiles), len(names)):
+        raise UserError(
+            f"descriptors has shape {list(given.shape)}; the model takes [{len(smiles)}, {len(names)}]: {ensemble.descriptors}."
+        )
+    records = (described(Record([], text), row, names) for text, row in zip(smiles, given, strict=True))
     values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
     beside: dict[str, list[np.ndarray]] = {name: [] for name in names_beside(ensemble, bool(domain))}
-    for part in predict_records(ensemble, (Record([], text) for text in smiles), "smiles", batch_size, num_workers, domain):
+    for part in predict_records(ensemble, records, "smiles", batch_size, num_workers, domain):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
-                raise UserError(_message("the list of SMILES", part.start + place, smiles[part.start + place], reason))
+                raise UserError(_message(row_of("the list of SMILES", part.start + place), smiles[part.start + place], reason))
             errors[part.start + place] = reason
         values.append(part.values)
         for column in part.beside:
@@ -233,7 +247,7 @@ def _places(ensemble: Ensemble) -> list[int]:
 
 
 def _header(columns: Sequence[str], ensemble: Ensemble, places: Sequence[int], beside: Sequence[str], on_error: OnError) -> list[str]:
-    from molgcn.screening.formats import unused
+    from molgcn.data.formats import unused
 
     header, names = list(columns), [name for names in ensemble.task.columns for name in names]
     names += [f"{name} std" for name in names]
@@ -262,9 +276,9 @@ def _shown(part: Predicted, place: int) -> str:
     return record.molecule if part.smiles is None else record.cells[1]
 
 
-def _message(source: str, row: int, text: str, reason: str) -> str:
+def _message(row: str, text: str, reason: str) -> str:
     return (
-        f"Row {row} of {source} (counted from 0, without a header): '{shown(text)}' cannot be predicted: {reason}. Correct the row, leave "
+        f"{row}: '{shown(text)}' cannot be predicted: {reason}. Correct the row, leave "
         "such rows out with on_error=skip, or keep them without values with on_error=nan."
     )
 

@@ -48,19 +48,20 @@ class Domain:
         )
 
 
-def distance_to_all(paths: Sequence[Path], molecules: PackedMolecules, smiles: Sequence[str]) -> np.ndarray:
+def distance_to_all(paths: Sequence[Path], molecules: PackedMolecules, smiles: Sequence[str], standardize: str = "none") -> np.ndarray:
     """Compare molecules with the training of one run or, of several, of the one that each molecule is farthest from.
 
     Args:
         paths: index files.
         molecules: M molecules, with features of bonds.
         smiles: their SMILES.
+        standardize: see :func:`morgan_fingerprints`.
 
     Returns:
         float64 [M, 4], :data:`NAMES`: Tanimoto similarity to the training molecule that is most alike; the share of atoms whose features
         no training molecule has; the same of bonds; and 1 where the molecule has fewer or more heavy atoms than all of them, else 0.
     """
-    fingerprints = morgan_fingerprints(smiles)
+    fingerprints = morgan_fingerprints(smiles, standardize)
     each = np.stack([_open(path).distance(molecules, fingerprints) for path in paths])
     return np.concatenate([each[..., :1].min(axis=0), each[..., 1:].max(axis=0)], axis=1)
 

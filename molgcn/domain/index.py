@@ -36,8 +36,8 @@ class DomainIndex:
     sizes: np.ndarray
 
     @classmethod
-    def of(cls, molecules: PackedMolecules, num_workers: int | None = None) -> DomainIndex:
-        """Return what packed molecules with SMILES hold.
+    def of(cls, molecules: PackedMolecules, standardize: str = "none", num_workers: int | None = None) -> DomainIndex:
+        """Return what packed molecules with SMILES hold; other arguments as of :func:`morgan_fingerprints`.
 
         Raises:
             UserError: for molecules without SMILES, which have no fingerprint.
@@ -46,7 +46,7 @@ class DomainIndex:
             raise UserError("training.domain_index needs molecules with SMILES: graphs of one's own have no fingerprints. Leave it out.")
         sizes = heavy_atoms(molecules)
         return cls(
-            np.unique(morgan_fingerprints(list(molecules.smiles), num_workers), axis=0),
+            np.unique(morgan_fingerprints(list(molecules.smiles), standardize, num_workers), axis=0),
             _distinct(molecules.x, molecules.table),
             np.empty((0, 0), np.float32) if molecules.edge_attr is None else _distinct(molecules.edge_attr, molecules.edge_table),
             np.array([sizes.min(), sizes.max()], np.int64),

@@ -14,6 +14,7 @@ from molgcn.config import BackendConfig
 from molgcn.data.applicability import common_domain
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
+from molgcn.screening.descriptors import DescriptorInput
 from molgcn.screening.dropout import activate_dropout, seeded
 from molgcn.tasks.base import Task
 from molgcn.training.regressor import MoleculeRegressor
@@ -43,6 +44,8 @@ class Ensemble:
         sources = list(sources) or [f"member {number}" for number in range(len(self.members))]
         self.features = require_features(self.members[0], Path(sources[0]))
         self.task = self.members[0].task
+        self.descriptors = DescriptorInput.of(self.members[0])
+        self.standardize = self.members[0].config.dataset.standardize
         self.sees_bonds = any(member.model.edge_channels is not None for member in self.members)
         self.names, self.units = list(self.task.names), list(self.task.units)
         self.smiles_columns = list(dict.fromkeys(member.config.dataset.smiles for member in self.members))
@@ -55,6 +58,8 @@ class Ensemble:
                 ("units", self.units, member.target_units),
                 ("features", self.features, member.features),
                 ("predictions", self.task.described, member.task.described),
+                ("standard forms", self.standardize, member.config.dataset.standardize),
+                ("descriptors", self.descriptors, DescriptorInput.of(member)),
                 ("columns of predictions", self.task.columns, member.task.columns),
             ):
                 if ours != theirs:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from molgcn.data.applicability import Contents, contents_of
 from molgcn.data.featurize import featurize_chunk
+from molgcn.data.formats import Kind
 from molgcn.data.packed import PackedMolecules
 from molgcn.domain.distance import distance_to_all
-
-Kind = Literal["smiles", "sdf"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,16 @@ class Prepared:
     distance: np.ndarray | None = None
 
 
-def prepare(items: Sequence[str], *, features: str, kind: Kind, bonds: bool, domain: Sequence[Path] = ()) -> Prepared:
+def prepare(
+    items: Sequence[str],
+    *,
+    features: str,
+    kind: Kind,
+    bonds: bool,
+    generators: Sequence[str] = (),
+    standardize: str = "none",
+    domain: Sequence[Path] = (),
+) -> Prepared:
     """Parses, featurises and packs a stretch of SMILES or mol blocks, and compares them with the training.
 
     Args:
@@ -47,11 +54,22 @@ def prepare(items: Sequence[str], *, features: str, kind: Kind, bonds: bool, dom
         features: the featuriser.
         kind: what the items are.
         bonds: whether bonds get features.
+        generators: see :func:`featurize_chunk`.
+        standardize: likewise.
         domain: index files of training molecules to compare with, for which bonds get features too.
     """
-    done = featurize_chunk(items, features=features, kind=kind, label=None, stop=False, bonds=bonds or bool(domain))
+    done = featurize_chunk(
+        items,
+        features=features,
+        kind=kind,
+        label=None,
+        stop=False,
+        bonds=bonds or bool(domain),
+        generators=generators,
+        standardize=standardize,
+    )
     if done.molecules is None:
         return Prepared(None, done.kept, done.smiles, done.failures, Contents())
     smiles = done.smiles or [items[place] for place in done.kept.tolist()]
-    distance = distance_to_all(domain, done.molecules, smiles) if domain else None
+    distance = distance_to_all(domain, done.molecules, smiles, standardize) if domain else None
     return Prepared(done.molecules, done.kept, done.smiles, done.failures, contents_of(done.molecules, smiles), distance)

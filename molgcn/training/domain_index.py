@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from molgcn.config import Config
 from molgcn.data.packed import PackedMolecules
 from molgcn.domain.index import FILE, DomainIndex
 from molgcn.errors import UserError
@@ -18,20 +19,20 @@ from molgcn.training.restore import run_folder
 _KEY = "domain_index"
 
 
-def save_index(where: str, molecules: PackedMolecules, folder: Path, checkpoints: Sequence[Path]) -> None:
-    """Write the index as `training.domain_index` says.
+def save_index(config: Config, molecules: PackedMolecules, folder: Path, checkpoints: Sequence[Path]) -> None:
+    """Write the index where `training.domain_index` says: nowhere, into the run's folder, or also into its checkpoints.
 
     Args:
-        where: "none"; "run" for a file in the run's folder; "checkpoint" for that and in the checkpoints, which then betray the molecules.
-        molecules: those that the run was trained on.
+        config: of the run.
+        molecules: those that it was trained on.
         folder: of the run.
         checkpoints: its files; those that are not there are left out.
     """
-    if where == "none":
+    if config.training.domain_index == "none":
         return
-    index = DomainIndex.of(molecules)
+    index = DomainIndex.of(molecules, config.dataset.standardize)
     index.save(folder / FILE)
-    for path in checkpoints if where == "checkpoint" else ():
+    for path in checkpoints if config.training.domain_index == "checkpoint" else ():
         if path.is_file():
             write(load_checkpoint(path) | {_KEY: {name: torch.from_numpy(values) for name, values in index.arrays().items()}}, path)
 

@@ -143,7 +143,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         if trainer.is_global_zero:
             calibrate(module, data.dataset, [checkpoint.best_path, checkpoint.last_path])
             result = with_uncertainties(result, module, data.dataset)
-            save_index(config.training.domain_index, data.part("train"), folder, [checkpoint.best_path, checkpoint.last_path])
+            save_index(config, data.part("train"), folder, [checkpoint.best_path, checkpoint.last_path])
         if config.training.report and trainer.is_global_zero:
             _report(result, module, data, loggers, config)
         failed = False
@@ -195,7 +195,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
     config = settled(config, task)
     check_options(task, config, molecules)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
-    return MoleculeRegressor(
+    module = MoleculeRegressor(
         config,
         in_channels=molecules.num_features,
         task=task,
@@ -203,7 +203,10 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
         features=molecules.features,
         trained_on=domain_of(data.dataset.trained_on),
         edge_channels=edge_channels_of(config.model, molecules),
+        descriptor_names=molecules.descriptor_names,
     )
+    module.fit_descriptors(data.part("train").descriptors)
+    return module
 
 
 def _trainer_options(config: Config) -> dict[str, Any]:

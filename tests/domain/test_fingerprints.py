@@ -13,3 +13,9 @@ def test_they_are_rdkit_s():
     assert found.shape == (4, 256) and found.dtype == np.uint8
     np.testing.assert_array_equal(np.unpackbits(found, axis=1), expected)
     assert morgan_fingerprints([]).shape == (0, 256)
+
+
+def test_they_are_those_of_the_standard_form():
+    found = morgan_fingerprints(["CC(=O)O.[Na]Cl", "CC(=O)[O-]", "CC(=O)O"], "neutral")
+    assert (found == found[2]).all()
+    assert (morgan_fingerprints(["CC(=O)[O-]"]) != found[2]).any()

@@ -10,6 +10,7 @@ import torch
 from rdkit import Chem
 
 from molgcn.config import Config, parse
+from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset
 from molgcn.domain.index import FILE, DomainIndex
 from molgcn.errors import UserError
@@ -17,6 +18,7 @@ from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
+from molgcn.training.config import TrainingConfig
 from molgcn.training.domain_index import index_files, save_index
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
@@ -45,6 +47,10 @@ def config(run, tmp_path, **values):
     return parse(PredictConfig, {"ckpt": str(run), "device": "cpu", "domain": True, **files, **values})
 
 
+def where(place, standardize="none"):
+    return Config(dataset=DatasetConfig(standardize=standardize), training=TrainingConfig(domain_index=place))
+
+
 def rows_of(path):
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
@@ -52,7 +58,7 @@ def rows_of(path):
 
 @pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_predict_writes_the_columns_beside_the_predictions(run, trained_on, tmp_path, num_workers):
-    save_index("run", trained_on, run, checkpoints_of(run))
+    save_index(where("run"), trained_on, run, checkpoints_of(run))
     smiles = [trained_on.smiles[3], "xx", "CCCCCCCCCCCC", "C#CC#CO"]
     (tmp_path / "in.smi").write_text("\n".join(smiles))
     predict(config(run, tmp_path, on_error="nan", num_workers=num_workers, batch_size=2))
@@ -68,7 +74,7 @@ def test_predict_writes_the_columns_beside_the_predictions(run, trained_on, tmp_
 
 
 def test_structures_are_compared_as_their_smiles(run, trained_on, tmp_path):
-    save_index("run", trained_on, run, [])
+    save_index(where("run"), trained_on, run, [])
     with Chem.SDWriter(str(tmp_path / "m.sdf")) as writer:
         for text in [trained_on.smiles[0], "CCCO"]:
             writer.write(Chem.AddHs(Chem.MolFromSmiles(text)))
@@ -79,7 +85,7 @@ def test_structures_are_compared_as_their_smiles(run, trained_on, tmp_path):
 
 def test_it_goes_into_the_checkpoints_where_that_is_asked_for(run, trained_on, tmp_path):
     before = load_checkpoint(checkpoints_of(run)[0])
-    save_index("checkpoint", trained_on, run, checkpoints_of(run))
+    save_index(where("checkpoint"), trained_on, run, checkpoints_of(run))
     (tmp_path / "away").mkdir()
     lonely = shutil.copy(checkpoints_of(run)[0], tmp_path / "away" / "model.ckpt")
     (tmp_path / "in.smi").write_text("CCO\nCCCCN\n")
@@ -99,7 +105,7 @@ def test_it_goes_into_the_checkpoints_where_that_is_asked_for(run, trained_on, t
 
 
 def test_checkpoints_of_one_run_share_its_index(run, trained_on, tmp_path):
-    save_index("run", trained_on, run, [])
+    save_index(where("run"), trained_on, run, [])
     assert index_files(checkpoints_of(run), tmp_path) == [run / FILE]
 
 
@@ -119,7 +125,7 @@ def test_what_the_message_says_works(trained_config, trained_on, run, tmp_path):
     base = parse(Config, trained_config)
     train(replace(base, resume=str(run), training=replace(base.training, report=False, domain_index="run")), run)
     index = DomainIndex.load(run / FILE)
-    assert all(np.array_equal(one, DomainIndex.of(trained_on, 0).arrays()[name]) for name, one in index.arrays().items())
+    assert all(np.array_equal(one, DomainIndex.of(trained_on, num_workers=0).arrays()[name]) for name, one in index.arrays().items())
     assert load_checkpoint(checkpoints_of(run)[0])["global_step"] == before
 
 
