@@ -20,6 +20,7 @@ from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolati
 from molgcn.data.column_names import ColumnName, ColumnNames
 from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.splits.parts import CALIBRATION
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
 
@@ -101,6 +102,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from rich.console import Console
 
+    from molgcn.calibration.assessment import assess, print_assessment
+    from molgcn.calibration.section import uncertainty_of
     from molgcn.data.label_columns import measured
     from molgcn.data.load import write_skipped
     from molgcn.report.facts import facts
@@ -147,6 +150,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         passes = np.stack([predict_molecules(member, molecules, config.dataset.batch_size) for member in ensemble.members])
         predictions, exact = task.combine(passes), measured(molecules)
         metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, exact.targets).items()}
+        if part != "train":  # where errors are smaller than anywhere else
+            found = assess(task, module.calibration, predictions, exact.targets)
+            metrics |= {f"{part}/{key}": value for key, value in found.items()}
         labels[part] = exact.num_labels
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
@@ -159,8 +165,12 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
-    subject = Subject(title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known)
+    section = uncertainty_of(task, module.calibration, metrics, detailed, predictions, molecules.targets)
+    subject = Subject(
+        title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known, uncertainty=section
+    )
     task.write_report(folder / "report.html", subject)
+    calibrated = "" if module.calibration is None else module.calibration.described
     summary = {
         "checkpoint": str(checkpoint),
         "data": data.title,
@@ -168,6 +178,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         "molecules": counts,
         "trained_on": trained_on,
         "units": dict(zip(names, units, strict=True)),
+        "calibrated": calibrated,
         "metrics": without_nan(metrics),
     }
     write_json(folder / "metrics.json", summary)
@@ -176,6 +187,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     line(f"{checkpoint.name} on {data.title}: {sizes} molecules")
     console.print(task.table("", metrics, list(parts)))
+    print_assessment(console, detailed, calibrated, names, metrics)
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")
     return Evaluation(folder, metrics)
 
@@ -192,9 +204,11 @@ def _check_same_split(trainings: Sequence[Path], run: Path) -> None:
 
 
 def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
-    """The parts to evaluate: the one that `split` names, everything as one for "all", each for None."""
-    if split is None or split in data.parts:
-        return data.parts if split is None else {split: data.parts[split]}
+    """The parts to evaluate: the one that `split` names, everything as one for "all", each for None but the one for calibration."""
+    if split is None:
+        return {part: indices for part, indices in data.parts.items() if part != CALIBRATION}
+    if split in data.parts:
+        return {split: data.parts[split]}
     if split == "all":
         return {"all": np.arange(len(data.molecules))}
     raise UserError(

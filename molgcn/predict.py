@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -50,6 +51,7 @@ class PredictConfig:
     device: str = "auto"
     dropout_samples: int = 0
     seed: int = 0
+    domain: bool = False
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
@@ -81,6 +83,8 @@ class Predictions:
         errors: M strings, "" or why there is no prediction.
         names: T target names.
         units: T units ("" = none).
+        beside: further columns [M] by their headers: what calibration makes of the predictions, and how far the molecules are from the
+            training; see docs/calibration.md and docs/domain.md.
     """
 
     values: np.ndarray
@@ -88,6 +92,7 @@ class Predictions:
     errors: list[str]
     names: list[str]
     units: list[str]
+    beside: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def main() -> None:
@@ -110,11 +115,13 @@ def predict(config: PredictConfig) -> Summary:
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from molgcn.data.formats import open_molecules
+    from molgcn.screening.beside import names_beside, say_calibration
     from molgcn.screening.descriptors import records_with_descriptors
     from molgcn.screening.ensemble import Ensemble
     from molgcn.screening.output import check_output, open_table
     from molgcn.screening.pipeline import predict_records
     from molgcn.screening.progress import progress
+    from molgcn.training.domain_index import index_files
     from molgcn.training.restore import find_checkpoints
 
     checkpoints = [file for path in checkpoint_paths(config.ckpt) for file in find_checkpoints(path)]
@@ -128,6 +135,7 @@ def predict(config: PredictConfig) -> Summary:
         check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip")
     with ExitStack() as stack:
         ensemble = Ensemble.load(checkpoints, config.backend, config.device, config.dropout_samples, config.seed)
+        domain = index_files(checkpoints, Path(stack.enter_context(TemporaryDirectory()))) if config.domain else []
         columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
         molecules = stack.enter_context(open_molecules(source, config.format, columns, config.max_record_mb))
         given = None if config.descriptors_path is None else Path(config.descriptors_path).expanduser()
@@ -136,9 +144,9 @@ def predict(config: PredictConfig) -> Summary:
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         table = stack.enter_context(open_table(output))
         places = _places(ensemble)
-        table.write([_header(molecules.columns, ensemble, places, config.on_error)])
+        table.write([_header(molecules.columns, ensemble, places, names_beside(ensemble, config.domain), config.on_error)])
         predicted, first, contents, digits = 0, "", Contents(), ensemble.digits
-        for part in predict_records(ensemble, records, molecules.kind, config.batch_size, config.num_workers):
+        for part in predict_records(ensemble, records, molecules.kind, config.batch_size, config.num_workers, domain):
             for place, reason in sorted(part.errors.items()):
                 row, text = part.start + place, _shown(part, place)
                 if config.on_error == "raise":
@@ -156,6 +164,7 @@ def predict(config: PredictConfig) -> Summary:
         if not predicted:
             raise UserError(f"None of the {summary.rows:,} rows of {molecules.name} can be predicted; {first}.")
     _say(summary, ensemble, output, config.on_error)
+    say_calibration(ensemble)
     warn_of_extrapolation(molecules.name, contents, ensemble.trained_on)
     return summary
 
@@ -181,6 +190,7 @@ def predict_smiles(
     on_error: Literal["raise", "nan"] = "raise",
     batch_size: int = 1024,
     num_workers: int | None = None,
+    domain: Sequence[Path] = (),
     descriptors: np.ndarray | None = None,
 ) -> Predictions:
     """Predictions for SMILES in memory.
@@ -191,12 +201,14 @@ def predict_smiles(
         on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN.
         batch_size: molecules a batch.
         num_workers: processes that read molecules; None chooses.
+        domain: index files of the training molecules to compare with, `domain_index.npz` of runs.
         descriptors: [M, K], those of columns and files that the models were trained with; None where they take none.
 
     Raises:
         UserError: for a string that is not a molecule, or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
     """
     from molgcn.data.formats import Record
+    from molgcn.screening.beside import names_beside
     from molgcn.screening.descriptors import described
     from molgcn.screening.pipeline import predict_records
 
@@ -208,19 +220,23 @@ def predict_smiles(
         )
     records = (described(Record([], text), row, names) for text, row in zip(smiles, given, strict=True))
     values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
-    for part in predict_records(ensemble, records, "smiles", batch_size, num_workers):
+    beside: dict[str, list[np.ndarray]] = {name: [] for name in names_beside(ensemble, bool(domain))}
+    for part in predict_records(ensemble, records, "smiles", batch_size, num_workers, domain):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
                 raise UserError(_message(row_of("the list of SMILES", part.start + place), smiles[part.start + place], reason))
             errors[part.start + place] = reason
         values.append(part.values)
+        for column in part.beside:
+            beside[column.name].append(column.values)
         contents += part.contents
         if part.deviation is not None:
             deviation.append(part.deviation)
     warn_of_extrapolation("the list of SMILES", contents, ensemble.trained_on)
     none = np.empty((0, ensemble.task.num_predictions))
     spread = np.concatenate([none, *deviation]) if ensemble.num_passes > 1 else None
-    return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units)
+    further = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in beside.items()}
+    return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units, further)
 
 
 def _places(ensemble: Ensemble) -> list[int]:
@@ -230,27 +246,28 @@ def _places(ensemble: Ensemble) -> list[int]:
     return [one for place, value in enumerate(holds_values) for one in ([place, count + place] if several and value else [place])]
 
 
-def _header(columns: Sequence[str], ensemble: Ensemble, places: Sequence[int], on_error: OnError) -> list[str]:
+def _header(columns: Sequence[str], ensemble: Ensemble, places: Sequence[int], beside: Sequence[str], on_error: OnError) -> list[str]:
     from molgcn.data.formats import unused
 
     header, names = list(columns), [name for names in ensemble.task.columns for name in names]
     names += [f"{name} std" for name in names]
-    for place in places:
-        header.append(unused(names[place], header))
+    for name in (*(names[place] for place in places), *beside):
+        header.append(unused(name, header))
     return [*header, unused("error", header)] if on_error == "nan" else header
 
 
 def _rows(part: Predicted, places: Sequence[int], digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
-    """The rows as text: the input's columns, then each predicted value in its digits and, of an ensemble, its deviation."""
+    """The rows as text: the input's columns, each predicted value in its digits and, of an ensemble, its deviation, and further columns."""
     both = part.values if part.deviation is None else np.concatenate([part.values, part.deviation], axis=1)
     digits = [*digits, *[FLOAT32_DIGITS] * len(digits)]
     columns, formats = both[:, places], [f".{digits[place]}g" for place in places]
-    for place, (record, values) in enumerate(zip(part.records, columns.tolist(), strict=True)):
+    beside = zip(*(column.cells for column in part.beside), strict=True) if part.beside else [()] * len(part.records)
+    for place, (record, values, further) in enumerate(zip(part.records, columns.tolist(), beside, strict=True)):
         error = part.errors.get(place, "")
         if error and on_error == "skip":
             continue
         cells = record.cells if part.smiles is None else [part.smiles[place], *record.cells[1:]]
-        yield [*cells, *map(format, values, formats), *([error] if on_error == "nan" else [])]
+        yield [*cells, *map(format, values, formats), *further, *([error] if on_error == "nan" else [])]
 
 
 def _shown(part: Predicted, place: int) -> str:

@@ -9,6 +9,9 @@ from typing import Literal
 from molgcn.data.column_names import ColumnName
 from molgcn.errors import require, shown
 
+CalibrationMethod = Literal["zscaling", "isotonic", "platt", "conformal"]
+CalibrationMethods = Literal["none", "auto", "zscaling", "isotonic", "platt", "conformal"]
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -29,6 +32,11 @@ class TrainingConfig:
     ensemble: int = 1
     checkpoint_seconds: float = 60.0
     report: bool = True
+    calibration: CalibrationMethods | list[CalibrationMethod] = "none"
+    calibration_alpha: float = 0.1
+    calibration_on_validation: bool = False
+    conformal_sets: Literal["plain", "adaptive"] = "plain"
+    domain_index: Literal["none", "run", "checkpoint"] = "none"
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
@@ -46,3 +54,5 @@ class TrainingConfig:
         require(ema is None or 0 < ema < 1, "training.ema_decay", ema, "a number between 0 and 1, or null for no averaging")
         require(self.ensemble >= 1, "training.ensemble", self.ensemble, "models to train, at least 1")
         require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
+        alpha = self.calibration_alpha
+        require(0 < alpha < 1, "training.calibration_alpha", alpha, "a number between 0 and 1")

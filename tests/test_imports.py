@@ -16,11 +16,13 @@ PACKAGE = Path(__file__).parents[1] / "molgcn"
 LAYERS = [
     "cuda_runtime",
     "data",
+    "domain",
     "config",
     "ops",
     "nn",
     "report",
     "tasks",
+    "calibration",
     "training",
     "screening",
     "replicates",

@@ -44,9 +44,10 @@ class DatasetConfig(TargetConfig):
         fold: the fold that is held out, from 0; None is each in turn, one training a fold.
         repeats: how many times the split is drawn, each time with a training of its own.
         repeat: the one of them that is trained on, from 0; None is each in turn.
+        calibration_fraction: of the training part, cut from it for the calibration of uncertainties; 0 cuts nothing.
         group_duplicates: whether copies of a molecule stay in one part of random and scaffold splits.
         duplicates: what becomes of molecules that repeat another one: keep, first, mean, median or error.
-        split_seed: seed of random and scaffold splits and of the subset.
+        split_seed: seed of random and scaffold splits, of the calibration part and of the subset.
         split_column: CSV column that says train, val or test (split=column).
         split_file: JSON of row numbers, as a run saves it (split=file), or zinc's index file (split=benchmark).
         num_workers: worker processes of the featurisation; None chooses.
@@ -74,6 +75,7 @@ class DatasetConfig(TargetConfig):
     fold: int | None = None
     repeats: int = 1
     repeat: int | None = None
+    calibration_fraction: float = 0.0
     group_duplicates: bool = True
     duplicates: str = "keep"
     split_seed: int = 0
@@ -104,6 +106,7 @@ class DatasetConfig(TargetConfig):
                 raise UserError("dataset.targets is empty. Name at least one target, as in dataset.targets=[gap].")
             if len(set(self.targets)) < len(self.targets):
                 raise UserError(f"dataset.targets names a target twice: {self.targets}.")
+        require(0 <= self.calibration_fraction < 1, "dataset.calibration_fraction", self.calibration_fraction, "at least 0 and below 1")
         self._check_descriptors()
         if self.split_seed < 0:
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")

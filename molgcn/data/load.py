@@ -27,9 +27,10 @@ from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.scaffolds import join_scaffolds, murcko_scaffolds
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.splits.calibration import cut_calibration
 from molgcn.data.splits.column import column_split
 from molgcn.data.splits.folds import fold_split
-from molgcn.data.splits.parts import PARTS, Split
+from molgcn.data.splits.parts import CALIBRATION, IN_WORDS, Split
 from molgcn.data.splits.random import random_split
 from molgcn.data.splits.rows import rows_to_split
 from molgcn.data.splits.saved import load_split
@@ -50,7 +51,7 @@ class LoadedDataset:
 
     Attributes:
         molecules: all molecules.
-        splits: sorted int64 positions in `molecules` for "train", "val" and "test".
+        splits: sorted int64 positions in `molecules` for "train", "val" and "test", and perhaps "calibration".
         title: file, folder or name of the source.
         data_hash: sha256 of everything that determines `molecules`: content of the source and options.
     """
@@ -62,7 +63,7 @@ class LoadedDataset:
     _parts: dict[str, PackedMolecules] = field(default_factory=dict, init=False, repr=False)
 
     def part(self, name: str) -> PackedMolecules:
-        """The molecules of "train", "val" or "test": one object however often it is asked for, so that jobs share what is made of it."""
+        """The molecules of a part: one object however often it is asked for, so that jobs share what is made of it."""
         if name not in self._parts:
             self._parts[name] = self.molecules[self.splits[name]]
         return self._parts[name]
@@ -91,9 +92,11 @@ def split_molecules(
         UserError: see :func:`load_dataset`.
     """
     splits = _split(molecules, source, config) if saved is None else rows_to_split(load_split(saved), molecules.rows, str(saved))
-    sizes = [len(splits[part]) for part in PARTS]
-    counts = (f"{count:,}" for count in (*sizes, len(molecules) - sum(sizes)))
-    log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
+    if config.calibration_fraction and CALIBRATION not in splits:  # a split file may have named it
+        groups = first_copies(molecules.hashes) if config.group_duplicates and molecules.hashes is not None else None
+        splits = cut_calibration(splits, config.calibration_fraction, config.split_seed, groups)
+    unused = len(molecules) - sum(map(len, splits.values()))
+    log.info("%s: %s, unused %s", source.title, ", ".join(f"{IN_WORDS[part]} {len(splits[part]):,}" for part in splits), f"{unused:,}")
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
     molecules = weighed(molecules, splits["train"])

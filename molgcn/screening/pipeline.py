@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 
 import numpy as np
 
+from molgcn.column import Column
 from molgcn.data.applicability import Contents
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.formats import Kind, Record
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
+from molgcn.screening.beside import columns_beside
 from molgcn.screening.ensemble import Ensemble, combined
 from molgcn.screening.prepare import Prepared, prepare
 
@@ -33,6 +36,7 @@ class Predicted:
         deviation: float64 [R, P], the standard deviation over models and passes with dropout; None for a single one.
         errors: number in the stretch, and why there is no prediction.
         contents: what the molecules hold.
+        beside: further columns, see :func:`molgcn.screening.beside.columns_beside`.
     """
 
     start: int
@@ -42,10 +46,16 @@ class Predicted:
     deviation: np.ndarray | None
     errors: dict[int, str]
     contents: Contents
+    beside: list[Column]
 
 
 def predict_records(
-    ensemble: Ensemble, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
+    ensemble: Ensemble,
+    records: Iterable[Record],
+    kind: Kind,
+    batch_size: int,
+    num_workers: int | None,
+    domain: Sequence[Path] = (),
 ) -> Iterator[Predicted]:
     """Predicts records, `batch_size` at a time.
 
@@ -55,6 +65,7 @@ def predict_records(
         kind: what their molecules are.
         batch_size: rows featurised and predicted at once.
         num_workers: processes that featurise; 0 none, None one a core for streams of 10,000 rows and more.
+        domain: index files of the training molecules to compare with.
 
     Raises:
         UserError: when a worker process dies, or while the records are read.
@@ -69,6 +80,7 @@ def predict_records(
         bonds=ensemble.sees_bonds,
         generators=ensemble.descriptors.generators,
         standardize=ensemble.standardize,
+        domain=tuple(domain),
     )
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first
@@ -107,9 +119,13 @@ def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list
         values[kept[finite]] = mean[finite]
         if deviation is not None and std is not None:
             deviation[kept[finite]] = std[finite]
+    distance = None
+    if prepared.distance is not None:
+        distance = np.full((len(records), prepared.distance.shape[1]), np.nan)
+        distance[prepared.kept] = prepared.distance
     smiles = None
     if prepared.smiles is not None:
         smiles = [""] * len(records)
         for place, text in zip(prepared.kept.tolist(), prepared.smiles, strict=True):
             smiles[place] = text
-    return Predicted(start, records, smiles, values, deviation, errors, prepared.contents)
+    return Predicted(start, records, smiles, values, deviation, errors, prepared.contents, columns_beside(ensemble, values, distance))

@@ -165,6 +165,10 @@ class Regression(Task):
         """Return one value a target [M, T] of predictions [M, P], a tensor or an array."""
         return predictions
 
+    def interval(self, predictions: np.ndarray) -> np.ndarray | None:
+        """Return the lower and the upper quantile [M, T, 2] that predictions [M, P] hold; None where they hold none."""
+        return None
+
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
         """Draw predicted against true values, one panel a target."""
         from molgcn.report.plots import plot_parity  # Matplotlib takes long to import

@@ -14,6 +14,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from molgcn.calibration.calibration import Calibration
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.data.label_columns import split_labels
@@ -78,6 +79,7 @@ class MoleculeRegressor(TaskModule):
         }
         self.features = features
         self.trained_on = trained_on
+        self.calibration: Calibration | None = None  # fitted on the weights of a finished run
         self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, edge_channels, len(descriptor_names))
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from molgcn.calibration.assessment import print_assessment
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
@@ -32,6 +33,7 @@ class RunResult:
         units: their units.
         molecules_per_second: median training rate; None where nothing was left to train.
         task: what was learned.
+        calibrated: what its uncertainties were calibrated on, "" where they were not.
         tasks: each target's own task.
     """
 
@@ -45,6 +47,7 @@ class RunResult:
     molecules_per_second: float | None
     task: str = "regression"
     tasks: dict[str, str] = field(default_factory=dict)
+    calibrated: str = ""
 
     @property
     def learned(self) -> Task:
@@ -79,6 +82,7 @@ class RunResult:
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
         console.print(self.learned.table(title, self.metrics, ("train", "val", "test")))
+        print_assessment(console, "test", self.calibrated, self.names, self.metrics)
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 
@@ -94,8 +98,11 @@ def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
 
 
 def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, also those of mappings among them, with None for NaN, which JSON does not have."""
-    return {
-        name: without_nan(value) if isinstance(value, Mapping) else None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in values.items()
-    }
+    """The values, also those of mappings among them, with None for NaN and infinity, which JSON does not have."""
+    return {name: _finite(value) for name, value in values.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return without_nan(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -21,6 +21,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from molgcn.calibration.section import uncertainty_of
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.datamodule import MoleculeDataModule
@@ -39,10 +40,12 @@ from molgcn.report.plots import plot_learning_curve
 from molgcn.signals import Terminated
 from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import settled
+from molgcn.training.calibrating import calibrate, check_calibration, with_uncertainties
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_keys, check_same_network
+from molgcn.training.domain_index import save_index
 from molgcn.training.inference import predict_molecules
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
@@ -128,6 +131,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     before = (folder / "config.yaml").read_text("utf-8") if resumed is not None else None
     if resumed is not None:
         check_goes_on(module, data.dataset.data_hash, resumed, folder)
+    check_calibration(config.training, module.task, data.dataset)
     _write_inputs(config, folder, data, fresh=resumed is None)
 
     launches = KernelLaunches()
@@ -147,6 +151,10 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             metrics_csv.truncate(resumed["metrics_csv_size"])
         _fit(trainer, module, data, checkpoint.last_path if resumed else None)
         result = _evaluate(trainer, module, data, checkpoint, throughput, folder)
+        if trainer.is_global_zero:
+            calibrate(module, data.dataset, [checkpoint.best_path, checkpoint.last_path])
+            result = with_uncertainties(result, module, data.dataset)
+            save_index(config, data.part("train"), folder, [checkpoint.best_path, checkpoint.last_path])
         if config.training.report and trainer.is_global_zero:
             _report(result, module, data, loggers, config)
         failed = False
@@ -292,6 +300,7 @@ def _report(
         names=result.names,
         units=result.units,
         pictures={"learning curve": folder / "learning_curve.png"},
+        uncertainty=uncertainty_of(task, module.calibration, result.metrics, "test", predictions, exact.targets),
     )
     task.write_report(folder / "report.html", subject)
     for logger in loggers:

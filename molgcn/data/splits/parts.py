@@ -9,24 +9,31 @@ import numpy as np
 from molgcn.errors import UserError
 
 PARTS = ("train", "val", "test")
+CALIBRATION = "calibration"  # a further part that a split may have
+IN_WORDS = {"train": "training", "val": "validation", "test": "test", CALIBRATION: "calibration"}
 Split = dict[str, np.ndarray]
+
+
+def parts_of(split: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the names of the parts that a split has, or should have."""
+    return (*PARTS, CALIBRATION) if CALIBRATION in split else PARTS
 
 
 def check_split(split: Mapping[str, np.ndarray], num_molecules: int, source: str) -> None:
     """Raises:
     UserError: when a part is missing or empty, an index is out of range, or two parts share a molecule.
     """
-    for part in PARTS:
+    for part in parts_of(split):
         indices = split.get(part)
         if indices is None or len(indices) == 0:
             raise UserError(f"The split from {source} has no molecule in {part}. Every part needs at least one.")
         if indices.min() < 0 or indices.max() >= num_molecules:
             raise UserError(f"The split from {source} names a molecule beyond the {num_molecules} of the set, in {part}.")
-    together = np.concatenate([split[part] for part in PARTS])
+    together = np.concatenate([split[part] for part in parts_of(split)])
     values, counts = np.unique(together, return_counts=True)
     if counts.max() > 1:
         twice = int(values[counts > 1][0])
-        where = [part for part in PARTS if twice in split[part]]
+        where = [part for part in parts_of(split) if twice in split[part]]
         raise UserError(
             f"The split from {source} has {int((counts > 1).sum())} molecules more than once, the first at position "
             f"{twice} ({' and '.join(where)}). Parts may not overlap."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from molgcn.data.splits.parts import PARTS, Split
+from molgcn.data.splits.parts import Split, parts_of
 from molgcn.errors import UserError
 from molgcn.whole_file import whole
 
@@ -17,7 +17,7 @@ from molgcn.whole_file import whole
 def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
     """Writes a split as JSON of source row numbers, readable by `split=file dataset.split_file=<path>`."""
     path = Path(path)
-    text = json.dumps({part: rows[split[part]].tolist() for part in PARTS})
+    text = json.dumps({part: rows[split[part]].tolist() for part in parts_of(split)})
     with whole(path) as temporary, open(temporary, "w") as file:
         file.write(text)
         file.flush()
@@ -25,7 +25,7 @@ def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarr
 
 
 def load_split(path: str | Path) -> Split:
-    """Row numbers of the source for train, val and test, from a JSON file as :func:`save_split` writes it.
+    """Row numbers of the source for train, val, test and perhaps calibration, from a JSON file as :func:`save_split` writes it.
 
     Raises:
         UserError: when the file is missing or holds something else.
@@ -37,7 +37,7 @@ def load_split(path: str | Path) -> Split:
     except ValueError as error:
         raise UserError(f"dataset.split_file={path} is not JSON: {error}. {_FORMAT}") from error
     try:
-        split = {part: np.array(content[part]) for part in PARTS}
+        split = {part: np.array(content[part]) for part in parts_of(content)}
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise UserError(f"dataset.split_file={path} does not name train, val and test. {_FORMAT}") from error
     for part, rows in split.items():
