@@ -3,65 +3,31 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
-from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, warn_of_extrapolation
-from molgcn.data.config import ColumnName
-from molgcn.data.text import RECORD_MB
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError
+from molgcn.screening.config import OnError, ScreeningConfig, checkpoint_paths, parse_screening
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from molgcn.screening.ensemble import Ensemble
-    from molgcn.screening.output import Table
     from molgcn.screening.pipeline import Predicted
+    from molgcn.screening.run import Summary
 
 log = logging.getLogger(__name__)
 
-OnError = Literal["raise", "skip", "nan"]
-STREAM = "-"
-
 
 @dataclass(frozen=True)
-class PredictConfig:
+class PredictConfig(ScreeningConfig):
     """conf/predict.yaml."""
-
-    ckpt: str | list[str] | None = None
-    input: str | None = None
-    output: str = "predictions.csv"
-    format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
-    smiles: ColumnName | None = None
-    max_record_mb: float = RECORD_MB
-    on_error: OnError = "raise"
-    batch_size: int = 1024
-    num_workers: int | None = None
-    backend: BackendConfig = field(default_factory=BackendConfig)
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        if self.batch_size < 1:
-            raise UserError(f"batch_size={self.batch_size} is not valid: expected at least 1.")
-        if not 0 < self.max_record_mb <= 1000:
-            raise UserError(f"max_record_mb={self.max_record_mb:g} is not valid: expected more than 0 and at most 1000.")
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What :func:`predict` did: rows read, rows with a prediction, and seconds from the first to the last."""
-
-    rows: int
-    predicted: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -75,6 +41,7 @@ class Predictions:
         errors: M strings, "" or why there is no prediction.
         names: T target names.
         units: T units ("" = none).
+        columns: the P headers that :func:`predict` gives the columns, such as "gap [eV] predicted".
     """
 
     values: np.ndarray
@@ -82,6 +49,17 @@ class Predictions:
     errors: list[str]
     names: list[str]
     units: list[str]
+    columns: list[str]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the values under their `columns`, of several models each with its deviation beside it, as a pandas DataFrame."""
+        import pandas as pd
+
+        frame = pd.DataFrame(self.values, columns=self.columns)
+        if self.deviation is not None:
+            for place, name in enumerate(self.columns):
+                frame.insert(2 * place + 1, f"{name} std", self.deviation[:, place])
+        return frame
 
 
 def main() -> None:
@@ -90,78 +68,38 @@ def main() -> None:
 
 
 def _job(config: Any) -> None:
-    values: Any = OmegaConf.to_container(config, resolve=True)
-    if values["on_error"] != values["on_error"]:  # Hydra takes a bare nan for the number
-        values["on_error"] = "nan"
-    predict(parse(PredictConfig, values))
+    predict(parse_screening(PredictConfig, config))
 
 
 def predict(config: PredictConfig) -> Summary:
-    """Reads `config.input`, predicts and writes `config.output`, a stretch of rows at a time.
+    """Reads the molecules, predicts and writes the output, a stretch of rows at a time; the prediction of one molecule is printed.
 
     Raises:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from molgcn.screening.ensemble import Ensemble
-    from molgcn.screening.formats import open_molecules
-    from molgcn.screening.output import check_output, open_table
     from molgcn.screening.pipeline import predict_records
-    from molgcn.screening.progress import progress
+    from molgcn.screening.run import check_paths, header_of, open_result, open_screening
     from molgcn.training.restore import find_checkpoint
 
     checkpoints = [find_checkpoint(path) for path in checkpoint_paths(config.ckpt)]
-    if config.input is None:
-        raise UserError(
-            "No molecules are named. Give input=<file.csv> smiles=<column>, a .smi or .sdf file, or input=- for standard input."
-        )
-    source = None if config.input == STREAM else Path(config.input).expanduser()
-    output = None if config.output == STREAM else Path(config.output).expanduser()
-    if output is not None:
-        check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip")
-    with ExitStack() as stack:
-        ensemble = Ensemble.load(checkpoints, config.backend, config.device)
-        columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
-        molecules = stack.enter_context(open_molecules(source, config.format, columns, config.max_record_mb))
-        bar = stack.enter_context(progress(molecules.text))
-        failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
-        table = stack.enter_context(open_table(output))
-        table.write([_header(molecules.columns, ensemble, config.on_error)])
-        predicted, first, contents, digits = 0, "", Contents(), ensemble.digits
-        for part in predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers):
-            for place, reason in sorted(part.errors.items()):
-                row, text = part.start + place, _shown(part, place)
-                if config.on_error == "raise":
-                    raise UserError(_message(molecules.name, row, text, reason))
-                first = first or f"the first, row {row} ('{shown(text)}'): {reason}"
-                if config.on_error == "skip":
-                    _report_failure(failures, row, text, reason)
-            table.write(_rows(part, digits, config.on_error))
-            predicted += len(part.records) - len(part.errors)
-            contents += part.contents
-            bar.update(len(part.records))
-        summary = Summary(bar.count, predicted, bar.seconds)
-        if not summary.rows:
-            raise UserError(f"{molecules.name} has no rows. Expected at least one molecule.")
-        if not predicted:
-            raise UserError(f"None of the {summary.rows:,} rows of {molecules.name} can be predicted; {first}.")
-    _say(summary, ensemble, output, config.on_error)
+    output = config.output_or("predictions.csv")
+    check_paths(config, output, checkpoints)
+    ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+    contents, digits = Contents(), ensemble.digits
+    with open_screening(config, output, ensemble.smiles_columns) as screening:
+        molecules = screening.molecules
+        with open_result(config, output) as table:
+            table.write([header_of(molecules.columns, _columns(ensemble), config.on_error)])
+            parts = predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers)
+            for part in screening.follow(parts):
+                table.write(_rows(part, digits, config.on_error))
+                contents += part.contents
+            summary = screening.summary()
+    _say(summary, ensemble, output, config)
     warn_of_extrapolation(molecules.name, contents, ensemble.trained_on)
     return summary
-
-
-def checkpoint_paths(ckpt: str | Sequence[str] | None) -> list[str]:
-    """The paths that `ckpt` names: one, or several in brackets or separated by commas.
-
-    Raises:
-        UserError: when it names none.
-    """
-    if isinstance(ckpt, str):
-        ckpt = [ckpt] if Path(ckpt).expanduser().exists() else ckpt.removeprefix("[").removesuffix("]").split(",")
-    paths = [path.strip() for path in ckpt or ()]
-    if not any(paths):
-        raise UserError("No checkpoint is named. Give ckpt=<run folder>, a .ckpt file, or several as in ckpt=[runs/a,runs/b].")
-    return paths
 
 
 def predict_smiles(
@@ -186,12 +124,13 @@ def predict_smiles(
     """
     from molgcn.screening.formats import Record
     from molgcn.screening.pipeline import predict_records
+    from molgcn.screening.run import failure_message
 
     values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
     for part in predict_records(ensemble, (Record([], text) for text in smiles), "smiles", batch_size, num_workers):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
-                raise UserError(_message("the list of SMILES", part.start + place, smiles[part.start + place], reason))
+                raise UserError(failure_message("the list of SMILES", part.start + place, smiles[part.start + place], reason))
             errors[part.start + place] = reason
         values.append(part.values)
         contents += part.contents
@@ -200,76 +139,34 @@ def predict_smiles(
     warn_of_extrapolation("the list of SMILES", contents, ensemble.trained_on)
     none = np.empty((0, ensemble.task.num_outputs))
     spread = np.concatenate([none, *deviation]) if len(ensemble.members) > 1 else None
-    return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units)
+    return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units, ensemble.columns)
 
 
-def _header(columns: Sequence[str], ensemble: Ensemble, on_error: OnError) -> list[str]:
-    from molgcn.screening.formats import unused
-
-    header = list(columns)
+def _columns(ensemble: Ensemble) -> list[str]:
     endings = [""] if len(ensemble.members) == 1 else ["", " std"]
-    for name in (name for names in ensemble.task.columns for name in names):
-        for ending in endings:
-            header.append(unused(name + ending, header))
-    return [*header, unused("error", header)] if on_error == "nan" else header
+    return [name + ending for name in ensemble.columns for ending in endings]
 
 
 def _rows(part: Predicted, digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
     """The rows as text: the input's columns, then each predicted value in its digits and, of an ensemble, its deviation."""
+    from molgcn.screening.run import written_rows
+
     columns, formats = part.values, [f".{number}g" for number in digits]
     if part.deviation is not None:
         columns = np.stack([part.values, part.deviation], axis=2).reshape(len(part.values), -1)
         formats = [each for form in formats for each in (form, ".7g")]
-    for place, (record, values) in enumerate(zip(part.records, columns.tolist(), strict=True)):
-        error = part.errors.get(place, "")
-        if error and on_error == "skip":
-            continue
-        cells = record.cells if part.smiles is None else [part.smiles[place], *record.cells[1:]]
-        yield [*cells, *map(format, values, formats), *([error] if on_error == "nan" else [])]
+    values = columns.tolist()
+    for place, before, behind in written_rows(part, on_error):
+        yield [*before, *map(format, values[place], formats), *behind]
 
 
-def _shown(part: Predicted, place: int) -> str:
-    """What a message shows of a row: its SMILES, or the name of a structure."""
-    record = part.records[place]
-    return record.molecule if part.smiles is None else record.cells[1]
-
-
-def _message(source: str, row: int, text: str, reason: str) -> str:
-    return (
-        f"Row {row} of {source} (counted from 0, without a header): '{shown(text)}' cannot be predicted: {reason}. Correct the row, leave "
-        "such rows out with on_error=skip, or keep them without values with on_error=nan."
-    )
-
-
-@contextmanager
-def _failure_list(output: Path | None) -> Iterator[Table | None]:
-    """The list of rows left out, beside the output."""
-    from molgcn.screening.output import failure_list, open_table
-
-    if output is None or (output.exists() and not output.is_file()):
-        yield None
+def _say(summary: Summary, ensemble: Ensemble, output: Path | None, config: PredictConfig) -> None:
+    if config.prints:
         return
-    with open_table(failure_list(output)) as table:
-        table.write([["row", "molecule", "reason"]])
-        yield table
-
-
-def _report_failure(failures: Table | None, row: int, text: str, reason: str) -> None:
-    if failures is None:
-        print(f"Row {row} is left out: '{shown(text)}': {reason}", file=sys.stderr)
-    else:
-        failures.write([[str(row), text, reason]])
-
-
-def _say(summary: Summary, ensemble: Ensemble, output: Path | None, on_error: OnError) -> None:
     models = f", mean and standard deviation of {len(ensemble.members)} models" if len(ensemble.members) > 1 else ""
     where = "" if output is None else f" are in {output}"
-    speed = f"{summary.seconds:.1f} s, {summary.rows / summary.seconds:,.0f} molecules/s"
-    log.info("%s predictions (%s%s)%s; %s", f"{summary.predicted:,}", ensemble.task.described, models, where, speed)
-    failed = summary.rows - summary.predicted
-    if failed:
-        kept = "are left out" if on_error == "skip" else "have no prediction; the column error says why"
-        log.warning("%s rows %s%s", f"{failed:,}", kept, "; the list is beside the output" if on_error == "skip" and output else "")
+    log.info("%s predictions (%s%s)%s; %s", f"{summary.predicted:,}", ensemble.task.described, models, where, summary.speed)
+    summary.warn_of_failures("prediction", config.on_error, output is not None)
 
 
 if __name__ == "__main__":

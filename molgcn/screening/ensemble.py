@@ -61,6 +61,11 @@ class Ensemble:
         return cls([load_regressor(path, backend, device) for path in paths], paths)
 
     @property
+    def columns(self) -> list[str]:
+        """Headers of the columns of predictions."""
+        return [name for names in self.task.columns for name in names]
+
+    @property
     def digits(self) -> list[int]:
         """Significant digits of each column of predictions."""
         return [max(digits) for digits in zip(*(member.target_digits for member in self.members), strict=True)]

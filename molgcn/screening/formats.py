@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,14 +36,14 @@ class Molecules:
         kind: what the records' molecules are.
         columns: names of the cells.
         records: the rows.
-        text: below them, for a progress bar.
+        text: below them, for a progress bar; None for what is no file.
     """
 
     name: str
     kind: Kind
     columns: list[str]
     records: Iterator[Record]
-    text: Text
+    text: Text | None
 
 
 def open_molecules(
@@ -63,6 +63,11 @@ def open_molecules(
     """
     chosen = _format(path) if form == "auto" else form
     return _READERS[chosen](path, smiles, max_record_mb)
+
+
+def one_molecule(smiles: str) -> AbstractContextManager[Molecules]:
+    """Return one SMILES in the form of a file that is open."""
+    return nullcontext(Molecules(f"molecule={smiles}", "smiles", ["smiles"], iter([Record([smiles], smiles)]), None))
 
 
 def _format(path: Path | None) -> str:

@@ -58,6 +58,17 @@ def predict_records(
     Raises:
         UserError: when a worker process dies, or while the records are read.
     """
+    for prepared, start, rows in prepare_records(ensemble, records, kind, batch_size, num_workers):
+        yield _predicted(ensemble, prepared, start, rows)
+
+
+def prepare_records(
+    ensemble: Ensemble, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
+) -> Iterator[tuple[Prepared, int, list[Record]]]:
+    """Featurise records for an ensemble, `batch_size` at a time, and yield each stretch with its first row's number and its records.
+
+    Arguments and errors are those of :func:`predict_records`.
+    """
     chunks = _chunks(iter(records), batch_size)
     first = list(islice(chunks, -(-POOL_THRESHOLD // batch_size))) if num_workers is None else []
     workers = choose_workers(sum(len(records) for _, records in first) if num_workers is None else sys.maxsize, num_workers)
@@ -65,7 +76,7 @@ def predict_records(
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first
     for prepared, (start, rows) in map_stream(work, items, workers):
-        yield _predicted(ensemble, prepared, start, rows)
+        yield prepared, start, rows
 
 
 def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Record]]]:
@@ -93,9 +104,4 @@ def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list
         values[prepared.kept[finite]] = mean[finite]
         if deviation is not None and std is not None:
             deviation[prepared.kept[finite]] = std[finite]
-    smiles = None
-    if prepared.smiles is not None:
-        smiles = [""] * len(records)
-        for place, text in zip(prepared.kept.tolist(), prepared.smiles, strict=True):
-            smiles[place] = text
-    return Predicted(start, records, smiles, values, deviation, errors, prepared.contents)
+    return Predicted(start, records, prepared.smiles_of(len(records)), values, deviation, errors, prepared.contents)
