@@ -1,0 +1,98 @@
+"""Learned fingerprints: what networks know of a molecule before they predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError
+from molgcn.nn.head import without_last_layers
+from molgcn.screening.ensemble import Ensemble
+from molgcn.screening.formats import Record
+from molgcn.screening.pipeline import NOT_FINITE, prepare_records
+from molgcn.screening.prepare import Kind, Prepared
+from molgcn.screening.run import failure_message
+
+
+class Fingerprints:
+    """Networks that give the states of molecules on their way to the targets.
+
+    Args:
+        ensemble: the trained networks.
+        layer: 0 is the vector before the head, k the one after the head's k-th hidden layer, -1 after its last.
+
+    Attributes:
+        columns: H headers: "fp_<number>", of several networks "fp_<number>_model_<network>".
+
+    Raises:
+        UserError: for a layer that a head does not have.
+    """
+
+    def __init__(self, ensemble: Ensemble, layer: int = 0) -> None:
+        self.ensemble = ensemble
+        heads = [without_last_layers(member.averaged.head, layer) for member in ensemble.members]
+        self._networks = [member.averaged.with_head(head) for member, (head, _) in zip(ensemble.members, heads, strict=True)]
+        endings = [""] if len(heads) == 1 else [f"_model_{number}" for number in range(len(heads))]
+        self.columns = [f"fp_{place}{end}" for (_, width), end in zip(heads, endings, strict=True) for place in range(width)]
+
+    @torch.no_grad()
+    def of(self, molecules: PackedMolecules) -> np.ndarray:
+        """Return the fingerprints of M molecules, computed as one batch: float32 [M, H]."""
+        batch = molecules.batch(slice(None), device=self.ensemble.members[0].device)
+        return torch.cat([network(batch) for network in self._networks], dim=1).float().cpu().numpy()
+
+
+@dataclass(frozen=True)
+class Fingerprinted:
+    """A stretch of R rows; `values` are float32 [R, H], NaN where there is an error. See :class:`molgcn.screening.run.Stretch`."""
+
+    start: int
+    records: list[Record]
+    smiles: list[str] | None
+    errors: dict[int, str]
+    values: np.ndarray
+
+
+def fingerprint_records(
+    fingerprints: Fingerprints, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
+) -> Iterator[Fingerprinted]:
+    """Compute the fingerprints of records, `batch_size` at a time; see :func:`molgcn.screening.pipeline.predict_records`."""
+    for prepared, start, rows in prepare_records(fingerprints.ensemble, records, kind, batch_size, num_workers):
+        yield _fingerprinted(fingerprints, prepared, start, rows)
+
+
+def fingerprint_smiles(
+    fingerprints: Fingerprints,
+    smiles: Sequence[str],
+    *,
+    on_error: Literal["raise", "nan"] = "raise",
+    batch_size: int = 1024,
+    num_workers: int | None = None,
+) -> np.ndarray:
+    """Compute the fingerprints of M SMILES in memory, float32 [M, H].
+
+    Raises:
+        UserError: for a string that is not a molecule (with on_error="raise"); else its row is NaN.
+    """
+    values = [np.empty((0, len(fingerprints.columns)), np.float32)]
+    for part in fingerprint_records(fingerprints, (Record([], text) for text in smiles), "smiles", batch_size, num_workers):
+        for place, reason in sorted(part.errors.items())[: 1 if on_error == "raise" else 0]:
+            row = part.start + place
+            raise UserError(failure_message("the list of SMILES", row, smiles[row], reason, "fingerprinted"))
+        values.append(part.values)
+    return np.concatenate(values)
+
+
+def _fingerprinted(fingerprints: Fingerprints, prepared: Prepared, start: int, records: list[Record]) -> Fingerprinted:
+    values, errors = np.full((len(records), len(fingerprints.columns)), np.nan, np.float32), dict(prepared.failures)
+    if prepared.molecules is not None:
+        found = fingerprints.of(prepared.molecules)
+        finite = np.isfinite(found).all(axis=1)
+        errors |= dict.fromkeys(prepared.kept[~finite].tolist(), NOT_FINITE)
+        values[prepared.kept[finite]] = found[finite]
+    return Fingerprinted(start, records, prepared.smiles_of(len(records)), errors, values)
