@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from molgcn.cli import run_app
+from molgcn.config import BackendConfig
 from molgcn.screening.config import ScreeningConfig, checkpoint_paths, parse_screening
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class FingerprintConfig(ScreeningConfig):
     """conf/fingerprint.yaml."""
 
     layer: int = 0
+    backend: BackendConfig = field(default_factory=BackendConfig)
 
 
 def main() -> None:

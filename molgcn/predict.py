@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from molgcn.cli import run_app
+from molgcn.config import BackendConfig
 from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.errors import UserError
 from molgcn.screening.config import OnError, ScreeningConfig, checkpoint_paths, parse_screening
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class PredictConfig(ScreeningConfig):
     """conf/predict.yaml."""
+
+    backend: BackendConfig = field(default_factory=BackendConfig)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from molgcn.config import CallbacksConfig, Config, LayerSettings, LoggerConfig, 
 from molgcn.data.config import DatasetConfig
 from molgcn.data.sources import SOURCES
 from molgcn.evaluate import EvaluateConfig, spell_out_dataset
+from molgcn.explain.config import ExplainConfig
 from molgcn.export import ExportConfig
 from molgcn.fingerprint import FingerprintConfig
 from molgcn.nn.registry import get_kind
@@ -27,6 +28,7 @@ DATACLASSES = {
     "train": Config,
     "predict": PredictConfig,
     "fingerprint": FingerprintConfig,
+    "explain": ExplainConfig,
     "evaluate": EvaluateConfig,
     "export": ExportConfig,
     "benchmark": BenchmarkConfig,
@@ -160,6 +162,7 @@ def test_every_key_has_a_comment(path):
         (None, ["python train.py dataset=qm9", "--multirun", "resume=last", "predictions_test.csv", "Quote a value"]),
         ("molgcn.predict", ["python -m molgcn.predict ckpt=", "on_error=skip", "molecule='CC(=O)O'", "output: null"]),
         ("molgcn.fingerprint", ["python -m molgcn.fingerprint ckpt=", "output=library.npz", "layer: 0"]),
+        ("molgcn.explain", ["python -m molgcn.explain ckpt=", "method=masking", "tolerance: 0.01"]),
         ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"]),
         ("molgcn.benchmark", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
         ("molgcn.export", ["python -m molgcn.export ckpt=", "molgcn.json", "output: model.onnx"]),

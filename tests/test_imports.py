@@ -25,7 +25,7 @@ LAYERS = [
     "screening search",
     "cli",
     "evaluate export predict",
-    "fingerprint model",
+    "explain fingerprint model",
     "benchmark",
 ]
 RANK = {f"molgcn.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from molgcn.data.concat import Gathered
-from molgcn.data.featurizers import get_featurizer
+from molgcn.data.featurizers import Featurizer, get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
-from molgcn.data.molecules import READERS, InvalidMoleculeError, count_hydrogens
+from molgcn.data.molecules import READERS, InvalidMoleculeError, Reader, count_hydrogens
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.packed_arrays import ARRAYS, PackedArray
 from molgcn.data.packing import check_table
@@ -172,10 +172,7 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
     label_of = None if label is None else LABELS[label].compute
     featurizer = get_featurizer(features)
     graphs = GraphArrays(featurizer, bonds)
-    hydrogens = "written" if graphs.counts_hydrogens else featurizer.hydrogens
-    if hydrogens == "explicit" and kind in ("smiles", "sdf"):
-        hydrogens = "folded"
-    read = READERS[kind](hydrogens, featurizer.stereo != "none")
+    read = _reader(featurizer, kind)
     kept: list[int] = []
     labels: list[float] = []
     written: list[str] = []
@@ -207,6 +204,32 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
         smiles=None if kind == "smiles" else written,
         failures=sorted(failures),
     )
+
+
+def _reader(featurizer: Featurizer, kind: Kind) -> Reader:
+    """Return what reads items of a kind for a featuriser."""
+    hydrogens = "written" if featurizer.counts_hydrogens else featurizer.hydrogens
+    if hydrogens == "explicit" and kind in ("smiles", "sdf"):
+        hydrogens = "folded"
+    return READERS[kind](hydrogens, featurizer.stereo != "none")
+
+
+def molecule_of_graph(item: Any, features: str, kind: Kind) -> Any:
+    """Return the `rdkit.Chem.Mol` whose atoms are the first atoms of the graph that an item becomes, in their order.
+
+    What the graph has beyond them are hydrogens.
+
+    Args:
+        item: what :func:`featurize_chunk` has taken without a failure.
+        features: see :func:`featurize`.
+        kind: what the item is.
+    """
+    from rdkit import rdBase
+
+    featurizer = get_featurizer(features)
+    with rdBase.BlockLogs():
+        mol = _reader(featurizer, kind)(item)
+        return count_hydrogens(mol) if featurizer.counts_hydrogens else mol
 
 
 def _shift(part: Featurized, position: int) -> int:

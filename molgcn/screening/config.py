@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from omegaconf import OmegaConf
 
-from molgcn.config import BackendConfig, parse
+from molgcn.config import parse
 from molgcn.data.config import ColumnName
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError
@@ -32,7 +32,6 @@ class ScreeningConfig:
     on_error: OnError = "raise"
     batch_size: int = 1024
     num_workers: int | None = None
-    backend: BackendConfig = field(default_factory=BackendConfig)
     device: str = "auto"
 
     def __post_init__(self) -> None:

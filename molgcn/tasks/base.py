@@ -126,6 +126,10 @@ class Task(ABC):
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn a network's outputs [B, P] into predictions, float64 [B, P]: T, or of T targets with C classes T * C, target by target."""
 
+    def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
+        """Return what contributions of atoms add up to, [B, P]: a network's outputs as they are, which are logits, or in known units."""
+        return outputs
+
     @abstractmethod
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return what an exported network ends with: outputs [B, P] to predictions in the outputs' dtype."""

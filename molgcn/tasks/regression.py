@@ -80,6 +80,10 @@ class Regression(Task):
         mean, std = statistics
         return outputs.double() * std + mean
 
+    def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
+        """Return the predictions, in the targets' units."""
+        return self.decode(outputs, *statistics)
+
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return what turns outputs into values in the targets' units, in the statistics' dtype."""
         return Rescale(*statistics)
