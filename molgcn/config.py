@@ -106,9 +106,11 @@ class OptimizerConfig:
     eps: float = 1e-8
     momentum: float = 0.0
     nesterov: bool = False
+    head_lr: float | None = None
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
+        _require(self.head_lr is None or self.head_lr > 0, "optimizer.head_lr", self.head_lr, "a number above 0, or null for optimizer.lr")
         _require(self.lr > 0, "optimizer.lr", self.lr, "a number above 0")
         _require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
         _require(all(0 <= beta < 1 for beta in self.betas), "optimizer.betas", list(self.betas), "two numbers of at least 0 and below 1")
@@ -161,6 +163,7 @@ class TrainingConfig:
     gradient_clip_norm: float | None = None
     accumulate_batches: int = 1
     ema_decay: float | None = None
+    freeze: Literal["encoder"] | int | None = None
     checkpoint_seconds: float = 60.0
     report: bool = True
 
@@ -173,6 +176,8 @@ class TrainingConfig:
         _require(self.accumulate_batches >= 1, "training.accumulate_batches", self.accumulate_batches, "at least 1")
         ema = self.ema_decay
         _require(ema is None or 0 < ema < 1, "training.ema_decay", ema, "a number between 0 and 1, or null for no averaging")
+        some = self.freeze in (None, "encoder") or self.freeze >= 1  # type: ignore[operator]
+        _require(some, "training.freeze", self.freeze, "encoder, or a number of layers of at least 1")
         _require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
 
 
@@ -221,6 +226,7 @@ class Config:
     seed: int = 0
     resume: str | None = None
     ckpt_path: str | None = None
+    ckpt_head: Literal["auto", "checkpoint", "fresh"] = "auto"
 
     def __post_init__(self) -> None:
         """Checks the seed, and rates against each other."""
