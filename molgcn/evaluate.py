@@ -24,7 +24,7 @@ from molgcn.json_file import read_json, write_json
 
 log = logging.getLogger(__name__)
 
-_FOR_ANOTHER_FILE = ("smiles", "targets", "on_error")
+_FOR_ANOTHER_FILE = ("smiles", "targets", "descriptors_path", "on_error")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class EvaluationDataConfig:
     name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
     smiles: ColumnName | None = None
     targets: ColumnNames | None = None
+    descriptors_path: str | None = None
     split_file: str | None = None
     on_error: Literal["raise", "skip"] | None = None
     batch_size: int = 1024
@@ -188,7 +189,8 @@ def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarr
 def _own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> EvaluationData:
     """The data set that the run was trained on, with the split that it saved."""
     from molgcn.data.load import load_dataset, load_molecules
-    from molgcn.data.split import load_split, rows_to_split
+    from molgcn.data.splits.rows import rows_to_split
+    from molgcn.data.splits.saved import load_split
 
     for key in _FOR_ANOTHER_FILE:
         if getattr(given, key) is not None:
@@ -215,7 +217,8 @@ def _own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | Non
 def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:
     """The molecules of `dataset.path`, all as one part unless a split file names parts."""
     from molgcn.data.load import load_molecules
-    from molgcn.data.split import load_split, rows_to_split
+    from molgcn.data.splits.rows import rows_to_split
+    from molgcn.data.splits.saved import load_split
 
     if given.targets is not None and len(given.targets) != len(names):
         raise UserError(f"dataset.targets={given.targets} names {len(given.targets)} columns; the model predicts {', '.join(names)}.")
@@ -225,11 +228,21 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
                 f"dataset.targets={given.targets} would compare predictions of {name} with the column {column}. Name the columns in the "
                 f"order of the model's targets, {', '.join(names)}, or leave dataset.targets out where they have the same names."
             )
+    if (saved.descriptors_path is None) != (given.descriptors_path is None):
+        raise UserError(
+            "The model takes descriptors of a .npz file: give that of these molecules with dataset.descriptors_path=."
+            if given.descriptors_path is None
+            else "The model takes no descriptors of a file: leave out dataset.descriptors_path=."
+        )
     dataset = DatasetConfig(
         name=given.name or ("csv" if saved.name == "builtin" else saved.name),
         path=given.path,
         smiles=given.smiles or saved.smiles,
         targets=list(given.targets or names),
+        descriptors=saved.descriptors,
+        descriptors_path=given.descriptors_path,
+        descriptor_generators=saved.descriptor_generators,
+        standardize=saved.standardize,
         features=saved.features,
         on_error=given.on_error or saved.on_error,
         num_workers=given.num_workers,

@@ -60,7 +60,7 @@ def fingerprint(config: FingerprintConfig) -> Summary:
     check_paths(config, output, checkpoints, ENDINGS)
     ensemble = Ensemble.load(checkpoints, config.backend, config.device)
     fingerprints = Fingerprints(ensemble, config.layer)
-    with open_screening(config, output, ensemble.smiles_columns, "fingerprinted") as screening:
+    with open_screening(config, output, ensemble, "fingerprinted") as screening:
         molecules = screening.molecules
         with _writer(config, output, molecules.columns, fingerprints.columns) as write:
             parts = fingerprint_records(fingerprints, molecules.records, molecules.kind, config.batch_size, config.num_workers)

@@ -20,7 +20,7 @@ def errors_of(predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) ->
         "mae" and "rmse" in the targets' units and "r2", T numbers each; NaN where undefined: all three without known values, R2 where the
         known values are all the same.
     """
-    predicted, true = (_float64(values) for values in (predictions, targets))
+    predicted, true = (as_float64(values) for values in (predictions, targets))
     known = ~true.isnan()
     count = known.sum(0)
     error = torch.where(known, predicted - true, 0.0)
@@ -33,7 +33,8 @@ def errors_of(predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) ->
     return dict(zip(("mae", "rmse", "r2"), rows, strict=True))
 
 
-def _float64(values: Tensor | np.ndarray) -> Tensor:
+def as_float64(values: Tensor | np.ndarray) -> Tensor:
+    """Return values as a tensor in float64, on the device where they are."""
     return values.double() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float64))
 
 

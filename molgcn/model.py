@@ -34,13 +34,20 @@ class Model:
         """Their units ("" = none)."""
         return self.ensemble.units
 
-    def predict(self, smiles: Sequence[str], on_error: Literal["raise", "nan"] = "raise", num_workers: int | None = None) -> Predictions:
+    def predict(
+        self,
+        smiles: Sequence[str],
+        on_error: Literal["raise", "nan"] = "raise",
+        num_workers: int | None = None,
+        descriptors: np.ndarray | None = None,
+    ) -> Predictions:
         """Predict the targets of M molecules, as `python -m molgcn.predict` does.
 
         Args:
             smiles: M strings.
             on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN and says why in `errors`.
             num_workers: processes that read molecules; None is one a core for 10,000 and more.
+            descriptors: [M, K], those of columns and files that the networks were trained with; None where they take none.
 
         Returns:
             `values` float64 [M, P] with `names`, `units` and `columns`, of several networks their mean, and their standard deviation as
@@ -49,10 +56,15 @@ class Model:
         Raises:
             UserError: for a string that is not a molecule (with on_error="raise").
         """
-        return predict_smiles(self.ensemble, _listed(smiles), on_error=on_error, num_workers=num_workers)
+        return predict_smiles(self.ensemble, _listed(smiles), on_error=on_error, num_workers=num_workers, descriptors=descriptors)
 
     def fingerprint(
-        self, smiles: Sequence[str], layer: int = 0, on_error: Literal["raise", "nan"] = "raise", num_workers: int | None = None
+        self,
+        smiles: Sequence[str],
+        layer: int = 0,
+        on_error: Literal["raise", "nan"] = "raise",
+        num_workers: int | None = None,
+        descriptors: np.ndarray | None = None,
     ) -> np.ndarray:
         """Compute learned fingerprints of M molecules, as `python -m molgcn.fingerprint` does.
 
@@ -60,7 +72,7 @@ class Model:
             smiles: M strings.
             layer: 0 is the vector before the head, k the one after the head's k-th hidden layer, -1 after its last.
             on_error: as of :meth:`predict`.
-            num_workers: as of :meth:`predict`.
+            num_workers: as of :meth:`predict`; so are `descriptors`.
 
         Returns:
             float32 [M, H], of several networks side by side; rows of NaN for what is not a molecule.
@@ -68,7 +80,9 @@ class Model:
         Raises:
             UserError: as of :meth:`predict`, and for a layer that the head does not have.
         """
-        return fingerprint_smiles(Fingerprints(self.ensemble, layer), _listed(smiles), on_error=on_error, num_workers=num_workers)
+        return fingerprint_smiles(
+            Fingerprints(self.ensemble, layer), _listed(smiles), on_error=on_error, num_workers=num_workers, descriptors=descriptors
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.ensemble.task.described}; networks: {len(self.ensemble.members)})"

@@ -13,7 +13,8 @@ import numpy as np
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig
 from molgcn.data.applicability import Contents, warn_of_extrapolation
-from molgcn.errors import UserError
+from molgcn.data.digits import FLOAT32_DIGITS
+from molgcn.errors import UserError, require, row_of
 from molgcn.screening.config import OnError, ScreeningConfig, checkpoint_paths, parse_screening
 
 if TYPE_CHECKING:
@@ -31,6 +32,14 @@ class PredictConfig(ScreeningConfig):
     """conf/predict.yaml."""
 
     backend: BackendConfig = field(default_factory=BackendConfig)
+    dropout_samples: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        super().__post_init__()
+        require(self.dropout_samples == 0 or self.dropout_samples > 1, "dropout_samples", self.dropout_samples, "at least 2, or 0 for none")
+        require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
 
 
 @dataclass(frozen=True)
@@ -38,13 +47,14 @@ class Predictions:
     """What :func:`predict_smiles` returns, one entry a string.
 
     Attributes:
-        values: float64 [M, P], the mean over the models of each column of predictions: T values in the targets' units or probabilities, of
-            multiclass T times C, target by target; NaN where there is no prediction.
-        deviation: float64 [M, P], the models' sample standard deviation; None for a single model.
+        values: float64 [M, P], the mean over models and passes of each column of predictions, target by target: values in the targets'
+            units or probabilities; standard deviations are combined by the law of total variance; NaN where there is no prediction.
+        deviation: float64 [M, P], the sample standard deviation over models and passes; None for a single one.
         errors: M strings, "" or why there is no prediction.
         names: T target names.
         units: T units ("" = none).
-        columns: the P headers that :func:`predict` gives the columns, such as "gap [eV] predicted".
+        columns: C headers, those that :func:`predict` gives its columns, such as "gap [eV] predicted".
+        table: float64 [M, C], the values and deviations under them.
     """
 
     values: np.ndarray
@@ -53,16 +63,13 @@ class Predictions:
     names: list[str]
     units: list[str]
     columns: list[str]
+    table: np.ndarray
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the values under their `columns`, of several models each with its deviation beside it, as a pandas DataFrame."""
+        """Return the table as a pandas DataFrame."""
         import pandas as pd
 
-        frame = pd.DataFrame(self.values, columns=self.columns)
-        if self.deviation is not None:
-            for place, name in enumerate(self.columns):
-                frame.insert(2 * place + 1, f"{name} std", self.deviation[:, place])
-        return frame
+        return pd.DataFrame(self.table, columns=self.columns)
 
 
 def main() -> None:
@@ -89,15 +96,15 @@ def predict(config: PredictConfig) -> Summary:
     checkpoints = [find_checkpoint(path) for path in checkpoint_paths(config.ckpt)]
     output = config.output_or("predictions.csv")
     check_paths(config, output, checkpoints)
-    ensemble = Ensemble.load(checkpoints, config.backend, config.device)
-    contents, digits = Contents(), ensemble.digits
-    with open_screening(config, output, ensemble.smiles_columns) as screening:
+    ensemble = Ensemble.load(checkpoints, config.backend, config.device, config.dropout_samples, config.seed)
+    places, contents, digits = _places(ensemble), Contents(), ensemble.digits
+    with open_screening(config, output, ensemble) as screening:
         molecules = screening.molecules
         with open_result(config, output) as table:
-            table.write([header_of(molecules.columns, _columns(ensemble), config.on_error)])
+            table.write([header_of(molecules.columns, _columns(ensemble, places), config.on_error)])
             parts = predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers)
             for part in screening.follow(parts):
-                table.write(_rows(part, digits, config.on_error))
+                table.write(_rows(part, places, digits, config.on_error))
                 contents += part.contents
             summary = screening.summary()
     _say(summary, ensemble, output, config)
@@ -112,6 +119,7 @@ def predict_smiles(
     on_error: Literal["raise", "nan"] = "raise",
     batch_size: int = 1024,
     num_workers: int | None = None,
+    descriptors: np.ndarray | None = None,
 ) -> Predictions:
     """Predictions for SMILES in memory.
 
@@ -121,44 +129,58 @@ def predict_smiles(
         on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN.
         batch_size: molecules a batch.
         num_workers: processes that read molecules; None chooses.
+        descriptors: [M, K], those of columns and files that the models were trained with; None where they take none.
 
     Raises:
-        UserError: for a string that is not a molecule (with on_error="raise").
+        UserError: for a string that is not a molecule, or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
     """
-    from molgcn.screening.formats import Record
+    from molgcn.screening.descriptors import smiles_records
     from molgcn.screening.pipeline import predict_records
     from molgcn.screening.run import failure_message
 
+    records = smiles_records(smiles, descriptors, ensemble.descriptors)
     values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
-    for part in predict_records(ensemble, (Record([], text) for text in smiles), "smiles", batch_size, num_workers):
+    for part in predict_records(ensemble, records, "smiles", batch_size, num_workers):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
-                raise UserError(failure_message("the list of SMILES", part.start + place, smiles[part.start + place], reason))
+                raise UserError(failure_message(row_of("the list of SMILES", part.start + place), smiles[part.start + place], reason))
             errors[part.start + place] = reason
         values.append(part.values)
         contents += part.contents
         if part.deviation is not None:
             deviation.append(part.deviation)
     warn_of_extrapolation("the list of SMILES", contents, ensemble.trained_on)
-    none = np.empty((0, ensemble.task.num_outputs))
-    spread = np.concatenate([none, *deviation]) if len(ensemble.members) > 1 else None
-    return Predictions(np.concatenate([none, *values]), spread, errors, ensemble.names, ensemble.units, ensemble.columns)
+    none = np.empty((0, ensemble.task.num_predictions))
+    spread = np.concatenate([none, *deviation]) if ensemble.num_passes > 1 else None
+    means, places = np.concatenate([none, *values]), _places(ensemble)
+    table = _joined(means, spread)[:, places]
+    return Predictions(means, spread, errors, ensemble.names, ensemble.units, _columns(ensemble, places), table)
 
 
-def _columns(ensemble: Ensemble) -> list[str]:
-    endings = [""] if len(ensemble.members) == 1 else ["", " std"]
-    return [name + ending for name in ensemble.columns for ending in endings]
+def _places(ensemble: Ensemble) -> list[int]:
+    """Return which columns the table has, of P predictions and behind them their deviations: of several passes those of values too."""
+    holds_values = ensemble.task.holds_values
+    count, several = len(holds_values), ensemble.num_passes > 1
+    return [one for place, value in enumerate(holds_values) for one in ([place, count + place] if several and value else [place])]
 
 
-def _rows(part: Predicted, digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
+def _columns(ensemble: Ensemble, places: Sequence[int]) -> list[str]:
+    """Return the headers of the table's columns."""
+    names = [*ensemble.columns, *(f"{name} std" for name in ensemble.columns)]
+    return [names[place] for place in places]
+
+
+def _joined(values: np.ndarray, deviation: np.ndarray | None) -> np.ndarray:
+    """Return predictions and behind them their deviations, [M, P] or [M, 2 P]."""
+    return values if deviation is None else np.concatenate([values, deviation], axis=1)
+
+
+def _rows(part: Predicted, places: Sequence[int], digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
     """The rows as text: the input's columns, then each predicted value in its digits and, of an ensemble, its deviation."""
     from molgcn.screening.run import written_rows
 
-    columns, formats = part.values, [f".{number}g" for number in digits]
-    if part.deviation is not None:
-        columns = np.stack([part.values, part.deviation], axis=2).reshape(len(part.values), -1)
-        formats = [each for form in formats for each in (form, ".7g")]
-    values = columns.tolist()
+    values = _joined(part.values, part.deviation)[:, places].tolist()
+    formats = [f".{(*digits, *[FLOAT32_DIGITS] * len(digits))[place]}g" for place in places]
     for place, before, behind in written_rows(part, on_error):
         yield [*before, *map(format, values[place], formats), *behind]
 
@@ -166,7 +188,8 @@ def _rows(part: Predicted, digits: Sequence[int], on_error: OnError) -> Iterator
 def _say(summary: Summary, ensemble: Ensemble, output: Path | None, config: PredictConfig) -> None:
     if config.prints:
         return
-    models = f", mean and standard deviation of {len(ensemble.members)} models" if len(ensemble.members) > 1 else ""
+    passes = f"{ensemble.num_passes} {'passes with dropout' if ensemble.dropout_samples else 'models'}"
+    models = f", mean and standard deviation of {passes}" if ensemble.num_passes > 1 else ""
     where = "" if output is None else f" are in {output}"
     log.info("%s predictions (%s%s)%s; %s", f"{summary.predicted:,}", ensemble.task.described, models, where, summary.speed)
     summary.warn_of_failures("prediction", config.on_error, output is not None)

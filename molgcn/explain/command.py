@@ -40,8 +40,8 @@ def explain(config: ExplainConfig) -> Summary:
     network = ExplainedNetwork(ensemble.members[0], column)
     compute = explainer(network, config)
     folder = _folder(config)
-    names = Names(name, ensemble.features, str(checkpoint))
-    with open_screening(config, folder / f"{DEFAULT}.csv", ensemble.smiles_columns, "explained") as screening:
+    names = Names(name, ensemble.features, ensemble.standardize, str(checkpoint))
+    with open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:
             for stretch in screening.follow(explain_records(compute, network, ensemble, molecules.records, molecules.kind, config)):

@@ -8,14 +8,13 @@ from functools import partial
 
 import numpy as np
 
+from molgcn.data.formats import Kind, Record
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.gradients import captum_attr, integrated_gradients
 from molgcn.explain.masking import masking
 from molgcn.explain.network import ExplainedNetwork, MoleculeGraph
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.formats import Record
 from molgcn.screening.pipeline import NOT_FINITE, prepare_records
-from molgcn.screening.prepare import Kind
 
 _FINER = 4, 16  # times as many steps, where those asked for do not add up
 
@@ -97,16 +96,16 @@ def explain_records(
     explain: Explain, network: ExplainedNetwork, ensemble: Ensemble, records: Iterable[Record], kind: Kind, config: ExplainConfig
 ) -> Iterator[Explained]:
     """Compute the contributions of records, a stretch at a time; see :func:`molgcn.screening.pipeline.predict_records`."""
-    for prepared, start, rows in prepare_records(ensemble, records, kind, config.batch_size, config.num_workers):
-        errors, contributions = dict(prepared.failures), {}
-        if prepared.molecules is not None:
-            for place, graph in zip(prepared.kept.tolist(), network.graphs(prepared.molecules), strict=True):
+    for ready in prepare_records(ensemble, records, kind, config.batch_size, config.num_workers):
+        errors, contributions = dict(ready.errors), {}
+        if ready.molecules is not None:
+            for place, graph in zip(ready.kept.tolist(), network.graphs(ready.molecules), strict=True):
                 found = explain(graph)
                 if np.isfinite([found.prediction, found.baseline, found.error]).all():
                     contributions[place] = found
                 else:
                     errors[place] = NOT_FINITE
-        yield Explained(start, rows, prepared.smiles_of(len(rows)), errors, contributions)
+        yield Explained(ready.start, ready.records, ready.smiles, errors, contributions)
 
 
 def _contributions(network: ExplainedNetwork, graph: MoleculeGraph, method: Callable[[], tuple[np.ndarray, np.ndarray]]) -> Contributions:

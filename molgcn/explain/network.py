@@ -27,6 +27,7 @@ class MoleculeGraph:
         edge_attr: float64 [E, D], features of the bonds; None for a network that does not see them, or without bonds.
         rwse: float64 [N, k], an encoding of the atoms by random walks, or None.
         bond_rw: float64 [E, k], an encoding of the bonds by random walks, or None.
+        descriptors: float64 [1, K], numbers of the molecule, or None.
         ends: int64 [B, 2], the atoms of every bond, the smaller number first.
         bond_of: int64 [E], the bond of every direction.
     """
@@ -36,6 +37,7 @@ class MoleculeGraph:
     edge_attr: Tensor | None
     rwse: Tensor | None
     bond_rw: Tensor | None
+    descriptors: Tensor | None
     ends: np.ndarray
     bond_of: Tensor
 
@@ -67,7 +69,7 @@ class ExplainedNetwork:
             ends, bond_of = np.unique(np.sort(batch.edge_index.cpu().numpy().T, axis=1), axis=0, return_inverse=True)
             of = torch.from_numpy(bond_of.reshape(-1)).to(device)
             rwse, bond_rw = (None if one is None else one.double() for one in (rwse, bond_rw))
-            yield MoleculeGraph(batch.x, batch.edge_index, edge_attr, rwse, bond_rw, ends.reshape(-1, 2), of)
+            yield MoleculeGraph(batch.x, batch.edge_index, edge_attr, rwse, bond_rw, batch.descriptors, ends.reshape(-1, 2), of)
 
     def __call__(self, graph: MoleculeGraph, x: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Return what is explained, for K copies of a molecule with features of their own: float64 [K].
@@ -89,7 +91,7 @@ class ExplainedNetwork:
             torch.arange(copies, device=x.device).repeat_interleave(atoms),
             copies,
             None if bonds is None else bonds.flatten(0, 1),
-            *(None if one is None else one.repeat(copies, 1) for one in (graph.rwse, graph.bond_rw)),
+            *(None if one is None else one.repeat(copies, 1) for one in (graph.rwse, graph.bond_rw, graph.descriptors)),
         )
         outputs = forward.predictions(self._model, inputs, REDUCTIONS)
         return self._task.explained(outputs, *self._statistics)[:, self._column]

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from molgcn.data.featurize import molecule_of_graph
+from molgcn.data.formats import Molecules
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions, Explained
 from molgcn.explain.drawing import draw_contributions
 from molgcn.explain.page import PAGE, Card, write_page
-from molgcn.screening.formats import Molecules
 from molgcn.screening.output import Table, open_table
 from molgcn.screening.run import header_of, shown_row, written_rows
 
@@ -24,10 +24,11 @@ _FORM = ".7g"
 
 @dataclass(frozen=True)
 class Names:
-    """What is explained: its name with a unit, the featuriser, and where the weights came from."""
+    """What is explained: its name with a unit, the featuriser, the standard form of molecules, and where the weights came from."""
 
     explained: str
     features: str
+    standardize: str
     checkpoint: str
 
 
@@ -63,7 +64,7 @@ class ExplanationFolder:
 
     def _write_one(self, stretch: Explained, place: int, found: Contributions) -> None:
         row, text = stretch.start + place, shown_row(stretch, place)
-        mol = molecule_of_graph(stretch.records[place].molecule, self._names.features, self._kind)
+        mol = molecule_of_graph(stretch.records[place].molecule, self._names.features, self._kind, self._names.standardize)
         self._parts.write([[str(row), text, *cells] for cells in part_rows(mol, found)])
         picture = draw_contributions(mol, found, self._config.image)
         if picture is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 
@@ -40,3 +42,21 @@ class ClassProbabilities(nn.Module):
     def forward(self, outputs: Tensor) -> Tensor:
         """Return probabilities [B, T * C], which sum to 1 over the classes of each target."""
         return outputs.unflatten(1, (-1, self.num_classes)).softmax(-1).flatten(1)
+
+
+class TargetColumns(nn.Module):
+    """Turn the outputs of each target into its columns of predictions.
+
+    Args:
+        columns: of outputs [B, T, K] gives columns [B, T, C].
+        num_targets: T.
+    """
+
+    def __init__(self, columns: Callable[[Tensor], Tensor], num_targets: int) -> None:
+        super().__init__()
+        self.columns = columns
+        self.num_targets = num_targets
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Return columns [B, T * C] of outputs [B, T * K]."""
+        return self.columns(outputs.unflatten(1, (self.num_targets, -1))).flatten(1)

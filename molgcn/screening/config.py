@@ -28,6 +28,7 @@ class ScreeningConfig:
     output: str | None = None
     format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
     smiles: ColumnName | None = None
+    descriptors_path: str | None = None
     max_record_mb: float = RECORD_MB
     on_error: OnError = "raise"
     batch_size: int = 1024

@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 import torch
 
+from molgcn.data.formats import Kind, Record
 from molgcn.data.packed import PackedMolecules
-from molgcn.errors import UserError
+from molgcn.errors import UserError, row_of
 from molgcn.nn.head import without_last_layers
+from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.formats import Record
-from molgcn.screening.pipeline import NOT_FINITE, prepare_records
-from molgcn.screening.prepare import Kind, Prepared
+from molgcn.screening.pipeline import NOT_FINITE, Ready, prepare_records
 from molgcn.screening.run import failure_message
 
 
@@ -62,8 +62,8 @@ def fingerprint_records(
     fingerprints: Fingerprints, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
 ) -> Iterator[Fingerprinted]:
     """Compute the fingerprints of records, `batch_size` at a time; see :func:`molgcn.screening.pipeline.predict_records`."""
-    for prepared, start, rows in prepare_records(fingerprints.ensemble, records, kind, batch_size, num_workers):
-        yield _fingerprinted(fingerprints, prepared, start, rows)
+    for ready in prepare_records(fingerprints.ensemble, records, kind, batch_size, num_workers):
+        yield _fingerprinted(fingerprints, ready)
 
 
 def fingerprint_smiles(
@@ -73,26 +73,29 @@ def fingerprint_smiles(
     on_error: Literal["raise", "nan"] = "raise",
     batch_size: int = 1024,
     num_workers: int | None = None,
+    descriptors: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Compute the fingerprints of M SMILES in memory, float32 [M, H].
+    """Compute the fingerprints of M SMILES in memory, float32 [M, H]; arguments as of :func:`molgcn.predict.predict_smiles`.
 
     Raises:
         UserError: for a string that is not a molecule (with on_error="raise"); else its row is NaN.
     """
     values = [np.empty((0, len(fingerprints.columns)), np.float32)]
-    for part in fingerprint_records(fingerprints, (Record([], text) for text in smiles), "smiles", batch_size, num_workers):
-        for place, reason in sorted(part.errors.items())[: 1 if on_error == "raise" else 0]:
-            row = part.start + place
-            raise UserError(failure_message("the list of SMILES", row, smiles[row], reason, "fingerprinted"))
+    records = smiles_records(smiles, descriptors, fingerprints.ensemble.descriptors)
+    for part in fingerprint_records(fingerprints, records, "smiles", batch_size, num_workers):
+        for place, reason in sorted(part.errors.items()):
+            if on_error == "raise":
+                row = part.start + place
+                raise UserError(failure_message(row_of("the list of SMILES", row), smiles[row], reason, "fingerprinted"))
         values.append(part.values)
     return np.concatenate(values)
 
 
-def _fingerprinted(fingerprints: Fingerprints, prepared: Prepared, start: int, records: list[Record]) -> Fingerprinted:
-    values, errors = np.full((len(records), len(fingerprints.columns)), np.nan, np.float32), dict(prepared.failures)
-    if prepared.molecules is not None:
-        found = fingerprints.of(prepared.molecules)
+def _fingerprinted(fingerprints: Fingerprints, ready: Ready) -> Fingerprinted:
+    values, errors = np.full((len(ready.records), len(fingerprints.columns)), np.nan, np.float32), dict(ready.errors)
+    if ready.molecules is not None:
+        found = fingerprints.of(ready.molecules)
         finite = np.isfinite(found).all(axis=1)
-        errors |= dict.fromkeys(prepared.kept[~finite].tolist(), NOT_FINITE)
-        values[prepared.kept[finite]] = found[finite]
-    return Fingerprinted(start, records, prepared.smiles_of(len(records)), errors, values)
+        errors |= dict.fromkeys(ready.kept[~finite].tolist(), NOT_FINITE)
+        values[ready.kept[finite]] = found[finite]
+    return Fingerprinted(ready.start, ready.records, ready.smiles, errors, values)

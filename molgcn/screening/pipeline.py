@@ -11,10 +11,12 @@ from itertools import chain, islice
 import numpy as np
 
 from molgcn.data.applicability import Contents
+from molgcn.data.descriptors.attach import with_descriptors
+from molgcn.data.formats import Kind, Record
+from molgcn.data.packed import PackedMolecules
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
-from molgcn.screening.ensemble import Ensemble, mean_and_deviation
-from molgcn.screening.formats import Record
-from molgcn.screening.prepare import Kind, Prepared, prepare
+from molgcn.screening.ensemble import Ensemble, combined
+from molgcn.screening.prepare import Prepared, prepare
 
 CHARACTERS = 16_000_000  # of the records that are featurised at once
 NOT_FINITE = "the model's output is not a finite number"
@@ -29,7 +31,7 @@ class Predicted:
         records: R rows of the input.
         smiles: R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES.
         values: float64 [R, P], columns of predictions, NaN where there is an error.
-        deviation: float64 [R, P], the members' standard deviation; None for a single model.
+        deviation: float64 [R, P], the standard deviation over models and passes with dropout; None for a single one.
         errors: number in the stretch, and why there is no prediction.
         contents: what the molecules hold.
     """
@@ -39,6 +41,29 @@ class Predicted:
     smiles: list[str] | None
     values: np.ndarray
     deviation: np.ndarray | None
+    errors: dict[int, str]
+    contents: Contents
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A stretch of R rows whose molecules are ready for a network.
+
+    Attributes:
+        start: number of the first row, counted from 0.
+        records: R rows of the input.
+        smiles: R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES.
+        molecules: those that can be predicted, with their descriptors; None when there is none.
+        kept: int64, their places in the stretch.
+        errors: number in the stretch, and why a row cannot be predicted.
+        contents: what the molecules hold.
+    """
+
+    start: int
+    records: list[Record]
+    smiles: list[str] | None
+    molecules: PackedMolecules | None
+    kept: np.ndarray
     errors: dict[int, str]
     contents: Contents
 
@@ -58,25 +83,27 @@ def predict_records(
     Raises:
         UserError: when a worker process dies, or while the records are read.
     """
-    for prepared, start, rows in prepare_records(ensemble, records, kind, batch_size, num_workers):
-        yield _predicted(ensemble, prepared, start, rows)
+    for ready in prepare_records(ensemble, records, kind, batch_size, num_workers):
+        yield _predicted(ensemble, ready)
 
 
-def prepare_records(
-    ensemble: Ensemble, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
-) -> Iterator[tuple[Prepared, int, list[Record]]]:
-    """Featurise records for an ensemble, `batch_size` at a time, and yield each stretch with its first row's number and its records.
-
-    Arguments and errors are those of :func:`predict_records`.
-    """
+def prepare_records(ensemble: Ensemble, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None) -> Iterator[Ready]:
+    """Featurise records for an ensemble, `batch_size` at a time; arguments and errors are those of :func:`predict_records`."""
     chunks = _chunks(iter(records), batch_size)
     first = list(islice(chunks, -(-POOL_THRESHOLD // batch_size))) if num_workers is None else []
     workers = choose_workers(sum(len(records) for _, records in first) if num_workers is None else sys.maxsize, num_workers)
-    work = partial(prepare, features=ensemble.features, kind=kind, bonds=ensemble.sees_bonds)
+    work = partial(
+        prepare,
+        features=ensemble.features,
+        kind=kind,
+        bonds=ensemble.sees_bonds,
+        generators=ensemble.descriptors.generators,
+        standardize=ensemble.standardize,
+    )
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first
     for prepared, (start, rows) in map_stream(work, items, workers):
-        yield prepared, start, rows
+        yield _ready(ensemble, prepared, start, rows)
 
 
 def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Record]]]:
@@ -93,15 +120,27 @@ def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Re
         yield start, chunk
 
 
-def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Predicted:
-    shape = len(records), ensemble.task.num_outputs
-    values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if len(ensemble.members) > 1 else None
-    errors = dict(prepared.failures)
-    if prepared.molecules is not None:
-        mean, std = mean_and_deviation(ensemble.predict(prepared.molecules))
+def _ready(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Ready:
+    errors = {place: record.error for place, record in enumerate(records) if record.error} | dict(prepared.failures)
+    usable = np.array([place not in errors for place in prepared.kept.tolist()], bool)
+    kept, molecules = prepared.kept[usable], None
+    if prepared.molecules is not None and usable.any():
+        molecules = prepared.molecules if usable.all() else prepared.molecules[usable]
+        if ensemble.descriptors.given:
+            given = np.array([records[place].descriptors for place in kept.tolist()])
+            molecules = with_descriptors(molecules, given, ensemble.descriptors.given)
+    return Ready(start, records, prepared.smiles_of(len(records)), molecules, kept, errors, prepared.contents)
+
+
+def _predicted(ensemble: Ensemble, ready: Ready) -> Predicted:
+    shape = len(ready.records), ensemble.task.num_predictions
+    values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if ensemble.num_passes > 1 else None
+    errors, kept = dict(ready.errors), ready.kept
+    if ready.molecules is not None:
+        mean, std = combined(ensemble.task, ensemble.predict(ready.molecules, ready.start))
         finite = np.isfinite(mean).all(axis=1)
-        errors |= dict.fromkeys(prepared.kept[~finite].tolist(), NOT_FINITE)
-        values[prepared.kept[finite]] = mean[finite]
+        errors |= dict.fromkeys(kept[~finite].tolist(), NOT_FINITE)
+        values[kept[finite]] = mean[finite]
         if deviation is not None and std is not None:
-            deviation[prepared.kept[finite]] = std[finite]
-    return Predicted(start, records, prepared.smiles_of(len(records)), values, deviation, errors, prepared.contents)
+            deviation[kept[finite]] = std[finite]
+    return Predicted(ready.start, ready.records, ready.smiles, values, deviation, errors, ready.contents)

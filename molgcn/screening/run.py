@@ -6,13 +6,15 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from molgcn.errors import UserError, shown
+from molgcn.data.formats import Molecules, Record, one_molecule, open_molecules, unused
+from molgcn.errors import UserError, row_of, shown
 from molgcn.screening.config import OnError, ScreeningConfig
-from molgcn.screening.formats import Molecules, Record, one_molecule, open_molecules, unused
+from molgcn.screening.descriptors import records_with_descriptors
+from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.output import Table, check_output, failure_list, open_table
 from molgcn.screening.progress import Progress, progress
 from molgcn.screening.terminal import TerminalTable
@@ -110,7 +112,7 @@ class Screening:
         if self._on_error == "raise":
             if self.molecules.text is None:
                 raise UserError(f"molecule={shown(text)} cannot be {self._done}: {reason}. Give the SMILES of a molecule.")
-            raise UserError(failure_message(self.molecules.name, row, text, reason, self._done))
+            raise UserError(failure_message(row_of(self.molecules.name, row, self.molecules.kind), text, reason, self._done))
         self._first = self._first or f"the first, row {row} ('{shown(text)}'): {reason}"
         if self._on_error == "nan":
             return
@@ -120,11 +122,11 @@ class Screening:
             self._failures.write([[str(row), text, reason]])
 
 
-def failure_message(source: str, row: int, text: str, reason: str, done: str = "predicted") -> str:
-    """Return what a UserError says of a row without a result."""
+def failure_message(row: str, text: str, reason: str, done: str = "predicted") -> str:
+    """Return what a UserError says of a row without a result, which is called `row`."""
     return (
-        f"Row {row} of {source} (counted from 0, without a header): '{shown(text)}' cannot be {done}: {reason}. Correct the row, leave "
-        "such rows out with on_error=skip, or keep them without values with on_error=nan."
+        f"{row}: '{shown(text)}' cannot be {done}: {reason}. Correct the row, leave such rows out with on_error=skip, or keep them without "
+        "values with on_error=nan."
     )
 
 
@@ -160,19 +162,19 @@ def check_paths(config: ScreeningConfig, output: Path | None, checkpoints: Seque
 
 
 @contextmanager
-def open_screening(config: ScreeningConfig, output: Path | None, columns: Sequence[str], done: str = "predicted") -> Iterator[Screening]:
+def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensemble, done: str = "predicted") -> Iterator[Screening]:
     """Open the molecules that a configuration names, with a progress bar and, for on_error=skip, the list of rows left out.
 
     Args:
         config: names them.
         output: beside which the list of rows left out goes; None says them on standard error.
-        columns: where a table's SMILES may be, in the order in which they are looked for.
+        ensemble: the models, which say where a table's SMILES may be and which descriptors they take.
         done: what is done with molecules, for messages.
 
     Raises:
-        UserError: see :func:`molgcn.screening.formats.open_molecules`.
+        UserError: see :func:`molgcn.data.formats.open_molecules` and :func:`records_with_descriptors`.
     """
-    columns = [*columns, "smiles"] if config.smiles is None else [config.smiles]
+    columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
     opened = (
         open_molecules(config.source, config.format, columns, config.max_record_mb)
         if config.molecule is None
@@ -180,6 +182,8 @@ def open_screening(config: ScreeningConfig, output: Path | None, columns: Sequen
     )
     with ExitStack() as stack:
         molecules = stack.enter_context(opened)
+        given = None if config.descriptors_path is None else Path(config.descriptors_path).expanduser()
+        molecules = replace(molecules, records=records_with_descriptors(molecules, ensemble.descriptors, given))
         bar = stack.enter_context(progress(molecules.text))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         yield Screening(molecules, config.on_error, done, bar, failures)

@@ -15,12 +15,12 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor, nn
 
-from molgcn.config import TrainingConfig
 from molgcn.data.digits import digits_of
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError, shown
 from molgcn.metrics import error_text, metric_title
 from molgcn.spreadsheet import Writer
+from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import Subject
@@ -57,7 +57,8 @@ class Task(ABC):
         losses: what `training.loss` may name; the first is that of `auto`.
         metrics: the names of the metrics; the first is the one that stands for the others where there is room for one.
         rising: those of them of which more is better.
-        in_table: those that the terminal's table shows.
+        unordered: those of which neither more nor less is better, so that a run cannot be chosen by them.
+        in_table: those that the terminal's table shows, where they were measured.
         has_units: whether predictions have units.
         plot_name: what the picture of predictions is called, in file names and in loggers.
     """
@@ -69,6 +70,7 @@ class Task(ABC):
     losses: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]]
     rising: ClassVar[frozenset[str]]
+    unordered: ClassVar[frozenset[str]] = frozenset()
     in_table: ClassVar[tuple[str, ...]]
     has_units: ClassVar[bool]
     plot_name: ClassVar[str]
@@ -124,7 +126,7 @@ class Task(ABC):
 
     @abstractmethod
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn a network's outputs [B, P] into predictions, float64 [B, P]: T, or of T targets with C classes T * C, target by target."""
+        """Turn a network's outputs [B, O] into predictions, float64 [B, P]: every target's columns, target by target."""
 
     def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Return what contributions of atoms add up to, [B, P]: a network's outputs as they are, which are logits, or in known units."""
@@ -132,7 +134,7 @@ class Task(ABC):
 
     @abstractmethod
     def output_layer(self, *statistics: Tensor) -> nn.Module:
-        """Return what an exported network ends with: outputs [B, P] to predictions in the outputs' dtype."""
+        """Return what an exported network ends with: outputs [B, O] to predictions [B, P] in the outputs' dtype."""
 
     @abstractmethod
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
@@ -146,6 +148,19 @@ class Task(ABC):
     @abstractmethod
     def columns(self) -> list[list[str]]:
         """The headers of each target's columns of predictions."""
+
+    @property
+    def holds_values(self) -> list[bool]:
+        """Whether each column of predictions holds values, and not the standard deviations of others."""
+        return [True] * self.num_predictions
+
+    def spread(self, predictions: np.ndarray) -> np.ndarray | None:
+        """Return the standard deviation [M, T] that predictions [M, P] say of themselves; None where the task's do not."""
+        return None
+
+    def combine(self, members: np.ndarray) -> np.ndarray:
+        """Return the predictions [M, P] of an ensemble, of its members' float64 [N, M, P]."""
+        return members.mean(axis=0)
 
     @abstractmethod
     def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
@@ -173,8 +188,13 @@ class Task(ABC):
 
     @property
     def num_outputs(self) -> int:
-        """Columns of outputs and of predictions, P."""
+        """Columns of a network's outputs, O."""
         return len(self.names)
+
+    @property
+    def num_predictions(self) -> int:
+        """Columns of predictions, P."""
+        return sum(map(len, self.columns))
 
     @property
     def described(self) -> str:
@@ -202,7 +222,8 @@ class Task(ABC):
         table.add_column("target")
         if self.has_units:
             table.add_column("unit")
-        columns = [*((part, self.metrics[0]) for part in parts), *((parts[-1], metric) for metric in self.in_table[1:])]
+        measured = {key.split("/")[1] for key in values}
+        columns = [*((part, self.metrics[0]) for part in parts), *((parts[-1], one) for one in self.in_table[1:] if one in measured)]
         for part, metric in columns:
             table.add_column(f"{part} {metric_title(metric)}", justify="right")
         for name, unit in zip(self.names, self.units, strict=True):

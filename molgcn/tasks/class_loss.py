@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.config import TrainingConfig
+from molgcn.ops.masked_mean import masked_mean
+from molgcn.ops.precision import without_bfloat16
+from molgcn.training.config import TrainingConfig
 
 
 class ClassLoss:
@@ -33,8 +35,7 @@ class ClassLoss:
             labels: [B, T], classes, NaN = missing.
             frequencies: [T, C], each class's share of the training part's labels.
         """
-        if outputs.dtype == torch.bfloat16:  # of a head under autocast
-            outputs = outputs.float()
+        outputs = without_bfloat16(outputs)
         name, gamma, weights = self.options
         known = ~labels.isnan()
         classes = torch.where(known, labels, 0.0)
@@ -49,8 +50,7 @@ class ClassLoss:
         if weights == "balanced":
             balance = torch.where(frequencies > 0, 1 / (frequencies.shape[1] * frequencies), 1.0)
             terms = terms * balance.expand(len(labels), -1, -1).gather(2, classes.long()[..., None])[..., 0]
-        total, count = torch.where(known, terms, 0.0).sum(), known.sum()
-        return total / count.clamp(min=1), torch.stack((total.detach().double(), count.double()))
+        return masked_mean(terms, known)
 
     def of_model(self, model: Any, batch: Any, labels: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
         """Return the same of a model's outputs for a batch."""

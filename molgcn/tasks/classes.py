@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from molgcn.class_metrics import METRICS, RISING, class_metrics
-from molgcn.config import TrainingConfig
 from molgcn.errors import UserError, shown
 from molgcn.tasks.base import Task
 from molgcn.tasks.class_loss import ClassLoss
+from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import Subject

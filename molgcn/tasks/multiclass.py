@@ -28,7 +28,7 @@ class Multiclass(ClassTask):
 
     @property
     def num_outputs(self) -> int:
-        """Columns of outputs and of predictions, T * C."""
+        """Columns of outputs, T * C."""
         return len(self.names) * self.num_classes
 
     @property

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from molgcn.config import TrainingConfig
 from molgcn.data.digits import significant_digits
 from molgcn.errors import UserError
 from molgcn.metrics import errors_of
 from molgcn.nn.output_layers import Rescale
-from molgcn.tasks.base import Task
+from molgcn.tasks.base import Loss, Task
 from molgcn.tasks.masked_loss import MaskedLoss
+from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import Subject
@@ -29,8 +30,9 @@ class Regression(Task):
     """
 
     name = "regression"
-    losses = ("l1", "mse", "huber")
-    metrics = in_table = ("mae", "rmse", "r2")
+    losses = ("l1", "mse", "huber", "mve", "evidential", "quantile")
+    metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse", "r2")
+    in_table = (*metrics, "nll", "coverage")
     rising = frozenset({"r2"})
     has_units = True
     plot_name = "parity"
@@ -59,7 +61,7 @@ class Regression(Task):
         """Return the shapes of mean and standard deviation."""
         return dict.fromkeys(("target_mean", "target_std"), (len(self.names),))
 
-    def loss(self, config: TrainingConfig, fused: bool) -> MaskedLoss:
+    def loss(self, config: TrainingConfig, fused: bool) -> Loss:
         """Return the loss that `training.loss` names, over the targets that are not missing."""
         return MaskedLoss(self.settled(config), fused)
 
@@ -104,17 +106,25 @@ class Regression(Task):
 
     def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
         """Compute `mae/<target>`, `rmse/<target>` and `r2/<target>`; see :func:`molgcn.metrics.errors_of`."""
-        errors = errors_of(predictions, targets)
-        return {f"{metric}/{name}": errors[metric][place] for place, name in enumerate(self.names) for metric in self.metrics}
+        found = self._measured(predictions, targets)
+        return {f"{metric}/{name}": found[metric][place] for place, name in enumerate(self.names) for metric in self.metrics}
+
+    def _measured(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, list[float]]:
+        """Compute each metric's T values."""
+        return errors_of(self.points(predictions), targets)
+
+    def points(self, predictions: Any) -> Any:
+        """Return one value a target [M, T] of predictions [M, P], a tensor or an array."""
+        return predictions
 
     def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
         """Draw predicted against true values, one panel a target."""
         from molgcn.report.plots import plot_parity  # Matplotlib takes long to import
 
-        plot_parity(targets, predictions, self.names, self.units, path)
+        plot_parity(targets, self.points(predictions), self.names, self.units, path)
 
     def write_report(self, path: Path, subject: Subject) -> None:
         """Write the page: errors with units, parity, errors by size and scaffold, and the worst molecules drawn."""
         from molgcn.report.page import write_report
 
-        write_report(path, subject)
+        write_report(path, replace(subject, predictions=self.points(subject.predictions)))

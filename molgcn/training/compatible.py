@@ -55,7 +55,7 @@ def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
             yield f"{section}.{key}", value, "its optimiser and schedule go on where they stood"
     yield "training.freeze", config.training.freeze, "its optimiser has the weights that learn"
     yield "training.accumulate_batches", config.training.accumulate_batches, "its schedule counts the optimiser's steps"
-    for key in ("loss", "huber_delta", "focal_gamma", "class_weights", "monitor"):
+    for key in ("loss", "huber_delta", "evidential_regularization", "quantile_alpha", "focal_gamma", "class_weights", "monitor"):
         yield f"training.{key}", getattr(config.training, key), "its best loss so far is of this kind"
     for key in ("limit_val_batches", "overfit_batches"):
         yield f"trainer.{key}", config.trainer.get(key), "its best loss so far is of these molecules"
@@ -125,7 +125,7 @@ def check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], pa
         hint = " ".join(f"model.{name}={'null' if value is None else value}" for name, value in changed.items())
         raise UserError(
             f"The checkpoint {path} is of another architecture: {key[6:]} has shape {saved.get(key, 'none')} there and "
-            f"{mine.get(key, 'none')} here. " + (f"Give {hint}." if hint else "Use the features and targets that it was trained with.")
+            f"{mine.get(key, 'none')} here. " + (f"Give {hint}." if hint else "Use its features, targets and loss.")
         )
 
 

@@ -38,11 +38,12 @@ class Monitor:
         """
         if key == LOSS:
             return cls(key, "min", (key,))
-        for metric in task.metrics:
+        metrics = [metric for metric in task.metrics if metric not in task.unordered]
+        for metric in metrics:
             each = {f"val/{metric}/{name}" for name in task.names}
             if key in each or key == f"val/{metric}":
                 return cls(key, "max" if metric in task.rising else "min", (key,) if key in each else tuple(sorted(each)))
-        known = [LOSS, *(f"val/{metric}" for metric in task.metrics)]
+        known = [LOSS, *(f"val/{metric}" for metric in metrics)]
         raise UserError(
             f"training.monitor={shown(key)} is no value of a validation with task={task.name}. Expected one of {listed(known)}, or one "
             f"target's, as in val/{task.metrics[0]}/{shown(task.names[0])}."

@@ -27,7 +27,8 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
-from molgcn.data.split import PARTS, save_split
+from molgcn.data.splits.parts import PARTS
+from molgcn.data.splits.saved import save_split
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
 from molgcn.nn.batch_layout import batch_layout
@@ -187,7 +188,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
     task = choose_task(config.task, data.dataset)
     config = settled(config, task.name)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
-    return MoleculeRegressor(
+    module = MoleculeRegressor(
         config,
         in_channels=molecules.num_features,
         task=task,
@@ -195,7 +196,10 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
         features=molecules.features,
         trained_on=domain_of(data.dataset.trained_on),
         edge_channels=edge_channels_of(config.model, molecules),
+        descriptor_names=molecules.descriptor_names,
     )
+    module.fit_descriptors(data.part("train").descriptors)
+    return module
 
 
 def _trainer_options(config: Config) -> dict[str, Any]:

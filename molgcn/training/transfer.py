@@ -11,6 +11,7 @@ from torch import Tensor
 
 from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError
+from molgcn.tasks.registry import UNCERTAIN
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.compatible import AVERAGE, check_same_network
@@ -18,14 +19,20 @@ from molgcn.training.regressor import MoleculeRegressor
 
 log = logging.getLogger(__name__)
 
-HEAD = "head."
-_SAME = {"task": "task", "num_classes": "number of classes", "target_names": "targets", "target_units": "units"}
+HEAD = ("head.", "descriptors.")  # of the weights' keys; the scale of descriptors goes with the head that reads them
+_SAME = {
+    "task": "task",
+    "num_classes": "number of classes",
+    "target_names": "targets",
+    "target_units": "units",
+    "descriptor_names": "descriptors",
+}
 
 
 def start_from(module: MoleculeRegressor, path: Path) -> None:
     """Take the weights that a checkpoint was chosen for: the moving average, where it has one; a line says which.
 
-    The head's are taken as `ckpt_head` says: auto takes them where task, targets, units and shapes are the module's.
+    The head's are taken as `ckpt_head` says: auto takes them where they predict the same.
 
     Args:
         module: of the new run, untrained.
@@ -40,7 +47,7 @@ def start_from(module: MoleculeRegressor, path: Path) -> None:
     average = {key.removeprefix(AVERAGE): value for key, value in saved.items() if key.startswith(AVERAGE)}
     weights = average or {key.removeprefix("model."): value for key, value in saved.items() if key.startswith("model.")}
     why_fresh = _why_fresh(module, checkpoint["molgcn"], weights)
-    check_same_network(module, checkpoint, path, but=() if why_fresh is None else (f"model.{HEAD}",))
+    check_same_network(module, checkpoint, path, but=() if why_fresh is None else tuple(f"model.{key}" for key in HEAD))
     if why_fresh is not None:
         fresh = {key: value for key, value in module.model.state_dict().items() if key.startswith(HEAD)}
         weights = {key: value for key, value in weights.items() if not key.startswith(HEAD)} | fresh
@@ -58,16 +65,20 @@ def _why_fresh(module: MoleculeRegressor, saved: Mapping[str, Any], weights: Map
     if wanted != "auto":
         return None if wanted == "checkpoint" else "ckpt_head=fresh"
     for key, name in _SAME.items():
-        if saved[key] != module.architecture[key]:
-            return f"the checkpoint's {name} {_shown(saved[key])}, and this run's {_shown(module.architecture[key])}"
-    mine, theirs = (
+        theirs, ours = saved.get(key, []), module.architecture[key]  # older checkpoints know of no descriptors
+        if theirs != ours:
+            return f"the checkpoint's {name} {_shown(theirs)}, and this run's {_shown(ours)}"
+    there, here = saved["config"].get("training", {}).get("loss"), module.config.training.loss
+    if UNCERTAIN.get(there) is not UNCERTAIN.get(here):
+        return f"the checkpoint's training.loss is {there}, and this run's is {here}"
+    mine, its = (
         {key: tuple(value.shape) for key, value in one.items() if key.startswith(HEAD)} for one in (module.model.state_dict(), weights)
     )
-    return None if mine == theirs else "its layers have other widths"
+    return None if mine == its else "its layers have other widths"
 
 
 def _shown(value: Any) -> str:
-    return f"are {', '.join(one or '-' for one in value)}" if isinstance(value, list) else f"is {value}"
+    return f"are {', '.join(one or '-' for one in value) or 'none'}" if isinstance(value, list) else f"is {value}"
 
 
 def _check_features(module: MoleculeRegressor, saved: Mapping[str, Any], path: Path) -> None:

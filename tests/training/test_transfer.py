@@ -40,6 +40,7 @@ def taken(first, folder):
         ({"dataset": {"targets": ["logp", "tpsa"]}}, False, "the head starts anew: the checkpoint's targets are logp, and"),
         ({"dataset": {"targets": ["tpsa"]}, "ckpt_head": "checkpoint"}, True, "the head's 2 are taken"),
         ({"ckpt_head": "fresh"}, False, "the head starts anew: ckpt_head=fresh"),
+        ({"training": {"loss": "mve"}}, False, "the head starts anew: the checkpoint's training.loss is l1, and this run's is mve"),
         ({"model": {"head_channels": [4]}}, False, "the head starts anew: its layers have other widths"),
     ],
 )
