@@ -7,6 +7,7 @@ import torch
 from molgcn.config import Config, parse
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
+from molgcn.explain.command import explained_column
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions, explainer
 from molgcn.explain.drawing import on_drawn_atoms
@@ -34,9 +35,11 @@ def molecules():
     return PackedMolecules.from_smiles(SMILES, features="general")
 
 
-def regressor(molecules, model=NETWORKS["gine"], task="regression", num_classes=0, seed=0):
+def regressor(molecules, model=NETWORKS["gine"], task="regression", num_classes=0, seed=0, loss="auto"):
     """An untrained network of two targets, its norms with statistics that do something."""
-    config = parse(Config, {"dataset": {}, "task": task, "model": {"hidden_channels": 8, "num_layers": 2, **model}})
+    config = parse(
+        Config, {"dataset": {}, "task": task, "training": {"loss": loss}, "model": {"hidden_channels": 8, "num_layers": 2, **model}}
+    )
     task = build_task(task, ["a", "b"], ["eV", ""], num_classes)
     torch.manual_seed(seed)
     statistics = {name: torch.rand(shape) + 0.5 for name, shape in task.statistics_shapes().items()}
@@ -78,6 +81,20 @@ def test_classes_are_explained_by_their_logits(molecules, task, num_classes):
         network = ExplainedNetwork(module, column)
         predictions = [network.with_and_without(graph)[0] for graph in network.graphs(molecules)]
         np.testing.assert_allclose(predictions, logits[:, column], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["mve", "evidential", "quantile"])
+def test_values_that_come_with_their_spread_are_explained_as_they_are_written(molecules, loss):
+    module = regressor(molecules, loss=loss)
+    with torch.no_grad():
+        predictions = module(molecules.batch(slice(None)))
+    column, name = explained_column(module.task, ExplainConfig(target="b"))
+    assert [one for names in module.task.columns for one in names][column] == f"{name} predicted"
+    network = ExplainedNetwork(module, column)
+    explain = explainer(network, ExplainConfig(method="masking", orders=1))
+    found = [explain(graph) for graph in network.graphs(molecules)]
+    np.testing.assert_allclose([one.prediction for one in found], predictions[:, column], rtol=1e-5, atol=1e-5)
+    assert max(one.relative_error for one in found) < 1e-12
 
 
 def test_gradients_are_integrated_along_the_line(molecules):
