@@ -1,6 +1,10 @@
 """The one error class for a user's mistakes, and how messages show what the user gave."""
 
+import difflib
+from collections.abc import Sequence
+
 _SHOWN = 80
+_LISTED = 30
 
 
 class UserError(Exception):
@@ -28,3 +32,17 @@ def row_of(source: str, number: int, kind: str = "smiles") -> str:
     if kind == "sdf":
         return f"Record {number} of {source} (counted from 0)"
     return f"Row {number} of {source} (counted from 0, without a header)"
+
+
+def nearest(word: str, choices: Sequence[str]) -> str:
+    """A sentence that names the nearest choice, upper or lower case, and lists all of them."""
+    spelled = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(word.lower(), spelled, n=1)
+    suggestion = f" Did you mean '{shown(spelled[close[0]])}'?" if close else ""
+    return f"{suggestion} There are: {listed(choices)}."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a message lists them, no more than thirty."""
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(map(shown, names[:_LISTED])) + more

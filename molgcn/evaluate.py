@@ -17,7 +17,8 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
-from molgcn.data.config import NAMES, ColumnName, ColumnNames, DatasetConfig
+from molgcn.data.column_names import ColumnName, ColumnNames
+from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
@@ -100,6 +101,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from rich.console import Console
 
+    from molgcn.data.label_columns import measured
     from molgcn.data.load import write_skipped
     from molgcn.report.facts import facts
     from molgcn.report.page import Subject
@@ -140,14 +142,15 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
-        metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
-        labels[part] = molecules.num_labels
+        exact = measured(molecules)
+        metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, exact.targets).items()}
+        labels[part] = exact.num_labels
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
-            looked_at = molecules, predictions
+            looked_at = exact, predictions
     warn_of_extrapolation(data.title, contents, module.trained_on)
     molecules, predictions = looked_at
-    task.plot(molecules.targets, predictions, folder / f"{task.plot_name}_{detailed}.png")
+    task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
     if data.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.molecules.skipped)
     counts = {part: len(indices) for part, indices in parts.items()}
@@ -234,11 +237,15 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
             if given.descriptors_path is None
             else "The model takes no descriptors of a file: leave out dataset.descriptors_path=."
         )
+    columns = list(given.targets or names)
+    texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
     dataset = DatasetConfig(
         name=given.name or ("csv" if saved.name == "builtin" else saved.name),
         path=given.path,
         smiles=given.smiles or saved.smiles,
-        targets=list(given.targets or names),
+        targets=columns,
+        labels=texts or None,
+        bounded=saved.bounded,
         descriptors=saved.descriptors,
         descriptors_path=given.descriptors_path,
         descriptor_generators=saved.descriptor_generators,

@@ -179,8 +179,8 @@ def _rows(part: Predicted, places: Sequence[int], digits: Sequence[int], on_erro
     """The rows as text: the input's columns, then each predicted value in its digits and, of an ensemble, its deviation."""
     from molgcn.screening.run import written_rows
 
-    values = _joined(part.values, part.deviation)[:, places].tolist()
-    formats = [f".{(*digits, *[FLOAT32_DIGITS] * len(digits))[place]}g" for place in places]
+    digits = [*digits, *[FLOAT32_DIGITS] * len(digits)]
+    values, formats = _joined(part.values, part.deviation)[:, places].tolist(), [f".{digits[place]}g" for place in places]
     for place, before, behind in written_rows(part, on_error):
         yield [*before, *map(format, values[place], formats), *behind]
 

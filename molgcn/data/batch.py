@@ -30,7 +30,7 @@ class GraphBatch:
         ptr: int32 [B + 1], first atom of each molecule.
         rowptr: int32 [N + 1], first bond that points at each atom.
         col: int32 [E], source atom of each bond, counted through the batch.
-        targets: float [B, T], NaN where missing.
+        targets: float [B, T], NaN where missing; of a set with bounds or weights [B, 2 T + 1], see :mod:`molgcn.data.label_columns`.
         indices: int64 [B], the molecules' places in the packed set; default 0, 1, ...
         tile_nodes: T, node places a tile; default 64, or 128 where a molecule needs it.
         tile_ptr: int32 [tiles + 1], first molecule of each tile; default as many molecules a tile as fit, in their order.
@@ -119,7 +119,7 @@ class GraphBatch:
             torch.from_numpy(ptr),
             torch.from_numpy(pointers(molecules.degree[nodes], np.int32)),
             torch.from_numpy(col.astype(np.int32)),
-            torch.tensor(molecules.targets[indices]),
+            torch.tensor(molecules.labels[indices]),
             torch.from_numpy(indices),
             tile_nodes=tile_nodes,
             tile_ptr=None if tile_ptr is None else torch.from_numpy(tile_ptr),

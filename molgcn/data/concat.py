@@ -31,6 +31,9 @@ def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
                     f"Set {number} cannot be joined to set 0: its {name} is {getattr(part, name)!r}, not {getattr(first, name)!r}. "
                     "Featurise both sets alike and name their targets alike."
                 )
+    for name in ("bounds", "weights"):
+        if len({getattr(part, name) is None for part in parts}) > 1:
+            raise UserError(f"Sets with and without {name} cannot be joined. Give all of them some, or none.")
     joined: dict[str, Any] = dict.fromkeys(_MADE_ANEW)
     joined |= {
         array.name: array.join([getattr(part, array.name) for part in parts])

@@ -107,6 +107,7 @@ class MoleculeDataModule(LightningDataModule):
             join_single=shuffle and layout.join_single,
             device=device,
             tile_nodes=layout.tile_nodes,
+            classes=molecules.targets[:, 0] if shuffle and self.config.sampling == "balanced" else None,
         )
         if shuffle and layout.join_single:
             _refuse_single_atoms(loader.sampler, molecules)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from molgcn.data.config import nearest
 from molgcn.data.molecules import InvalidMoleculeError, smiles_reader
 from molgcn.data.text import Lines
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, nearest, shown
 
 log = logging.getLogger(__name__)
 

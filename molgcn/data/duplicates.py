@@ -86,6 +86,8 @@ def merge_repeats(molecules: PackedMolecules, how: str) -> PackedMolecules:
     group, counts = _groups(molecules)
     if len(counts) == len(molecules):
         return molecules
+    if molecules.bounds is not None and how != "first":
+        raise UserError(f"dataset.duplicates={how} does not go with bounds, which have no {how}. Use first, or dataset.bounded=false.")
     merged = molecules[np.unique(group, return_index=True)[1]]
     if how == "first":
         return merged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +22,7 @@ from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report
 from molgcn.data.featurize import OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
+from molgcn.data.label_columns import with_labels
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
@@ -32,6 +33,7 @@ from molgcn.data.splits.rows import rows_to_split
 from molgcn.data.splits.saved import load_split
 from molgcn.data.splits.scaffold import scaffold_split
 from molgcn.data.strings import PackedStrings
+from molgcn.data.target_columns import report_bounds, weighed
 from molgcn.data.target_warnings import warn_of_targets
 from molgcn.errors import UserError
 from molgcn.spreadsheet import Writer
@@ -81,7 +83,8 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
-    warn_of_targets(molecules, splits["train"])
+    molecules = weighed(molecules, splits["train"])
+    warn_of_targets(molecules, splits["train"], config.given("transforms"))
     loaded = LoadedDataset(molecules, splits, source.title, data_hash)
     if unlike := describe_unlike(loaded.trained_on):
         log.warning("%s: the training part has unusual molecules: %s; they are trained on as they are", source.title, unlike)
@@ -95,6 +98,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         UserError: see :func:`load_dataset`.
     """
     source = SOURCES[config.name](config)
+    config.check_columns(source.target_names)
+    if config.name != "csv" and (config.units or config.identity):
+        raise UserError(f"dataset.units, labels, bounded and weights are for dataset=csv, not for {source.title}. Leave them out.")
     featurizer = get_featurizer(source.features)
     if not config.stereo:
         featurizer = featurizer.without_stereo()
@@ -121,7 +127,10 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     # another RDKit may compute other numbers, which the data are not to blame for
     cached = {**identity, "rdkit": version("rdkit")} if config.descriptor_generators or config.standardize != "none" else identity
     molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
+    if molecules.target_units != source.target_units:  # packed before units were given
+        molecules = replace(molecules, target_units=source.target_units)
     _report_skipped(source.title, molecules.skipped)
+    report_bounds(molecules, source.title)
     report_repeats(molecules, source.title)
     if config.duplicates == "error":
         refuse_repeats(molecules, source.title)
@@ -164,6 +173,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
     )
     if raw.descriptors is not None:
         molecules = with_descriptors(molecules, raw.descriptors[result.kept], given)
+    molecules = with_labels(molecules, *(None if one is None else one[result.kept] for one in (raw.bounds, raw.weights)))
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title)

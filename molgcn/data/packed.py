@@ -13,6 +13,7 @@ import numpy as np
 from molgcn.data import packing
 from molgcn.data.concat import concat_packed
 from molgcn.data.digits import stored
+from molgcn.data.label_columns import join_labels
 from molgcn.data.packed_arrays import content_hash
 from molgcn.data.select import select_packed
 from molgcn.data.strings import PackedStrings
@@ -45,8 +46,7 @@ class PackedMolecules:
         neighbors: uint8 or uint16 [E], molecule-local source of each bond, sorted by molecule, target, source.
         x: the atoms' features: codes uint8 or uint16 [N] into `table`, or float32 [N, F] when `table` is None.
         table: float32 [K, F], the distinct feature rows, or None.
-        edge_attr: the bonds' features, in the order of `neighbors`: codes uint8 or uint16 [E] into `edge_table`, or float32 [E, D] when
-            `edge_table` is None; None for a set without them.
+        edge_attr: the bonds' features, in the order of `neighbors`: codes into `edge_table` or float32 [E, D], likewise; or None.
         edge_table: float32 [K, D], the distinct rows of the bonds' features, or None.
         rwse: float32 [N, k], an encoding of the atoms by random walks (:func:`molgcn.data.encodings.with_encodings`), or None.
         bond_rw: float32 [E, k], an encoding of the bonds likewise, in the order of `neighbors`, or None.
@@ -59,9 +59,10 @@ class PackedMolecules:
         target_units: T units ("" = none).
         features: name of the featuriser, or None.
         skipped: rows of the source that are not in the set.
+        bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target; or None.
+        weights: float32 [M, 1], how much each molecule weighs in a loss, or None.
         hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
-        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`; atoms and bonds are then
-            those that are left.
+        leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`); atoms and bonds are then those that are left.
     """
 
     node_ptr: np.ndarray
@@ -85,6 +86,8 @@ class PackedMolecules:
     bond_rw: np.ndarray | None = None
     descriptors: np.ndarray | None = None
     descriptor_names: tuple[str, ...] = ()
+    bounds: np.ndarray | None = None
+    weights: np.ndarray | None = None
 
     @classmethod
     def from_arrays(
@@ -250,8 +253,10 @@ class PackedMolecules:
 
     @property
     def target_words(self) -> np.ndarray:
-        """The targets as 32-bit words, int32 [M, T] or of float64 [M, 2 T]: what gathers batches copies these."""
-        return self.targets.view(np.int32)
+        """The labels as 32-bit words, int32 [M, L] or of float64 [M, 2 L]: what gathers batches copies these."""
+        return self.labels.view(np.int32)
+
+    labels = cached_property(join_labels)
 
     @property
     def tile_nodes(self) -> int:

@@ -75,6 +75,8 @@ ARRAYS = (
     PackedArray("x", "atom", (np.uint8, np.uint16, np.float32), table="table", gathered=True),
     PackedArray("table", "table row", (np.float32,), optional=True),
     PackedArray("targets", "molecule", (np.float32, np.float64)),
+    PackedArray("bounds", "molecule", (np.float32,), optional=True),
+    PackedArray("weights", "molecule", (np.float32,), optional=True),
     PackedArray(
         "edge_attr", "bond", (np.uint8, np.uint16, np.float32), optional=True, table="edge_table", gathered=True, gathered_codes="edge_code"
     ),

@@ -97,6 +97,6 @@ def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
         if molecules.descriptors is not None:
             item.descriptors = torch.tensor(molecules.descriptors[i : i + 1])
         if molecules.targets.shape[1]:
-            item.y = torch.tensor(molecules.targets[i : i + 1])
+            item.y = torch.tensor(molecules.labels[i : i + 1])
         result.append(item)
     return result

@@ -66,7 +66,8 @@ class DeviceMolecules:
         self.features = batch_arrays(molecules)
         self.row_end = torch.tensor(row_ends(molecules), device=device)
         self.neighbors = torch.tensor(molecules.neighbors, device=device)
-        self._rest = {name: torch.tensor(getattr(molecules, name), device=device) for name in ("node_ptr", "edge_ptr", "targets")}
+        self._rest = {name: torch.tensor(getattr(molecules, name), device=device) for name in ("node_ptr", "edge_ptr")}
+        self._rest["targets"] = torch.tensor(molecules.labels, device=device)
         self._rest |= {array.name: torch.tensor(array.values, device=device) for array in self.features} | tables(self.features, device)
 
     @classmethod
@@ -122,7 +123,7 @@ def row_ends(molecules: PackedMolecules) -> np.ndarray:
 
 def resident_bytes(molecules: PackedMolecules) -> int:
     """At most so many bytes does a :class:`DeviceMolecules` take."""
-    arrays = [molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.targets]
+    arrays = [molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.labels]
     arrays += [stored for array in batch_arrays(molecules) for stored in (array.values, array.table) if stored is not None]
     return sum(array.nbytes for array in arrays) + 4 * molecules.num_nodes
 

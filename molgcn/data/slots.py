@@ -58,7 +58,7 @@ class Slot:
         ptr: int32 [graphs + 1].
         rowptr: int32 [nodes + 1].
         col: int32 [edges].
-        targets: float [graphs, T], in the set's dtype.
+        targets: float [graphs, L], the labels (:mod:`molgcn.data.label_columns`), in the set's dtype.
         indices: int64 [graphs].
         tile_ptr: int32 [tiles + 1].
         counts: int32 [4], molecules, atoms, bonds and tiles in use, for kernels to read.
@@ -93,7 +93,7 @@ class Slot:
         places |= {f"{axis} + 1": count + 1 for axis, count in places.items()}
         self.features = batch_arrays(molecules)
         arrays = [SlotArray(array.name, array.axis, _TYPES[array.batch_type], array.batch_shape) for array in self.features]
-        arrays.append(SlotArray("targets", "molecule", _TYPES[molecules.targets.dtype.type], molecules.targets.shape[1:]))
+        arrays.append(SlotArray("targets", "molecule", _TYPES[molecules.labels.dtype.type], molecules.labels.shape[1:]))
         arrays += ARRAYS
         for array in arrays:
             shape = (places[array.axis], *array.columns)

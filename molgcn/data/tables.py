@@ -120,7 +120,7 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
         try:
             result[row] = number(text, comma)
         except ValueError as error:
-            raise mistake(row, f"not a number. {_as_classes(values) or _advice(text.strip(), comma)}") from error
+            raise mistake(row, f"not a number. {_as_classes(column, values) or _advice(text.strip(), comma)}") from error
         if abs(result[row]) > np.finfo(np.float32).max:
             raise mistake(row, "infinite (float32). Leave it empty if missing.")
     if np.isnan(result).all():
@@ -162,17 +162,25 @@ def _with_point(text: str) -> float:
     return float(text.replace(",", "."))
 
 
-def _as_classes(values: Sequence[str]) -> str | None:
-    """Return which numbers to write for a column that holds nothing but a few words; None for another."""
+def _as_classes(column: str, values: Sequence[str]) -> str | None:
+    """Return how to number the classes of a column that holds nothing but a few words; None for another."""
     words = {text.strip() for text in values if text.strip().lower() not in MISSING}
     if not 2 <= len(words) <= _MOST_WORDS or any(character.isdigit() for word in words for character in word):
         return None
-    in_order = enumerate(sorted(words, key=lambda word: (word.lower() in _YES, word)))
+    in_order = sorted(words, key=lambda word: (word.lower() in _YES, word))
     task = "classification" if len(words) == 2 else "multiclass"
-    return f"Write classes as numbers, such as {', '.join(f'{number} for {shown(word)}' for number, word in in_order)} (task={task})."
+    pairs = ", ".join(f"{_escaped(word)}: {number}" for number, word in enumerate(in_order))
+    return f"If its words are classes, number them: 'dataset.labels={{{_escaped(column)}: {{{pairs}}}}}' (task={task})."
+
+
+def _escaped(word: str) -> str:
+    """Return a word as it stands in a mapping on the command line."""
+    return re.sub(r"([\\()\[\]{}:=,])", r"\\\1", shown(word))
 
 
 def _advice(text: str, comma: bool) -> str:
+    if text[0] in "<>\u2264\u2265":
+        return "Values that are only known to lie below or above a number are learned with dataset.bounded=true."
     if comma:
         return "Cells of this column have decimal commas, so that none may have a point. Correct it, or leave it empty if missing."
     if _THOUSANDS.fullmatch(text):

@@ -63,16 +63,18 @@ def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
     target = names[0] if target is None else target
     if target not in names:
         raise UserError(f"target={shown(target)} is not a target of the network. Expected one of {', '.join(map(shown, names))}.")
-    place, number, many = names.index(target), config.class_number, task.num_classes > 2
-    if many and (number is None or not 0 <= number < task.num_classes):
+    part = next(part for part in task.parts if target in part.names)
+    place, number = names.index(target), config.class_number
+    many = part.num_classes > 0 and len(task.columns[place]) > 1
+    if many and (number is None or not 0 <= number < part.num_classes):
         raise UserError(
-            f"'{shown(target)}' has {task.num_classes} classes, and the logit of one is explained. Give class_number= from 0 to "
-            f"{task.num_classes - 1}."
+            f"'{shown(target)}' has {part.num_classes} classes, and the logit of one is explained. Give class_number= from 0 to "
+            f"{part.num_classes - 1}."
         )
     if not many and number is not None:
-        raise UserError(f"class_number={number} is for task=multiclass, and the network was trained with task={task.name}. Leave it out.")
+        raise UserError(f"class_number={number} is for task=multiclass, and '{shown(target)}' has task={part.name}. Leave it out.")
     column = sum(len(columns) for columns in task.columns[:place]) + (number or 0)
-    if task.has_units:
+    if part.has_units:
         return column, task.labels[place]
     return column, f"logit of {target}" + (f" class {number}" if many else "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from molgcn.data.config import ColumnName
+from molgcn.data.column_names import ColumnName
 from molgcn.errors import UserError
 from molgcn.screening.config import ScreeningConfig
 

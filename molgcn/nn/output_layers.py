@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 
@@ -42,6 +43,30 @@ class ClassProbabilities(nn.Module):
     def forward(self, outputs: Tensor) -> Tensor:
         """Return probabilities [B, T * C], which sum to 1 over the classes of each target."""
         return outputs.unflatten(1, (-1, self.num_classes)).softmax(-1).flatten(1)
+
+
+class SideBySide(nn.Module):
+    """Turn groups of outputs into predictions by a layer each.
+
+    Args:
+        layers: one a group.
+        sizes: outputs of each group, which stand one after the other.
+        order: which column of the layers' predictions, one layer after the other, each column of predictions is.
+    """
+
+    order: Tensor
+
+    def __init__(self, layers: Sequence[nn.Module], sizes: Sequence[int], order: Sequence[int]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.sizes = list(sizes)
+        self.register_buffer("order", torch.tensor(order))
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Return predictions [B, P], in the widest dtype of the layers'."""
+        given = [layer(one) for layer, one in zip(self.layers, outputs.split(self.sizes, dim=1), strict=True)]
+        widest = torch.float64 if any(one.dtype == torch.float64 for one in given) else outputs.dtype
+        return torch.cat([one.to(widest) for one in given], dim=1).index_select(1, self.order)
 
 
 class TargetColumns(nn.Module):

@@ -84,14 +84,20 @@ def head_loss_reference(x: Tensor, weights: Sequence[Tensor], biases: Sequence[T
     """:func:`head_loss` in PyTorch's operators, for any device and dtype."""
     for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         x = F.linear(x.relu() if place else x, weight, bias)
+    terms, known, _ = loss_terms(x, objective)
+    return masked_mean(terms, known)
+
+
+def loss_terms(outputs: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each target's loss given predictions [B, T], whether it is known, and its standardised value; [B, T] each."""
     target, mean, std, loss, delta = objective
     known = ~torch.isnan(target)
-    target = torch.where(known, (target - mean) / std, x.detach())
+    target = torch.where(known, (target - mean) / std, outputs.detach())
     if loss == "huber":
-        terms = F.huber_loss(x, target, reduction="none", delta=delta)
+        terms = F.huber_loss(outputs, target, reduction="none", delta=delta)
     else:
-        terms = (F.mse_loss if loss == "mse" else F.l1_loss)(x, target, reduction="none")
-    return masked_mean(terms, known)
+        terms = (F.mse_loss if loss == "mse" else F.l1_loss)(outputs, target, reduction="none")
+    return terms, known, target
 
 
 def loss_of(outputs: Tensor, objective: Objective, fused: bool) -> tuple[Tensor, Tensor]:

@@ -13,24 +13,28 @@ from molgcn.metrics import metric_title
 from molgcn.report.charts import as_svg
 from molgcn.report.class_plots import confusion_panel, curves
 from molgcn.report.drawings import draw
-from molgcn.report.page import WORST, Draw, Subject, drawn, write_page
+from molgcn.report.page import WORST, Draw, Section, Subject, drawn, write_page
 from molgcn.report.plots import new_figure, plain
 
 _ABBREVIATIONS = ("roc_auc", "pr_auc", "f1", "mcc")
 
 
 def write_class_report(path: Path, subject: Subject, probabilities: Sequence[np.ndarray], draw: Draw = draw) -> None:
-    """Write the page.
+    """Write a page about targets that are classes; see :func:`class_section`."""
+    write_page(path, subject, [class_section(subject, probabilities, draw)])
+
+
+def class_section(subject: Subject, probabilities: Sequence[np.ndarray], draw: Draw = draw) -> Section:
+    """Return metrics, curves or confusions, counts of labels, and the molecules whose class was thought least likely.
 
     Args:
-        path: the file.
         subject: what it is about.
         probabilities: of each target, [M] of class 1, or [M, C].
         draw: gives the picture of a SMILES as an address, None where it cannot.
     """
     columns = zip(subject.names, subject.molecules.targets.T, probabilities, strict=True)
     targets = [_target(name, labels, given, subject, draw) for name, labels, given in columns]
-    write_page(path, "class_page.html.jinja", subject, targets, {metric: _title(metric) for metric in METRICS}, has_units=False)
+    return Section("class_page.html.jinja", subject, targets, {metric: _title(metric) for metric in METRICS}, has_units=False)
 
 
 def _target(name: str, labels: np.ndarray, given: np.ndarray, subject: Subject, draw: Draw) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from molgcn.data.featurizers import get_featurizer
+from molgcn.data.label_columns import with_targets
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.scaffolds import murcko_scaffolds
 from molgcn.report import charts
@@ -56,15 +57,50 @@ class Subject:
     pictures: Mapping[str, Path] = field(default_factory=dict)
     trained_on: Mapping[str, int] = field(default_factory=dict)
 
+    def of_targets(self, places: Sequence[int], columns: Sequence[int]) -> Subject:
+        """Return the same about some of the targets, at `places` among them, with their columns of predictions."""
+        names, units = ([values[place] for place in places] for values in (self.names, self.units))
+        return replace(
+            self,
+            labels={part: [counts[place] for place in places] for part, counts in self.labels.items()},
+            molecules=with_targets(self.molecules, places),
+            predictions=self.predictions[:, columns],
+            names=names,
+            units=units,
+        )
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a page shows of targets that are measured alike.
+
+    Attributes:
+        template: its name; it extends `layout.html.jinja`.
+        subject: what it is about.
+        targets: what it shows of each target, with its `name`.
+        columns: metrics of its table and their titles.
+        has_units: whether targets have units.
+    """
+
+    template: str
+    subject: Subject
+    targets: Sequence[Mapping[str, Any]]
+    columns: Mapping[str, str]
+    has_units: bool
+
 
 Draw = Callable[[str], str | None]
 
 
 def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
-    """Writes the page: metrics with units, parity, errors by size and scaffold, and the worst molecules drawn.
+    """Write a page about targets that are numbers; see :func:`error_section`."""
+    write_page(path, subject, [error_section(subject, draw)])
+
+
+def error_section(subject: Subject, draw: Draw = draw) -> Section:
+    """Return metrics with units, parity, errors by size and scaffold, and the worst molecules drawn.
 
     Args:
-        path: of the page.
         subject: what it is about.
         draw: gives the picture of a SMILES as an address, None where it cannot.
     """
@@ -74,30 +110,40 @@ def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
         _target(Errors.of(name, unit, subject.molecules.targets[:, place], subject.predictions[:, place]), subject, scaffolds, draw)
         for place, (name, unit) in enumerate(zip(subject.names, subject.units, strict=True))
     ]
-    write_page(path, "page.html.jinja", subject, targets, {"mae": "MAE", "rmse": "RMSE", "r2": "R\u00b2"}, has_units=True)
+    return Section("page.html.jinja", subject, targets, {"mae": "MAE", "rmse": "RMSE", "r2": "R\u00b2"}, has_units=True)
 
 
-def write_page(
-    path: Path, template: str, subject: Subject, targets: Sequence[Mapping[str, Any]], columns: Mapping[str, str], has_units: bool
-) -> None:
-    """Writes a page.
+def write_page(path: Path, subject: Subject, sections: Sequence[Section]) -> None:
+    """Write a page of one section, or of several one below the other.
 
     Args:
         path: the file.
-        template: its name; it extends `layout.html.jinja`.
-        subject: what it is about.
-        targets: what it shows of each target, with its `name`.
-        columns: metrics of its table and their titles.
-        has_units: whether targets have units.
+        subject: what the whole page is about.
+        sections: what it shows.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("molgcn.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"number": number, "count": lambda value: f"{value:,}"}
-    content = _content(subject) | {"targets": targets, "columns": columns.items(), "has_units": has_units}
-    page = environment.get_template(template).render(content)
+    contents, before = [], 0
+    for section in sections:
+        shown = {"targets": section.targets, "columns": section.columns.items(), "has_units": section.has_units, "before": before}
+        contents.append(_content(section.subject) | shown)
+        before += len(section.targets)
+    templates = [environment.get_template(section.template) for section in sections]
+    if len(sections) == 1:
+        page = templates[0].render(contents[0])
+    else:  # the parts of each section's own page, one section below the other
+        layout = environment.get_template("layout.html.jinja")
+        blocks = [
+            {name: Markup("".join(block(template.new_context(content)))) for name, block in {**layout.blocks, **template.blocks}.items()}
+            for template, content in zip(templates, contents, strict=True)
+        ]
+        targets = [target for section in sections for target in section.targets]
+        page = environment.get_template("mixed_page.html.jinja").render(_content(subject) | {"sections": blocks, "targets": targets})
     with whole(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from omegaconf import OmegaConf
 
 from molgcn.config import parse
-from molgcn.data.config import ColumnName
+from molgcn.data.column_names import ColumnName
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from molgcn.data.config import nearest
 from molgcn.data.descriptors.attach import unusable
 from molgcn.data.descriptors.file import read_descriptors
 from molgcn.data.descriptors.generators import generated_names
 from molgcn.data.formats import Molecules, Record
 from molgcn.data.tables import number
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, nearest, shown
 from molgcn.training.regressor import MoleculeRegressor
 
 

@@ -45,7 +45,11 @@ def activate_dropout(module: MoleculeRegressor, source: Path | str) -> None:
 
 @contextmanager
 def seeded(seed: int, start: int, device: torch.device) -> Iterator[None]:
-    """Let torch draw, within the block, the numbers that belong to a seed and a row; its own generators stay as they are."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1, np.uint64)[0] >> 1))
+    """Let torch draw on a device, within the block, the numbers that belong to a seed and a row; its generator is then as before."""
+    generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1)[0]))
+    try:
         yield
+    finally:
+        generator.set_state(before)

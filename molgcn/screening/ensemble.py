@@ -24,7 +24,7 @@ class Ensemble:
     """Models of the same task, targets, units and features: their mean and standard deviation.
 
     Args:
-        members: trained modules in evaluation mode, on one device.
+        members: trained modules in evaluation mode, on one device; with `dropout_samples` they are changed.
         sources: where each came from, for messages.
         dropout_samples: passes of each member with its dropout active, whose predictions count as those of as many models; 0 for one pass
             without dropout.
@@ -59,6 +59,7 @@ class Ensemble:
                 ("predictions", self.task.described, member.task.described),
                 ("standard forms", self.standardize, member.config.dataset.standardize),
                 ("descriptors", self.descriptors, DescriptorInput.of(member)),
+                ("columns of predictions", self.task.columns, member.task.columns),
             ):
                 if ours != theirs:
                     raise UserError(

@@ -11,29 +11,31 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 from torch import Tensor, nn
 
 from molgcn.data.digits import digits_of
+from molgcn.data.label_columns import LabelColumns
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics import error_text, metric_title
+from molgcn.ops.masked_mean import Weighing
 from molgcn.spreadsheet import Writer
 from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Subject
+    from molgcn.report.page import Section, Subject
 
 
 class Loss(Protocol):
-    """A task's loss over the targets that are not missing.
+    """A task's loss over the targets that are not missing."""
 
-    Attributes:
-        options: what it computes by beside tensors; captured steps are made anew where it changes.
-    """
-
-    options: tuple[Any, ...]
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """What it computes by beside tensors; captured steps are made anew where it changes."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Return the mean and float64 [2], sum and number of its terms, of outputs and what :meth:`Task.for_loss` returns."""
@@ -53,6 +55,7 @@ class Task(ABC):
         names: the T targets.
         units: their units ("" = none).
         num_classes: C, classes of each target; 0 where targets are numbers.
+        target_weights: how much each target weighs in the loss; all 1 where they are left out.
         name: what `task=` and checkpoints call it.
         losses: what `training.loss` may name; the first is that of `auto`.
         metrics: the names of the metrics; the first is the one that stands for the others where there is room for one.
@@ -60,12 +63,12 @@ class Task(ABC):
         unordered: those of which neither more nor less is better, so that a run cannot be chosen by them.
         in_table: those that the terminal's table shows, where they were measured.
         has_units: whether predictions have units.
-        plot_name: what the picture of predictions is called, in file names and in loggers.
     """
 
     names: Sequence[str]
     units: Sequence[str]
     num_classes: int = 0
+    target_weights: Sequence[float] = ()
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]]
@@ -73,21 +76,24 @@ class Task(ABC):
     unordered: ClassVar[frozenset[str]] = frozenset()
     in_table: ClassVar[tuple[str, ...]]
     has_units: ClassVar[bool]
-    plot_name: ClassVar[str]
 
     @classmethod
-    def settled(cls, options: TrainingConfig) -> TrainingConfig:
+    def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
+        """Return the task of targets of which a configuration says more than names and units."""
+        return cls(names, units, num_classes)
+
+    def settled(self, options: TrainingConfig) -> TrainingConfig:
         """Return the options of training with `loss=auto` named.
 
         Raises:
             UserError: for an option that belongs to another task.
         """
         if options.loss == "auto":
-            return replace(options, loss=cls.losses[0])  # type: ignore[arg-type]  # one of those that it may be
-        if options.loss not in cls.losses:
+            return replace(options, loss=self.losses[0])  # type: ignore[arg-type]  # one of those that it may be
+        if options.loss not in self.losses:
             raise UserError(
-                f"training.loss={options.loss} does not go with task={cls.name}, which is learned with {' or '.join(cls.losses)}. Use one "
-                "of these, leave the key out, or name another task with task=regression|classification|multiclass."
+                f"training.loss={options.loss} does not go with task={self.name}, which is learned with {' or '.join(self.losses)}. Use "
+                "one of these, leave the key out, or name another task with task=regression|classification|multiclass."
             )
         return options
 
@@ -121,8 +127,20 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Tensor, ...]:
-        """Return targets [B, T] and statistics as the loss takes them for a model of this dtype."""
+    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
+        """Return labels [B, L] (:mod:`molgcn.data.label_columns`) and statistics as the loss takes them for a model of this dtype."""
+
+    def weighing(self, labels: LabelColumns, dtype: torch.dtype) -> tuple[Weighing, ...]:
+        """Return what weighs the terms of a loss beside the targets: one, or none where all weigh the same and none is a bound.
+
+        It is made of operators that a CUDA graph can capture.
+        """
+        if labels.weights is None and not self.target_weights:
+            return ()
+        of_molecules = torch.ones_like(labels.targets[:, :1]) if labels.weights is None else labels.weights
+        of_targets = self.target_weights or [1.0] * len(self.names)
+        weights = torch.cat([of_molecules * weight for weight in of_targets], dim=1).to(dtype)
+        return (Weighing(weights, None if labels.bounds is None else labels.bounds.to(dtype)),)
 
     @abstractmethod
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
@@ -175,16 +193,35 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
-        """Draw predictions [M, P] of true values [M, T] into a PNG file."""
+    def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
+        """Draw predictions [M, P] of true values [M, T] into PNG files of a folder, whose names end with `ending`.
+
+        Returns:
+            The files by what loggers call them.
+        """
+
+    def loss_name(self, config: TrainingConfig) -> str:
+        """Return which loss is learned by."""
+        return self.settled(config).loss
 
     def loss_label(self, config: TrainingConfig) -> str:
         """Return what the axis of a learning curve says."""
-        return f"{self.settled(config).loss} loss"
+        return f"{self.loss_name(config)} loss"
 
     @abstractmethod
+    def sections(self, subject: Subject) -> list[Section]:
+        """Return what the HTML page about a trained model shows of the targets."""
+
     def write_report(self, path: Path, subject: Subject) -> None:
         """Write the HTML page about a trained model."""
+        from molgcn.report.page import write_page
+
+        write_page(path, subject, self.sections(subject))
+
+    @property
+    def parts(self) -> tuple[Task, ...]:
+        """The tasks that this one is made of, each with some of its targets: of all but a mixed one itself."""
+        return (self,)
 
     @property
     def num_outputs(self) -> int:
@@ -210,7 +247,7 @@ class Task(ABC):
         """Return the names under which a part's metrics are logged, "<part>/<metric>/<target>", metric by metric."""
         return [f"{part}/{metric}/{name}" for metric in self.metrics for name in self.names]
 
-    def table(self, title: str, values: Mapping[str, float], parts: Sequence[str]) -> Table:
+    def table(self, title: str, values: Mapping[str, float], parts: Sequence[str]) -> RenderableType:
         """Make a table of one row a target: the first metric of every part, the others of the last one.
 
         Args:
@@ -242,15 +279,20 @@ class Task(ABC):
         columns = self.columns
         header = ["row", "smiles", *(name for pair in zip(self.labels, columns, strict=True) for name in (pair[0], *pair[1]))]
         smiles = molecules.smiles or [""] * len(molecules)
-        digits = [(digits_of(values), len(names)) for values, names in zip(molecules.targets.T, columns, strict=True)]
-        forms = [f".{number}g" for number, count in digits for _ in range(1 + count)]
+        forms = [f".{digits_of(values)}g" for values in molecules.targets.T]
         places = np.cumsum([len(names) for names in columns])[:-1]
         with open(path, "w", newline="") as file:
             writer = Writer(file)
             writer.writerow(header)
             for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):
-                values = [value for one, some in zip(true, np.split(predicted, places), strict=True) for value in (one, *some)]
-                writer.writerow([int(molecules.rows[i]), smiles[i], *map(_cell, values, forms)])
+                signs = [""] * len(true) if molecules.bounds is None else [_SIGNS[bound] for bound in molecules.bounds[i].tolist()]
+                cells: list[str] = []
+                for sign, one, some, form in zip(signs, true, np.split(predicted, places), forms, strict=True):
+                    cells += [sign + _cell(one, form), *(_cell(value, form) for value in some)]
+                writer.writerow([int(molecules.rows[i]), smiles[i], *cells])
+
+
+_SIGNS = {-1: "<", 0: "", 1: ">"}  # of bounds
 
 
 def _cell(value: float, form: str) -> str:

@@ -6,12 +6,11 @@ import math
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from molgcn.tasks.mean_variance import FLOOR, normal_nll
+from molgcn.tasks.mean_variance import normal_nll
 from molgcn.tasks.regression import Regression
-from molgcn.tasks.uncertain import UncertainRegression
+from molgcn.tasks.uncertain import UncertainRegression, positive
 from molgcn.training.config import TrainingConfig
 
 
@@ -64,5 +63,5 @@ class Evidential(UncertainRegression):
 def _parameters(outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return gamma, nu, alpha - 1 and beta [B, T] of outputs [B, T, 4]."""
     value, *others = outputs.unbind(-1)
-    nu, excess, beta = (F.softplus(raw) + FLOOR for raw in others)
+    nu, excess, beta = map(positive, others)
     return value, nu, excess, beta

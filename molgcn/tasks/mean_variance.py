@@ -6,14 +6,11 @@ import math
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from molgcn.tasks.regression import Regression
-from molgcn.tasks.uncertain import UncertainRegression
+from molgcn.tasks.uncertain import UncertainRegression, positive
 from molgcn.training.config import TrainingConfig
-
-FLOOR = 1e-6  # of a variance, in squares of the target's standard deviation: float32 can divide by it
 
 
 class MeanVariance(UncertainRegression):
@@ -56,7 +53,7 @@ class MeanVariance(UncertainRegression):
 
 def _parameters(outputs: Tensor) -> tuple[Tensor, Tensor]:
     mean, raw = outputs.unbind(-1)
-    return mean, F.softplus(raw) + FLOOR
+    return mean, positive(raw)
 
 
 def normal_nll(error: Tensor, variance: Tensor) -> Tensor:

@@ -34,7 +34,8 @@ class Multiclass(ClassTask):
     @property
     def columns(self) -> list[list[str]]:
         """The headers of each target's columns, "<target> probability <class>"."""
-        return [[f"{label} probability {number}" for number in range(self.num_classes)] for label in self.labels]
+        places = enumerate(self.labels)
+        return [[f"{label} probability {self.class_name(place, one) or one}" for one in range(self.num_classes)] for place, label in places]
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return the softmax over each target's classes."""

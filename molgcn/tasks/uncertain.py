@@ -8,14 +8,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from molgcn.metrics import as_float64
 from molgcn.nn.output_layers import Rescale, TargetColumns
-from molgcn.ops.masked_mean import masked_mean
+from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
 from molgcn.ops.precision import without_bfloat16
 from molgcn.tasks.regression import Regression
 from molgcn.training.config import TrainingConfig
+
+_LEAST = 1e-6  # of a parameter that is positive, of standardised targets: float32 can divide by it
 
 
 class UncertainRegression(Regression):
@@ -121,6 +124,11 @@ class UncertainRegression(Regression):
         return np.concatenate([values.mean(axis=0), np.sqrt(variances)], axis=-1).reshape(members.shape[1:])
 
 
+def positive(outputs: Tensor) -> Tensor:
+    """Return outputs as parameters above 0: their softplus, plus 1e-6."""
+    return F.softplus(outputs) + _LEAST
+
+
 class TermsLoss:
     """The loss of outputs over the targets that are not missing, by PyTorch's operators.
 
@@ -134,7 +142,9 @@ class TermsLoss:
         self.task = task
         self.config = config
 
-    def __call__(self, outputs: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, outputs: Tensor, target: Tensor, mean: Tensor, std: Tensor, weighing: Weighing | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the mean loss and float64 [2], sum and number of its terms.
 
         Args:
@@ -142,12 +152,15 @@ class TermsLoss:
             target: [B, T], NaN = missing.
             mean: [T], of the training part.
             std: [T], likewise.
+            weighing: of the targets, where they do not weigh the same or some are bounds.
         """
         known = ~target.isnan()
         standardised = torch.where(known, (target - mean) / std, 0.0)
         outputs = without_bfloat16(outputs).unflatten(1, (target.shape[1], -1))
-        return masked_mean(self.task.terms(outputs, standardised, self.config), known)
+        values = self.task.standardised(outputs)[..., 0]
+        terms = within_bounds(self.task.terms(outputs, standardised, self.config), values, standardised, weighing)
+        return masked_mean(terms, known, weighing)
 
-    def of_model(self, model: Any, batch: Any, *taken: Tensor) -> tuple[Tensor, Tensor]:
+    def of_model(self, model: Any, batch: Any, *taken: Any) -> tuple[Tensor, Tensor]:
         """Return the same of a model's outputs for a batch."""
         return self(model(batch), *taken)

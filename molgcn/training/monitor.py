@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from molgcn.data.config import listed
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, listed, shown
 from molgcn.tasks.base import Task
 
 LOSS = "val/loss"
@@ -38,15 +37,16 @@ class Monitor:
         """
         if key == LOSS:
             return cls(key, "min", (key,))
-        metrics = [metric for metric in task.metrics if metric not in task.unordered]
+        metrics = list(dict.fromkeys(metric for part in task.parts for metric in part.metrics if metric not in part.unordered))
         for metric in metrics:
-            each = {f"val/{metric}/{name}" for name in task.names}
+            measured = [part for part in task.parts if metric in part.metrics]
+            each = {f"val/{metric}/{name}" for part in measured for name in part.names}
             if key in each or key == f"val/{metric}":
-                return cls(key, "max" if metric in task.rising else "min", (key,) if key in each else tuple(sorted(each)))
-        known = [LOSS, *(f"val/{metric}" for metric in metrics)]
+                return cls(key, "max" if metric in measured[0].rising else "min", (key,) if key in each else tuple(sorted(each)))
+        known, first = [LOSS, *(f"val/{metric}" for metric in metrics)], task.parts[0]
         raise UserError(
             f"training.monitor={shown(key)} is no value of a validation with task={task.name}. Expected one of {listed(known)}, or one "
-            f"target's, as in val/{task.metrics[0]}/{shown(task.names[0])}."
+            f"target's, as in val/{first.metrics[0]}/{shown(first.names[0])}."
         )
 
     def value(self, metrics: Mapping[str, float]) -> float:

@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
+from molgcn.data.label_columns import split_labels
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
 from molgcn.nn.build import build_network
@@ -290,7 +291,8 @@ class MoleculeRegressor(TaskModule):
     def _errors(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
         """The task's metrics of outputs and targets, those of all processes."""
         rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1))
-        return self.task.measure(*rows.tensor_split([self.task.num_predictions], dim=1))
+        predictions, labels = rows.tensor_split([self.task.num_predictions], dim=1)
+        return self.task.measure(predictions, split_labels(labels, len(self.task.names)).exact)
 
 
 def _targets(batch: Any) -> Tensor:

@@ -95,7 +95,7 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
 
 
 def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculeRegressor:
-    task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"])
+    task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
     dtypes = {name: getattr(weights.get(name), "dtype", torch.float32) for name in task.statistics_shapes()}
     return MoleculeRegressor(
         config,

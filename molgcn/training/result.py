@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
+from molgcn.data.target_config import TargetConfig
 from molgcn.json_file import write_json
-from molgcn.tasks.registry import TASKS
+from molgcn.tasks.registry import build_task
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class RunResult:
         units: their units.
         molecules_per_second: median training rate; None where nothing was left to train.
         task: what was learned.
+        tasks: each target's own task.
     """
 
     folder: Path
@@ -39,6 +41,7 @@ class RunResult:
     units: tuple[str, ...]
     molecules_per_second: float | None
     task: str = "regression"
+    tasks: dict[str, str] = field(default_factory=dict)
 
     def save(self, overrides: list[str]) -> None:
         """Writes `result.json` into the run's folder, with what the command line changed."""
@@ -52,7 +55,8 @@ class RunResult:
         best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
-        console.print(TASKS[self.task](self.names, self.units).table(title, self.metrics, ("train", "val", "test")))
+        task = build_task(self.task, self.names, self.units, 0, TargetConfig(tasks=self.tasks))
+        console.print(task.table(title, self.metrics, ("train", "val", "test")))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 

@@ -25,6 +25,7 @@ from molgcn.config import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data.label_columns import measured
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
 from molgcn.data.splits.parts import PARTS
@@ -37,7 +38,7 @@ from molgcn.report.facts import facts
 from molgcn.report.page import Subject
 from molgcn.report.plots import plot_learning_curve
 from molgcn.signals import Terminated
-from molgcn.tasks.choice import choose_task
+from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import settled
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
@@ -185,8 +186,9 @@ def _dataset(config: Config, folder: Path) -> DatasetConfig:
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
     """The untrained module of a configuration, sized and scaled for the data; what is `auto` of its task is named in its own one."""
     molecules = data.dataset.molecules
-    task = choose_task(config.task, data.dataset)
-    config = settled(config, task.name)
+    task = choose_task(config.task, data.dataset, config.dataset)
+    config = settled(config, task)
+    check_options(task, config, molecules)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
     module = MoleculeRegressor(
         config,
@@ -252,7 +254,9 @@ def _evaluate(
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
     # with one that is not over, which `current_epoch` counts only where it was begun
     epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
-    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, module.task.name)
+    task = module.task
+    tasks = {name: part.name for part in task.parts for name in part.names}
+    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks)
 
 
 def _report(
@@ -263,19 +267,20 @@ def _report(
     config: Config,
 ) -> None:
     molecules, folder = data.part("test"), result.folder
+    exact = measured(molecules)
     predictions = predict_molecules(module, molecules, config.dataset.batch_size)
-    task, picture = module.task, folder / f"{module.task.plot_name}.png"
+    task = module.task
     task.write_predictions(folder / "predictions_test.csv", molecules, predictions)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(config.training))
-    task.plot(molecules.targets, predictions, picture)
+    pictures = task.pictures(exact.targets, predictions, folder)
     subject = Subject(
         title=f"{folder.resolve().name} on {data.dataset.title}",
         facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
         metrics=result.metrics,
         sizes={part: len(data.dataset.splits[part]) for part in PARTS},
-        labels={part: data.part(part).num_labels for part in PARTS},
+        labels={part: measured(data.part(part)).num_labels for part in PARTS},
         part="test",
-        molecules=molecules,
+        molecules=exact,
         predictions=predictions,
         names=result.names,
         units=result.units,
@@ -284,5 +289,5 @@ def _report(
     task.write_report(folder / "report.html", subject)
     for logger in loggers:
         if isinstance(logger, Wandb):
-            logger.log_images({task.plot_name: picture, "learning_curve": folder / "learning_curve.png"})
+            logger.log_images({**pictures, "learning_curve": folder / "learning_curve.png"})
             logger.log_summary(result.metrics)

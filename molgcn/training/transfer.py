@@ -9,9 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
+from molgcn.config import parse_saved
 from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError
-from molgcn.tasks.registry import UNCERTAIN
+from molgcn.tasks.registry import build_task, learned_with
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.compatible import AVERAGE, check_same_network
@@ -68,9 +69,10 @@ def _why_fresh(module: MoleculeRegressor, saved: Mapping[str, Any], weights: Map
         theirs, ours = saved.get(key, []), module.architecture[key]  # older checkpoints know of no descriptors
         if theirs != ours:
             return f"the checkpoint's {name} {_shown(theirs)}, and this run's {_shown(ours)}"
-    there, here = saved["config"].get("training", {}).get("loss"), module.config.training.loss
-    if UNCERTAIN.get(there) is not UNCERTAIN.get(here):
-        return f"the checkpoint's training.loss is {there}, and this run's is {here}"
+    config = parse_saved(saved["config"])
+    task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
+    if learned_with(task, config.training) != module.task:
+        return "training.loss, or a target's task or transform, is another"
     mine, its = (
         {key: tuple(value.shape) for key, value in one.items() if key.startswith(HEAD)} for one in (module.model.state_dict(), weights)
     )

@@ -92,6 +92,8 @@ def test_mistakes_are_one_paragraph(trained_run, tmp_path, monkeypatch, options,
 def test_which_column_a_class_is():
     task = build_task("multiclass", ["a", "b"], ["", ""], 3)
     assert explained_column(task, ExplainConfig(target="b", class_number=2)) == (5, "logit of b class 2")
+    two = build_task("multiclass", ["a", "b"], ["", ""], 2)
+    assert explained_column(two, ExplainConfig(target="b", class_number=1)) == (3, "logit of b class 1")
     with pytest.raises(UserError, match=r"has 3 classes.*class_number= from 0 to 2"):
         explained_column(task, ExplainConfig(target="b"))
     assert explained_column(build_task("classification", ["a"], [""], 2), ExplainConfig()) == (0, "logit of a")

@@ -40,7 +40,9 @@ def taken(first, folder):
         ({"dataset": {"targets": ["logp", "tpsa"]}}, False, "the head starts anew: the checkpoint's targets are logp, and"),
         ({"dataset": {"targets": ["tpsa"]}, "ckpt_head": "checkpoint"}, True, "the head's 2 are taken"),
         ({"ckpt_head": "fresh"}, False, "the head starts anew: ckpt_head=fresh"),
-        ({"training": {"loss": "mve"}}, False, "the head starts anew: the checkpoint's training.loss is l1, and this run's is mve"),
+        ({"training": {"loss": "mve"}}, False, "the head starts anew: training.loss, or a target's task or transform, is another"),
+        ({"training": {"loss": "huber"}}, True, "and the head's 2 are taken"),
+        ({"dataset": {"transforms": {"logp": "quantile_normal"}}}, False, "a target's task or transform, is another"),
         ({"model": {"head_channels": [4]}}, False, "the head starts anew: its layers have other widths"),
     ],
 )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from molgcn.data.cache import file_hash
-from molgcn.data.config import DatasetConfig, listed
+from molgcn.data.config import DatasetConfig
 from molgcn.data.formats import holds_records
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.sources.columns import molecules_of, named_columns
 from molgcn.data.sources.records import open_records
 from molgcn.data.tables import check_columns, column_names, read_columns
-from molgcn.errors import UserError
+from molgcn.errors import UserError, listed
 
 
 def open_csv(config: DatasetConfig) -> Source:
@@ -31,30 +31,28 @@ def open_csv(config: DatasetConfig) -> Source:
     if config.targets is None:
         others = [name for name in column_names(path) if name != config.smiles]
         raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {listed(others)}.")
-    units, features = ("",) * len(config.targets), config.features or "general"
-    return open_table(path, config.smiles, tuple(config.targets), units, features, tuple(config.descriptors or ()))
+    units = tuple(config.given("units").get(name, "") for name in config.targets)
+    return open_table(path, config.smiles, tuple(config.targets), units, config.features or "general", config)
 
 
-def open_table(
-    path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str, descriptors: tuple[str, ...] = ()
-) -> Source:
-    """A CSV of SMILES and numeric columns as a source."""
+def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str, config: DatasetConfig) -> Source:
+    """Return a CSV of SMILES and columns as a source; `config` names the columns beside targets, and says what all hold."""
+    named = named_columns(targets, config)
 
     def read() -> RawMolecules:
-        columns = read_columns(path, [smiles, *targets, *descriptors])
-        values, given = (np.stack([columns.numbers(name) for name in names], axis=1) if names else None for names in (targets, descriptors))
-        return RawMolecules(columns[smiles], np.arange(len(columns[smiles])), values, descriptors=given)
+        columns = read_columns(path, list(dict.fromkeys([smiles, *chain(*named.values())])))
+        return molecules_of(columns[smiles], columns, targets, config)
 
     def column(name: str) -> Sequence[str]:
         return read_columns(path, [name], key="split_column")[name]
 
-    check_columns(path, smiles=[smiles], targets=targets, descriptors=descriptors)
+    check_columns(path, smiles=[smiles], **named)
     return Source(
         title=str(path),
         features=features,
         target_names=targets,
         target_units=units,
-        identity={"file": file_hash(path), "smiles": smiles},
+        identity={"file": file_hash(path), "smiles": smiles} | config.identity,
         read=read,
         column=column,
     )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from molgcn.data.cache import file_hash
-from molgcn.data.config import DatasetConfig, listed, nearest
+from molgcn.data.config import DatasetConfig
 from molgcn.data.formats import Molecules, open_molecules
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.sources.columns import molecules_of, named_columns
 from molgcn.data.strings import PackedStrings
 from molgcn.data.tables import Columns
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, listed, nearest, shown
 
 
 def open_records(path: Path, config: DatasetConfig) -> Source:
@@ -23,23 +23,22 @@ def open_records(path: Path, config: DatasetConfig) -> Source:
     Raises:
         UserError: when targets are not set, or the file or one of its properties does not exist.
     """
-    descriptors = tuple(config.descriptors or ())
     with _open(path) as molecules:
         kind, names = molecules.kind, molecules.columns[2 if molecules.kind == "sdf" else 1 :]  # without SMILES and an SDF's titles
     one, several = ("property", "properties") if kind == "sdf" else ("column", "columns")
     if config.targets is None:
         raise UserError(f"dataset=csv needs dataset.targets=[<name>,...]. {path} has the {several}: {listed(names) or 'none'}.")
     targets = tuple(config.targets)
-    for key, wanted in (("targets", targets), ("descriptors", descriptors)):
+    named = named_columns(targets, config)
+    for key, wanted in named.items():
         for name in wanted:
             if name not in names:
                 hint = nearest(name, names) if names else f" It has no {several}."
                 raise UserError(f"{path} has no {one} '{shown(name)}' (dataset.{key}).{hint}")
 
     def read() -> RawMolecules:
-        items, columns = _read(path, [*targets, *descriptors])
-        values, given = (np.stack([columns.numbers(name) for name in some], axis=1) if some else None for some in (targets, descriptors))
-        return RawMolecules(items, np.arange(len(items)), values, kind, descriptors=given)
+        items, columns = _read(path, list(dict.fromkeys(chain(*named.values()))))
+        return molecules_of(items, columns, targets, config, kind)
 
     def column(name: str) -> Sequence[str]:
         if name not in names:
@@ -50,8 +49,8 @@ def open_records(path: Path, config: DatasetConfig) -> Source:
         title=str(path),
         features=config.features or "general",
         target_names=targets,
-        target_units=("",) * len(targets),
-        identity={"file": file_hash(path), "records": kind},
+        target_units=tuple(config.given("units").get(name, "") for name in targets),
+        identity={"file": file_hash(path), "records": kind} | config.identity,
         read=read,
         column=column,
     )

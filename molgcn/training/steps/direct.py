@@ -110,7 +110,7 @@ class DirectStep:
         gradients = dict(zip(call.parameters.tensors, self._stack.gradients, strict=True))
         gradients |= {parameter: torch.empty_like(parameter) for parameter in model.parameters() if parameter not in gradients}
         self._gradients = [gradients[parameter] for parameter in self._parameters]
-        self._head = head_of(self.module, gradients)
+        self._head = head_of(self.module, gradients, batch.targets)
         self._embed = None if model.embed is None else (model.embed.weight.detach(), gradients[model.embed.weight])
         self._update = FusedUpdate(self.optimizer, gradients)
 

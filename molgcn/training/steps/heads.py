@@ -76,6 +76,13 @@ class AutogradHead:
         return gradient.contiguous(), sums
 
 
-def head_of(module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor]) -> Head:
-    """Return the quickest form for a module's head and loss."""
-    return (OperatorHead if isinstance(module.loss, MaskedLoss) else AutogradHead)(module, gradients)
+def head_of(module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor], targets: Tensor) -> Head:
+    """Return the quickest form for a module's head and loss, which takes targets as those of a batch, [B, T] or more columns."""
+    operator = isinstance(module.loss, MaskedLoss) and _is_of_targets_alone(module, targets)
+    return (OperatorHead if operator else AutogradHead)(module, gradients)
+
+
+def _is_of_targets_alone(module: MoleculeRegressor, targets: Tensor) -> bool:
+    """Whether the loss takes targets as they are and the task's statistics: none is transformed, a bound or weighed."""
+    taken, given = module.for_loss(targets), (targets, *module.statistics)
+    return len(taken) == len(given) and all(one is other for one, other in zip(taken, given, strict=True))
