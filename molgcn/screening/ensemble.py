@@ -99,6 +99,11 @@ class Ensemble:
         return self.members[0].calibration if self.num_passes == 1 else None
 
     @property
+    def columns(self) -> list[str]:
+        """Headers of the columns of predictions."""
+        return [name for names in self.task.columns for name in names]
+
+    @property
     def digits(self) -> list[int]:
         """Significant digits of each column of predictions."""
         return [max(digits) for digits in zip(*(member.target_digits for member in self.members), strict=True)]

@@ -36,6 +36,13 @@ class Prepared:
     contents: Contents
     distance: np.ndarray | None = None
 
+    def smiles_of(self, rows: int) -> list[str] | None:
+        """Return the SMILES of each of the stretch's rows, "" for what is no molecule; None when the input was SMILES."""
+        if self.smiles is None:
+            return None
+        texts = dict(zip(self.kept.tolist(), self.smiles, strict=True))
+        return [texts.get(place, "") for place in range(rows)]
+
 
 def prepare(
     items: Sequence[str],

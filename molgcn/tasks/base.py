@@ -146,6 +146,10 @@ class Task(ABC):
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn a network's outputs [B, O] into predictions, float64 [B, P]: every target's columns, target by target."""
 
+    def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
+        """Return what contributions of atoms add up to, [B, P]: a network's outputs as they are, which are logits, or in known units."""
+        return outputs
+
     @abstractmethod
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return what an exported network ends with: outputs [B, O] to predictions [B, P] in the outputs' dtype."""

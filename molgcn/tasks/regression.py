@@ -116,6 +116,10 @@ class Regression(Task):
         mean, std, *curves = statistics
         return self.transforms.inverse(outputs.double() * std + mean, *curves)
 
+    def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
+        """Return the predictions, in the targets' units."""
+        return self.decode(outputs, *statistics)
+
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return what turns outputs into values in the targets' units, in the statistics' dtype."""
         mean, std, *curves = statistics

@@ -44,8 +44,9 @@ from molgcn.training.calibrating import calibrate, check_calibration, with_uncer
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_keys, check_same_network
+from molgcn.training.compatible import check_goes_on, check_same_keys
 from molgcn.training.domain_index import save_index
+from molgcn.training.freezing import check_freeze
 from molgcn.training.inference import predict_molecules
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
@@ -60,6 +61,7 @@ from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import Throughput
 from molgcn.training.trained_on import save_trained_on
 from molgcn.training.trainer import DOUBLE, build_trainer, check_validates
+from molgcn.training.transfer import start_from
 from molgcn.training.wandb_logger import Wandb
 from molgcn.whole_file import remove_leftovers
 
@@ -105,6 +107,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     quieten()
     seed_everything(config.seed, workers=True, verbose=False)
     check_validates(config)
+    config = check_freeze(config)
     backend = resolved_backend(config.model, config.backend)
     if config.trainer.get("sync_batchnorm") and (backend == "fused" or not torch.cuda.is_available()):
         raise UserError(
@@ -127,7 +130,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     if config.trainer.get("precision") in DOUBLE:
         module.double()  # Lightning does so only after it has restored the weights
     if config.ckpt_path is not None and resumed is None:
-        _start_from(module, find_checkpoint(config.ckpt_path, "ckpt_path"))
+        start_from(module, find_checkpoint(config.ckpt_path, "ckpt_path"))
     before = (folder / "config.yaml").read_text("utf-8") if resumed is not None else None
     if resumed is not None:
         check_goes_on(module, data.dataset.data_hash, resumed, folder)
@@ -226,18 +229,6 @@ def _with_features_of(resumed: dict[str, Any], path: Path, config: Config) -> Co
     if saved is None or features not in (None, resumed["molgcn"]["features"]):
         return config
     return replace(config, dataset=replace(config.dataset, features=saved))
-
-
-def _start_from(module: MoleculeRegressor, path: Path) -> None:
-    """Takes the weights that the checkpoint was chosen for: the moving average, where it has one."""
-    checkpoint = load_checkpoint(path)
-    check_same_network(module, checkpoint, path)
-    saved = checkpoint["state_dict"]
-    average = {key.removeprefix(AVERAGE): value for key, value in saved.items() if key.startswith(AVERAGE)}
-    weights = average or {key.removeprefix("model."): value for key, value in saved.items() if key.startswith("model.")}
-    module.model.load_state_dict(weights)
-    if module.ema is not None:
-        module.ema.module.load_state_dict(weights)
 
 
 @rank_zero_only
