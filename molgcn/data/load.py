@@ -23,11 +23,12 @@ from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.splits.column import column_split
+from molgcn.data.splits.groups import join_groups
 from molgcn.data.splits.parts import PARTS, Split
 from molgcn.data.splits.random import random_split
 from molgcn.data.splits.rows import rows_to_split
 from molgcn.data.splits.saved import load_split
-from molgcn.data.splits.scaffold import scaffold_split
+from molgcn.data.splits.scaffold import scaffold_groups, scaffold_split
 from molgcn.data.strings import PackedStrings
 from molgcn.data.target_warnings import warn_of_targets
 from molgcn.errors import UserError
@@ -177,7 +178,7 @@ def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) ->
         fractions, seed = config.split_fractions, config.split_seed
         if config.split == "random":
             return random_split(len(molecules), fractions, seed, groups)
-        return scaffold_split(molecules.smiles, fractions, seed, config.num_workers, groups)
+        return scaffold_split(join_groups(scaffold_groups(molecules.smiles, config.num_workers), groups), fractions, seed)
     if config.split == "column":
         if source.column is None or config.split_column is None:
             raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,3 +52,8 @@ def split_sizes(num_molecules: int, fractions: Sequence[float]) -> tuple[int, in
             "needs at least one; give more molecules or other fractions."
         )
     return sizes
+
+
+def large_size(sizes: Sequence[int]) -> float:
+    """Return the number of molecules beyond which a group is large for the parts: half the smaller one of validation and test."""
+    return min((size for size in sizes[1:] if size), default=math.inf) / 2
