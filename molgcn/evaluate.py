@@ -174,11 +174,14 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
 
 def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
-    """The parts to evaluate: the one that `split` names, everything as one for "all", each for None."""
-    if split is None or split in data.parts:
-        return data.parts if split is None else {split: data.parts[split]}
+    """The parts to evaluate: the one that `split` names, everything as one for "all", each that has molecules for None."""
+    parts = {part: indices for part, indices in data.parts.items() if len(indices)}
+    if split is None or split in parts:
+        return parts if split is None else {split: parts[split]}
     if split == "all":
         return {"all": np.arange(len(data.molecules))}
+    if split in data.parts:
+        raise UserError(f"split={split}, but the split of {data.title} has no molecule there. Use {' or '.join(parts)}, or split=all.")
     raise UserError(
         f"split={split}, but {data.title} was not split. Name its parts with dataset.split_file=<file.json>, or evaluate all of it with "
         "split=all."

@@ -47,7 +47,8 @@ class DatasetConfig:
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
         split: random, scaffold, column, file or benchmark.
-        split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules.
+        split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules; 0 leaves validation or test
+            out.
         group_duplicates: whether copies of a molecule stay in one part of random and scaffold splits.
         duplicates: what becomes of molecules that repeat another one: keep, first, mean, median or error.
         split_seed: seed of random and scaffold splits and of the subset.

@@ -112,9 +112,9 @@ class MoleculeDataModule(LightningDataModule):
         self.timed_train_loader = self._loader("train", shuffle=True)
         return self.timed_train_loader
 
-    def val_dataloader(self) -> TimedLoader:
-        """The validation part, in order."""
-        return self.evaluation_loader("val")
+    def val_dataloader(self) -> TimedLoader | list[TimedLoader]:
+        """The validation part, in order; of a set without it no loader, with which Lightning leaves validation out."""
+        return self.evaluation_loader("val") if "val" in self.dataset.parts else []
 
     def evaluation_loader(self, part: str) -> TimedLoader:
         """The molecules of "train", "val" or "test", in order."""

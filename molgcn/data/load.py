@@ -43,7 +43,7 @@ class LoadedDataset:
 
     Attributes:
         molecules: all molecules.
-        splits: sorted int64 positions in `molecules` for "train", "val" and "test".
+        splits: sorted int64 positions in `molecules` for "train", "val" and "test"; none for a part that the set does not have.
         title: file, folder or name of the source.
         data_hash: sha256 of everything that determines `molecules`: content of the source and options.
     """
@@ -53,6 +53,11 @@ class LoadedDataset:
     title: str
     data_hash: str
     _parts: dict[str, PackedMolecules] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts that have molecules."""
+        return [part for part in PARTS if len(self.splits[part])]
 
     def part(self, name: str) -> PackedMolecules:
         """The molecules of "train", "val" or "test": one object however often it is asked for, so that jobs share what is made of it."""

@@ -108,6 +108,11 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     if config.trainer.get("devices", 1) not in (1, "1", "auto"):
         raise UserError(f"trainer.devices={config.trainer['devices']} does not go with sweep=optuna. Use trainer.devices=1.")
     data = load_once(config.dataset)
+    if "val" not in data.parts:
+        raise UserError(
+            f"sweep.objective={settings.objective} is a metric of the validation part, and the split has none. Give it some molecules with "
+            "dataset.split_fractions=."
+        )
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials that fail are reported here
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its heartbeat
     about = {"objective": settings.objective, "direction": settings.direction, "space": space}

@@ -22,14 +22,16 @@ def as_split(placed: np.ndarray) -> Split:
 
 
 def check_split(split: Mapping[str, np.ndarray], num_molecules: int, source: str) -> None:
-    """Raises:
-    UserError: when a part is missing or empty, an index is out of range, or two parts share a molecule.
+    """Check a split that was read: validation and test may be empty.
+
+    Raises:
+        UserError: when training is empty, an index is out of range, or two parts share a molecule.
     """
+    if len(split["train"]) == 0:
+        raise UserError(f"The split from {source} has no molecule in train. Training needs at least one.")
     for part in PARTS:
-        indices = split.get(part)
-        if indices is None or len(indices) == 0:
-            raise UserError(f"The split from {source} has no molecule in {part}. Every part needs at least one.")
-        if indices.min() < 0 or indices.max() >= num_molecules:
+        indices = split[part]
+        if len(indices) and (indices.min() < 0 or indices.max() >= num_molecules):
             raise UserError(f"The split from {source} names a molecule beyond the {num_molecules} of the set, in {part}.")
     together = np.concatenate([split[part] for part in PARTS])
     values, counts = np.unique(together, return_counts=True)
