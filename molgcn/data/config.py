@@ -13,7 +13,8 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError, shown
 
 NAMES = ("builtin", "qm9", "zinc", "csv")
-SPLITS = ("random", "scaffold", "column", "file", "benchmark")
+DRAWN = ("random", "stratified", "scaffold", "butina", "kmeans", "kennard_stone", "group", "time")
+SPLITS = (*DRAWN, "column", "file", "benchmark")
 DUPLICATES = ("keep", "first", "mean", "median", "error")
 _LISTED = 30
 
@@ -46,13 +47,16 @@ class DatasetConfig:
         stereo: whether features see stereochemistry, those that can; False gives all molecules the rows of ones where it is not known.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
-        split: random, scaffold, column, file or benchmark.
+        split: one of :data:`SPLITS`.
         split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules; 0 leaves validation or test
             out.
-        group_duplicates: whether copies of a molecule stay in one part of random and scaffold splits.
+        group_duplicates: whether copies of a molecule stay in one part of a split that is drawn.
         duplicates: what becomes of molecules that repeat another one: keep, first, mean, median or error.
-        split_seed: seed of random and scaffold splits and of the subset.
-        split_column: CSV column that says train, val or test (split=column).
+        split_seed: seed of splits that are drawn and of the subset.
+        split_column: CSV column that says train, val or test (split=column), whose equal values stay in one part (group), or of numbers or
+            dates (time); the target that is shared out (stratified), needed where there are several.
+        split_cutoff: Tanimoto distance up to which molecules belong to a cluster (split=butina).
+        split_clusters: number of clusters (split=kmeans); None takes a tenth of the molecules, 200 at most.
         split_file: JSON of row numbers, as a run saves it (split=file), or zinc's index file (split=benchmark).
         num_workers: worker processes of the featurisation; None chooses.
         cache_dir: folder for packed sets and downloads; None is the user's cache folder.
@@ -74,6 +78,8 @@ class DatasetConfig:
     duplicates: str = "keep"
     split_seed: int = 0
     split_column: ColumnName | None = None
+    split_cutoff: float = 0.4
+    split_clusters: int | None = None
     split_file: str | None = None
     num_workers: int | None = None
     cache_dir: str | None = None
@@ -100,6 +106,10 @@ class DatasetConfig:
                 raise UserError(f"dataset.targets names a target twice: {self.targets}.")
         if self.split_seed < 0:
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
+        if not 0 < self.split_cutoff < 1:
+            raise UserError(f"dataset.split_cutoff={self.split_cutoff} is not valid: expected a Tanimoto distance between 0 and 1.")
+        if self.split_clusters is not None and self.split_clusters < 2:
+            raise UserError(f"dataset.split_clusters={self.split_clusters} is not valid: expected at least 2, or null to choose.")
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
 

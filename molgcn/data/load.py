@@ -18,17 +18,12 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
 from molgcn.data.featurize import OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
-from molgcn.data.identity import first_copies, with_hashes
+from molgcn.data.identity import with_hashes
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
-from molgcn.data.splits.column import column_split
-from molgcn.data.splits.groups import join_groups
+from molgcn.data.splits.draw import make_split
 from molgcn.data.splits.parts import PARTS, Split
-from molgcn.data.splits.random import random_split
-from molgcn.data.splits.rows import rows_to_split
-from molgcn.data.splits.saved import load_split
-from molgcn.data.splits.scaffold import scaffold_groups, scaffold_split
 from molgcn.data.strings import PackedStrings
 from molgcn.data.target_warnings import warn_of_targets
 from molgcn.errors import UserError
@@ -78,7 +73,7 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
         UserError: for every mistake in the configuration or the data, naming the key or the file and row.
     """
     molecules, source, data_hash = load_molecules(config)
-    splits = _split(molecules, source, config)
+    splits = make_split(molecules, source, config)
     sizes = [len(splits[part]) for part in PARTS]
     counts = (f"{count:,}" for count in (*sizes, len(molecules) - sum(sizes)))
     log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
@@ -174,31 +169,6 @@ def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:
         reasons = Counter(row.reason.split(":")[0] for row in skipped)
         listed = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(4))
         log.warning("%s: %s rows are left out (%s); skipped.csv in the run's folder lists them", title, f"{len(skipped):,}", listed)
-
-
-def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
-    if config.split in ("random", "scaffold"):
-        assert molecules.smiles is not None and molecules.hashes is not None
-        groups = first_copies(molecules.hashes) if config.group_duplicates else None
-        fractions, seed = config.split_fractions, config.split_seed
-        if config.split == "random":
-            return random_split(len(molecules), fractions, seed, groups)
-        return scaffold_split(join_groups(scaffold_groups(molecules.smiles, config.num_workers), groups), fractions, seed)
-    if config.split == "column":
-        if source.column is None or config.split_column is None:
-            raise UserError(
-                f"split=column needs a CSV file and dataset.split_column=<column>, but {source.title} "
-                + ("has no columns." if source.column is None else "came without split_column.")
-            )
-        values = source.column(config.split_column)
-        return column_split(values, config.split_column, molecules.rows)
-    if config.split == "file":
-        if config.split_file is None:
-            raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
-        return rows_to_split(load_split(config.split_file), molecules.rows, config.split_file)
-    if source.benchmark is None:
-        raise UserError(f"{source.title} has no benchmark split of its own. Use split=random, scaffold, column or file.")
-    return rows_to_split(source.benchmark(), molecules.rows, f"{source.title}'s benchmark")
 
 
 def _check_targets(molecules: PackedMolecules, splits: Split) -> None:
