@@ -19,6 +19,7 @@ from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.config import NAMES, ColumnName, ColumnNames, DatasetConfig
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.row_names import RowNames
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
 
@@ -131,7 +132,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     if trained_on is None and not own_split:
         log.info("How many of these molecules the model was trained on is not known: there is no training_molecules.npy of its run")
 
-    task.check(data.molecules.targets, data.molecules.rows)
+    task.check(data.molecules.targets, RowNames.of(data.molecules))
     metrics: dict[str, float] = {}
     contents = Contents()
     labels: dict[str, list[int]] = {}
@@ -148,7 +149,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     molecules, predictions = looked_at
     task.plot(molecules.targets, predictions, folder / f"{task.plot_name}_{detailed}.png")
     if data.molecules.skipped:
-        write_skipped(folder / "skipped.csv", data.molecules.skipped)
+        write_skipped(folder / "skipped.csv", data.molecules.skipped, data.molecules.files)
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())

@@ -41,6 +41,8 @@ class DatasetConfig:
     Attributes:
         name: builtin, qm9, zinc or csv.
         path: file or folder to read instead of the download; required for csv.
+        val_path: file of the validation part, with the columns of `path`, which is then without it; None draws the part from `path`.
+        test_path: file of the test part likewise.
         smiles: column of the SMILES (csv, and qm9 from a CSV).
         targets: names of the target columns; None takes the source's default.
         features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, an older version as in general:1; None takes the source's default.
@@ -66,6 +68,8 @@ class DatasetConfig:
 
     name: str = "builtin"
     path: str | None = None
+    val_path: str | None = None
+    test_path: str | None = None
     smiles: ColumnName = "smiles"
     targets: ColumnNames | None = None
     features: str | None = None
@@ -110,8 +114,15 @@ class DatasetConfig:
             raise UserError(f"dataset.split_cutoff={self.split_cutoff} is not valid: expected a Tanimoto distance between 0 and 1.")
         if self.split_clusters is not None and self.split_clusters < 2:
             raise UserError(f"dataset.split_clusters={self.split_clusters} is not valid: expected at least 2, or null to choose.")
+        _check_files(self)
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that are read, by the parts that they hold; the first one, "train", also holds those that have none."""
+        given = {"train": self.path, "val": self.val_path, "test": self.test_path}
+        return {part: path for part, path in given.items() if path is not None}
 
 
 @dataclass(frozen=True)
@@ -144,6 +155,16 @@ def listed(names: Sequence[str]) -> str:
 def _one_of(key: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise UserError(f"dataset.{key}={value} is not an option.{nearest(str(value), choices)}")
+
+
+def _check_files(config: DatasetConfig) -> None:
+    for key, path in (("val_path", config.val_path), ("test_path", config.test_path)):
+        if path is None:
+            continue
+        if config.path is None or config.name in ("builtin", "zinc"):
+            raise UserError(f"dataset.{key}={path} goes with a file of your own for training: dataset=csv dataset.path=<file>.")
+        if config.split in ("column", "benchmark"):
+            raise UserError(f"dataset.{key}={path} is a part of its own, but dataset.split={config.split} names all parts. Leave out one.")
 
 
 def _check_subset(name: str, subset: str | int | None) -> str | int | None:

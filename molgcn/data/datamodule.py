@@ -16,6 +16,7 @@ from molgcn.data.layout import BatchLayout, LayoutChoice, lay_out
 from molgcn.data.load import LoadedDataset, load_dataset
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.row_names import RowNames
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.timing import TimedLoader
 from molgcn.errors import UserError
@@ -28,7 +29,7 @@ def load_once(config: DatasetConfig) -> LoadedDataset:
     a sweep over sets does not pile up.
     """
     values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
-    key = repr((values, [_stamps(Path(path).expanduser()) for path in (config.path, config.split_file) if path is not None]))
+    key = repr((values, [_stamps(Path(path).expanduser()) for path in (*config.files.values(), config.split_file) if path]))
     if key not in _LOADED:
         _LOADED.clear()
         _LOADED[key] = load_dataset(config)
@@ -129,6 +130,6 @@ def _refuse_single_atoms(sampler: MoleculeSampler, molecules: PackedMolecules) -
         alone = sampler.batch_size > 1
         cause, remedy = ("A single training molecule a process", "more of them") if alone else ("dataset.batch_size=1", "a larger one")
         raise UserError(
-            f"{cause} makes a batch of one atom from the training molecule in row {molecules.rows[single[0]]}{name}, over which "
+            f"{cause} makes a batch of one atom from the training molecule in row {RowNames.of(molecules)[single[0]]}{name}, over which "
             f"model.norm=batch cannot normalise. Use {remedy}, model.norm=layer, or features that keep hydrogens."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -20,7 +20,8 @@ from molgcn.data.featurize import OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import with_hashes
 from molgcn.data.packed import PackedMolecules, SkippedRow
-from molgcn.data.sources import SOURCES
+from molgcn.data.row_names import Files, file_and_row
+from molgcn.data.sources import open_source
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.splits.draw import make_split
 from molgcn.data.splits.parts import PARTS, Split
@@ -92,7 +93,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     Raises:
         UserError: see :func:`load_dataset`.
     """
-    source = SOURCES[config.name](config)
+    source = open_source(config)
     featurizer = get_featurizer(source.features)
     if not config.stereo:
         featurizer = featurizer.without_stereo()
@@ -110,6 +111,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     if featurizer.stereo_off:
         identity["stereo"] = False
     molecules = load_or_pack(config.name, identity, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
+    if source.files:  # by the names that they have now, whatever those were under which they were packed
+        starts = (start for _, start in molecules.files)
+        molecules = replace(molecules, files=tuple(zip(source.files, starts, strict=True)))
     _report_skipped(source.title, molecules.skipped)
     report_repeats(molecules, source.title)
     if config.duplicates == "error":
@@ -119,7 +123,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
 
 def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecules:
     raw = source.read()
-    if SOURCES[config.name](config).identity != source.identity:  # else the cache would give these rows for the file of before
+    if open_source(config).identity != source.identity:  # else the cache would give these rows for the file of before
         raise UserError(f"{source.title} has changed while it was read. Start again once it is complete.")
     if isinstance(config.subset, int):
         raw = _draw(raw, config.subset, config.split_seed, source.title)
@@ -132,6 +136,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         label=raw.label,
         rows=raw.rows,
         source=source.title,
+        files=raw.files,
     )
     skipped = [
         *raw.left_out,
@@ -148,6 +153,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         target_units=source.target_units,
         skipped=sorted(skipped, key=lambda row: row.row),
     )
+    molecules = replace(molecules, files=raw.files)
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title)
@@ -161,7 +167,7 @@ def _draw(raw: RawMolecules, count: int, seed: int, title: str) -> RawMolecules:
         raise UserError(f"dataset.subset={count} asks for more than the {len(raw.items)} molecules of {title}.")
     chosen = np.sort(np.random.default_rng(seed).choice(len(raw.items), count, replace=False))
     targets = None if raw.targets is None else raw.targets[chosen]
-    return RawMolecules([raw.items[i] for i in chosen], raw.rows[chosen], targets, raw.kind, raw.label, raw.left_out)
+    return replace(raw, items=[raw.items[i] for i in chosen], rows=raw.rows[chosen], targets=targets)
 
 
 def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:
@@ -180,9 +186,17 @@ def _check_targets(molecules: PackedMolecules, splits: Split) -> None:
         raise UserError("No molecule of the validation part has a target's value, so that no epoch would be the best. Use another split.")
 
 
-def write_skipped(path: str | Path, skipped: Sequence[SkippedRow]) -> None:
-    """Writes the rows that were left out as CSV: row (counted from 0, without the header), SMILES, reason."""
+def write_skipped(path: str | Path, skipped: Sequence[SkippedRow], files: Files = ()) -> None:
+    """Writes the rows that were left out as CSV: row (counted from 0, without the header), SMILES, reason.
+
+    Args:
+        path: of the file.
+        skipped: the rows.
+        files: of a set that was read from several (:attr:`PackedMolecules.files`); each row then has the name of its file first.
+    """
     with open(path, "w", newline="") as file:
         writer = Writer(file)
-        writer.writerow(("row", "smiles", "reason"))
-        writer.writerows((row.row, row.smiles, row.reason) for row in skipped)
+        writer.writerow((*(["file"] if files else []), "row", "smiles", "reason"))
+        for one in skipped:
+            place = file_and_row(files, one.row) if files else (one.row,)
+            writer.writerow((*place, one.smiles, one.reason))

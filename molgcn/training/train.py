@@ -234,7 +234,7 @@ def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh:
     if fresh:
         save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
         if data.dataset.molecules.skipped:
-            write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped)
+            write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped, data.dataset.molecules.files)
         (folder / "metrics.csv").unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
         write_json(folder / "provenance.json", provenance(data.dataset.data_hash, device, config.seed))

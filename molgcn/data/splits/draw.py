@@ -12,6 +12,7 @@ from molgcn.data.sources.base import Source
 from molgcn.data.splits.column import column_split
 from molgcn.data.splits.column_times import column_times
 from molgcn.data.splits.config_groups import KINDS, column_cells, groups_of, whole_column
+from molgcn.data.splits.files import split_files
 from molgcn.data.splits.kennard_stone import kennard_stone_ranks
 from molgcn.data.splits.ordered import ordered_split
 from molgcn.data.splits.parts import Split
@@ -44,6 +45,8 @@ def make_split(molecules: PackedMolecules, source: Source, config: DatasetConfig
         if source.benchmark is None:
             raise UserError(f"{source.title} has no benchmark split of its own. Use split=random, scaffold, column or file.")
         return rows_to_split(source.benchmark(), molecules.rows, f"{source.title}'s benchmark")
+    if molecules.files:
+        return split_files(molecules, config, lambda own, fractions: draw_split(own, source, config, fractions))
     return draw_split(molecules, source, config, config.split_fractions)
 
 
