@@ -22,6 +22,7 @@ from molgcn.data.molecules import READERS, InvalidMoleculeError, count_hydrogens
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.packed_arrays import ARRAYS, PackedArray
 from molgcn.data.packing import check_table
+from molgcn.data.row_names import Files, file_and_row
 from molgcn.data.segments import smallest_uint
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, shown
@@ -100,6 +101,7 @@ def featurize_items(
     label: str | None = None,
     rows: np.ndarray | None = None,
     source: str = "",
+    files: Files = (),
 ) -> Featurized:
     """Featurises items of one kind and computes a label in the same pass.
 
@@ -110,6 +112,7 @@ def featurize_items(
         label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
         rows: the items' row numbers in the source, for messages.
         source: name of the source, for messages.
+        files: name and first row of each of its files, where they are several, likewise.
 
     Raises:
         UserError: see :func:`featurize`.
@@ -130,6 +133,8 @@ def featurize_items(
             local, reason = part.failures[0]
             index = position + local
             row = index if rows is None else int(rows[index])
+            if files:
+                source, row = file_and_row(files, row)
             raise UserError(_failure_message(source, row, items[index], reason))
         if part.molecules is not None:
             joined.add(reduce(lambda molecules, table: table.recode(molecules), tables, part.molecules))

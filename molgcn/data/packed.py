@@ -60,6 +60,7 @@ class PackedMolecules:
         hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
         leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`; atoms and bonds are then
             those that are left.
+        files: name and first row of each file, of a set that was read from several; else empty.
     """
 
     node_ptr: np.ndarray
@@ -81,6 +82,7 @@ class PackedMolecules:
     edge_table: np.ndarray | None = None
     rwse: np.ndarray | None = None
     bond_rw: np.ndarray | None = None
+    files: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def from_arrays(

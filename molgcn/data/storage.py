@@ -46,6 +46,7 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
             "target_names": list(molecules.target_names),
             "target_units": list(molecules.target_units),
             "skipped": [asdict(row) for row in molecules.skipped],
+            "files": [[name, start] for name, start in molecules.files],
         }
         with open(temporary / "meta.json", "w") as file:
             json.dump(meta | {"checksum": _meta_checksum(meta)}, file)
@@ -83,6 +84,7 @@ def load_packed(folder: Path, formats: Sequence[str] = READABLE) -> PackedMolecu
             target_units=tuple(meta["target_units"]),
             features=_spelled(meta["features"]),
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
+            files=tuple((str(name), int(start)) for name, start in meta.get("files", ())),
         )
         check_arrays(molecules)
     except (OSError, ValueError, KeyError, TypeError) as error:

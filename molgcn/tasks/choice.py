@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from molgcn.data.row_names import RowNames
 from molgcn.errors import UserError, shown
 from molgcn.tasks.base import Task
 from molgcn.tasks.registry import build_task
@@ -36,7 +37,7 @@ def choose_task(wanted: str, data: LoadedDataset) -> Task:
         wanted = _suggested(names, seen)
     count = {"classification": 2, "multiclass": _count_classes(targets)}.get(wanted, 0)
     task = build_task(wanted, names, molecules.target_units, count)
-    task.check(targets, molecules.rows)
+    task.check(targets, RowNames.of(molecules))
     if count:
         binary = wanted == "classification"
         _check_classes(task, [{0, 1} if binary else found for found in seen], _values(targets[data.splits["train"]]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ class Regression(Task):
             )
         return super().settled(options)
 
-    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+    def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
         """Accept any number."""
 
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ class RawMolecules:
         kind: what the items are.
         label: name in :data:`molgcn.data.labels.LABELS`, or None.
         left_out: rows that do not belong to the set, with the reason.
+        files: name and first row of each file, where the source is several.
     """
 
     items: Sequence[str]
@@ -31,6 +32,7 @@ class RawMolecules:
     kind: Kind = "smiles"
     label: str | None = None
     left_out: list[SkippedRow] = field(default_factory=list)
+    files: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass
@@ -46,6 +48,7 @@ class Source:
         read: reads all rows.
         benchmark: row numbers of the source's own train, val and test, or None when it has none.
         column: reads a column of the source as text, one value a row, or None when it has no columns.
+        files: names of its files, where they are several.
     """
 
     title: str
@@ -56,3 +59,4 @@ class Source:
     read: Callable[[], RawMolecules]
     benchmark: Callable[[], dict[str, np.ndarray]] | None = None
     column: Callable[[str], Sequence[str]] | None = None
+    files: tuple[str, ...] = ()
