@@ -24,6 +24,7 @@ from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.packed_arrays import ARRAYS, PackedArray
 from molgcn.data.packing import check_table
+from molgcn.data.row_names import Files, file_and_row
 from molgcn.data.segments import smallest_uint
 from molgcn.data.standardize import item_reader
 from molgcn.data.workers import map_chunks
@@ -105,6 +106,7 @@ def featurize_items(
     source: str = "",
     generators: Sequence[str] = (),
     standardize: str = "none",
+    files: Files = (),
 ) -> Featurized:
     """Featurises items of one kind and computes a label in the same pass.
 
@@ -117,6 +119,7 @@ def featurize_items(
         source: name of the source, for messages.
         generators: names in :data:`molgcn.data.descriptors.generators.GENERATORS`, whose descriptors the molecules get.
         standardize: one of :data:`molgcn.data.standardize.LEVELS`; features, labels and descriptors are those of the standard form.
+        files: name and first row of each of its files, where they are several, likewise.
 
     Raises:
         UserError: see :func:`featurize`.
@@ -139,6 +142,8 @@ def featurize_items(
             local, reason = part.failures[0]
             index = position + local
             row = index if rows is None else int(rows[index])
+            if files:
+                source, row = file_and_row(files, row)
             raise UserError(_failure_message(source, row, items[index], reason, kind))
         if part.molecules is not None:
             joined.add(reduce(lambda molecules, table: table.recode(molecules), tables, part.molecules))

@@ -98,12 +98,12 @@ class Task(ABC):
         return options
 
     @abstractmethod
-    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+    def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
         """Check that these are values which this task can learn or be measured by.
 
         Args:
             targets: [M, T], NaN where missing.
-            rows: int [M], their rows in the file.
+            rows: [M], their rows in the file, for messages.
 
         Raises:
             UserError: naming target, row and value.

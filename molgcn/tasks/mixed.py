@@ -60,7 +60,7 @@ class Mixed(Task):
         weights = options.class_weights if part.num_classes else None
         return replace(options, loss=options.loss if options.loss in part.losses else "auto", class_weights=weights)
 
-    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+    def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
         """Check each part's targets; see :meth:`Task.check`."""
         for part, places in zip(self.parts, self.target_places, strict=True):
             part.check(targets[:, places], rows)

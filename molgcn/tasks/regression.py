@@ -62,7 +62,7 @@ class Regression(Task):
         chosen = given.given("transforms")
         return cls(names, units, num_classes, transforms=Transforms(tuple(chosen.get(name, "standardize") for name in names)))
 
-    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+    def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
         """Accept any number that has a logarithm where one is learned.
 
         Raises:

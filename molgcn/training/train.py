@@ -28,7 +28,6 @@ from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.label_columns import measured
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
-from molgcn.data.splits.parts import PARTS
 from molgcn.data.splits.saved import save_split
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
@@ -73,8 +72,9 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
 
     The folder gets `config.yaml`, `provenance.json`, `splits.json`, `training_molecules.npy`, `skipped.csv` (if rows were left out),
     `checkpoints/best.ckpt` and `last.ckpt`, `metrics.csv`, and with `training.report` also `report.html`, `predictions_test.csv`,
-    `learning_curve.png` and `parity.png` or `classes.png`. With `config.resume` the run in `folder` goes on from its `last.ckpt`.
-    `watchers` are further callbacks of the Trainer.
+    `learning_curve.png` and `parity.png` or `classes.png`. Without a validation part the last weights are the model, and there is no
+    `best.ckpt`; without a test part the report is of validation or, without that too, of training. With `config.resume` the run in
+    `folder` goes on from its `last.ckpt`. `watchers` are further callbacks of the Trainer.
 
     Raises:
         UserError: for every mistake in the configuration or its data, and while another process trains in the folder.
@@ -125,6 +125,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     choose_layout = partial(batch_layout, config.model, backend, config.backend.strategy)
     saved = None if resumed is None else folder / "splits.json"  # by whatever version it was drawn
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, choose_layout, saved)
+    check_validates(config, has_part="val" in data.dataset.parts)
     module = build_module(config, data)
     config = module.config
     if config.trainer.get("precision") in DOUBLE:
@@ -193,6 +194,7 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
     warnings.filterwarnings("ignore", ".*module.s. in eval mode at the start of training.*")
     warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated.*")
+    warnings.filterwarnings("ignore", ".*Total length of `list` across ranks is zero.*")  # of no validation part
 
 
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
@@ -240,7 +242,7 @@ def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh:
     if fresh:
         save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
         if data.dataset.molecules.skipped:
-            write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped)
+            write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped, data.dataset.molecules.files)
         (folder / "metrics.csv").unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
         write_json(folder / "provenance.json", provenance(data.dataset.data_hash, device, config.seed))
@@ -252,7 +254,7 @@ def _evaluate(
     if checkpoint.best_path.exists():
         module.load_state_dict(load_checkpoint(checkpoint.best_path)["state_dict"])
     metrics: dict[str, float] = {}
-    for part in ("train", "val", "test"):
+    for part in data.dataset.parts:
         trainer.test(module, data.evaluation_loader(part), verbose=False)
         metrics |= {f"{part}/{key}": value for key, value in module.test_results.items()}
     rate = statistics.median(throughput.rates) if throughput.rates else None
@@ -272,26 +274,27 @@ def _report(
     loggers: list[Logger],
     config: Config,
 ) -> None:
-    molecules, folder = data.part("test"), result.folder
+    parts, folder = data.dataset.parts, result.folder
+    molecules = data.part(parts[-1])
     exact = measured(molecules)
     predictions = predict_molecules(module, molecules, config.dataset.batch_size)
     task = module.task
-    task.write_predictions(folder / "predictions_test.csv", molecules, predictions)
+    task.write_predictions(folder / f"predictions_{parts[-1]}.csv", molecules, predictions)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(config.training))
     pictures = task.pictures(exact.targets, predictions, folder)
     subject = Subject(
         title=f"{folder.resolve().name} on {data.dataset.title}",
         facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
         metrics=result.metrics,
-        sizes={part: len(data.dataset.splits[part]) for part in PARTS},
-        labels={part: measured(data.part(part)).num_labels for part in PARTS},
-        part="test",
+        sizes={part: len(data.dataset.splits[part]) for part in parts},
+        labels={part: measured(data.part(part)).num_labels for part in parts},
+        part=parts[-1],
         molecules=exact,
         predictions=predictions,
         names=result.names,
         units=result.units,
         pictures={"learning curve": folder / "learning_curve.png"},
-        uncertainty=uncertainty_of(task, module.calibration, result.metrics, "test", predictions, exact.targets),
+        uncertainty=uncertainty_of(task, module.calibration, result.metrics, parts[-1], predictions, exact.targets),
     )
     task.write_report(folder / "report.html", subject)
     for logger in loggers:

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def rows_to_split(wanted: Mapping[str, np.ndarray], rows: np.ndarray, source: str) -> Split:
-    """Positions in a packed set of the source rows that a split names; rows that were skipped are left out.
+    """Return the positions in a packed set of the source rows that a split names; rows that were skipped are left out.
 
     Args:
         wanted: row numbers of the source for train, val and test, and perhaps calibration.
@@ -21,7 +21,7 @@ def rows_to_split(wanted: Mapping[str, np.ndarray], rows: np.ndarray, source: st
         source: name of the split, for messages.
 
     Raises:
-        UserError: when parts overlap or are empty.
+        UserError: when parts overlap or training is empty.
     """
     order = np.argsort(rows, kind="stable")
     split = {}
