@@ -25,7 +25,7 @@ def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
         raise UserError("PackedMolecules.concat needs at least one set.")
     first = parts[0]
     for number, part in enumerate(parts[1:], start=1):
-        for name in ("num_features", "num_edge_features", "features", "target_names", "target_units", "leaves_merged"):
+        for name in ("num_features", "num_edge_features", "features", "descriptor_names", "target_names", "target_units", "leaves_merged"):
             if getattr(part, name) != getattr(first, name):
                 raise UserError(
                     f"Set {number} cannot be joined to set 0: its {name} is {getattr(part, name)!r}, not {getattr(first, name)!r}. "

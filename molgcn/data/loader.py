@@ -162,7 +162,7 @@ class PyGLoader(MoleculeLoader):
         self.num_workers = num_workers
         self._data = molecules.to_pyg()
         self._edge_table = None if molecules.edge_table is None else torch.tensor(molecules.edge_table, device=self.device)
-        starts = {"atom": molecules.node_ptr, "bond": molecules.edge_ptr}
+        starts = {"molecule": np.arange(len(molecules) + 1), "atom": molecules.node_ptr, "bond": molecules.edge_ptr}
         for number, item in enumerate(self._data):
             item.indices, item.edge_attr = torch.tensor([number]), None
             for array in batch_arrays(molecules):

@@ -50,6 +50,8 @@ class PackedMolecules:
         edge_table: float32 [K, D], the distinct rows of the bonds' features, or None.
         rwse: float32 [N, k], an encoding of the atoms by random walks (:func:`molgcn.data.encodings.with_encodings`), or None.
         bond_rw: float32 [E, k], an encoding of the bonds likewise, in the order of `neighbors`, or None.
+        descriptors: float32 [M, K], numbers of each molecule that a model takes beside its graph, or None.
+        descriptor_names: K names.
         targets: float [M, T], NaN where missing: float32, or float64 where that has too few digits (:mod:`molgcn.data.digits`).
         rows: int64 [M], 0-based data row of each molecule in its source.
         smiles: the molecules' SMILES, or None.
@@ -81,6 +83,8 @@ class PackedMolecules:
     edge_table: np.ndarray | None = None
     rwse: np.ndarray | None = None
     bond_rw: np.ndarray | None = None
+    descriptors: np.ndarray | None = None
+    descriptor_names: tuple[str, ...] = ()
 
     @classmethod
     def from_arrays(
@@ -173,7 +177,7 @@ class PackedMolecules:
 
     @classmethod
     def from_pyg(cls, data: Sequence[Any], **metadata: Any) -> PackedMolecules:
-        """Packs `torch_geometric.data.Data` with `x` [n, F], `edge_index` [2, m] and, if all have it, `edge_attr` [m, D] and `y` [1, T]."""
+        """Packs PyG's `Data` with `x` [n, F], `edge_index` [2, m] and, all or none, `edge_attr` [m, D], `descriptors` [K], `y` [T]."""
         from molgcn.data.pyg import pack_pyg
 
         return pack_pyg(data, **metadata)

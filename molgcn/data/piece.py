@@ -31,8 +31,8 @@ class Piece:
         targets: float [graphs, T], in the set's dtype.
         row_end: [nodes], as in :class:`molgcn.data.resident.DeviceMolecules`.
         neighbors: [edges], as in :class:`molgcn.data.PackedMolecules`.
-        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`, of which it has an attribute each, as the set stores it: [nodes]
-            or [edges] codes, or rows.
+        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`, which it has as the set stores them: [graphs],
+            [nodes] or [edges] codes, or rows.
     """
 
     order: Tensor
@@ -49,7 +49,7 @@ class Piece:
     ) -> None:
         self.capacity = capacity
         self.features = batch_arrays(molecules)
-        places = {"atom": capacity.nodes, "bond": capacity.edges}
+        places = {"molecule": capacity.graphs, "atom": capacity.nodes, "bond": capacity.edges}
         shapes: dict[str, tuple[tuple[int, ...], type | np.dtype]] = {
             "order": ((capacity.graphs,), np.int64),
             "node_ptr": ((capacity.graphs + 1,), np.int64),

@@ -18,17 +18,17 @@ from molgcn.data.sampler import BatchSpan, EpochPlan
 from molgcn.data.slots import ARRAYS, Slot
 
 SOURCE, KERNEL, THREADS = "collate.cu", "collate", 256
-_FEATURES = [*NAMES["atom"], *NAMES["bond"]]
+_FEATURES = [name for names in NAMES.values() for name in names]
 _HEADER = Header(
     "collate_structs.h",
-    lists={"ATOM_ARRAYS": NAMES["atom"], "BOND_ARRAYS": NAMES["bond"]},
+    lists={f"{axis.upper()}_ARRAYS": names for axis, names in NAMES.items()},
     BatchSpan=[("long long" if name.startswith("first") else "int", name) for name in BatchSpan._fields],
     Parameters=[
         # the resident set
         ("const long long*", "node_ptr edge_ptr"),  # [M + 1], null if STAGED
         ("const TYPE(END_BYTES)*", "row_end"),  # [N], end of the atom's bonds, counted within its molecule
         ("const TYPE(NEIGHBOR_BYTES)*", "neighbors"),  # [E]
-        # each of molgcn.data.batch_arrays, null if the set has none: [N or E] codes, or rows; and the table that is looked up, or null
+        # each of molgcn.data.batch_arrays, null if the set has none: [M, N or E] codes, or rows; and the table that is looked up, or null
         *((f"const TYPE({name}_CODE_BYTES)*", name) for name in _FEATURES),
         *(("const float*", f"{name}_table") for name in _FEATURES),
         ("const int*", "targets"),  # [M, target_words], 32-bit words: of float32 one each, of float64 two
