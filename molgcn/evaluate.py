@@ -24,7 +24,7 @@ from molgcn.json_file import read_json, write_json
 
 log = logging.getLogger(__name__)
 
-_FOR_ANOTHER_FILE = ("smiles", "targets", "on_error")
+_FOR_ANOTHER_FILE = ("smiles", "targets", "descriptors_path", "on_error")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class EvaluationDataConfig:
     name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
     smiles: ColumnName | None = None
     targets: ColumnNames | None = None
+    descriptors_path: str | None = None
     split_file: str | None = None
     on_error: Literal["raise", "skip"] | None = None
     batch_size: int = 1024
@@ -225,11 +226,20 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
                 f"dataset.targets={given.targets} would compare predictions of {name} with the column {column}. Name the columns in the "
                 f"order of the model's targets, {', '.join(names)}, or leave dataset.targets out where they have the same names."
             )
+    if (saved.descriptors_path is None) != (given.descriptors_path is None):
+        raise UserError(
+            "The model takes descriptors of a .npz file: give that of these molecules with dataset.descriptors_path=."
+            if given.descriptors_path is None
+            else "The model takes no descriptors of a file: leave out dataset.descriptors_path=."
+        )
     dataset = DatasetConfig(
         name=given.name or ("csv" if saved.name == "builtin" else saved.name),
         path=given.path,
         smiles=given.smiles or saved.smiles,
         targets=list(given.targets or names),
+        descriptors=saved.descriptors,
+        descriptors_path=given.descriptors_path,
+        descriptor_generators=saved.descriptor_generators,
         features=saved.features,
         on_error=given.on_error or saved.on_error,
         num_workers=given.num_workers,

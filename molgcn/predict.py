@@ -40,6 +40,7 @@ class PredictConfig:
     output: str = "predictions.csv"
     format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
     smiles: ColumnName | None = None
+    descriptors_path: str | None = None
     max_record_mb: float = RECORD_MB
     on_error: OnError = "raise"
     batch_size: int = 1024
@@ -103,6 +104,7 @@ def predict(config: PredictConfig) -> Summary:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
+    from molgcn.screening.descriptors import records_with_descriptors
     from molgcn.screening.ensemble import Ensemble
     from molgcn.screening.formats import open_molecules
     from molgcn.screening.output import check_output, open_table
@@ -123,12 +125,14 @@ def predict(config: PredictConfig) -> Summary:
         ensemble = Ensemble.load(checkpoints, config.backend, config.device)
         columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
         molecules = stack.enter_context(open_molecules(source, config.format, columns, config.max_record_mb))
+        given = None if config.descriptors_path is None else Path(config.descriptors_path).expanduser()
+        records = records_with_descriptors(molecules, ensemble.descriptors, given)
         bar = stack.enter_context(progress(molecules.text))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
         table = stack.enter_context(open_table(output))
         table.write([_header(molecules.columns, ensemble, config.on_error)])
         predicted, first, contents, digits = 0, "", Contents(), ensemble.digits
-        for part in predict_records(ensemble, molecules.records, molecules.kind, config.batch_size, config.num_workers):
+        for part in predict_records(ensemble, records, molecules.kind, config.batch_size, config.num_workers):
             for place, reason in sorted(part.errors.items()):
                 row, text = part.start + place, _shown(part, place)
                 if config.on_error == "raise":
@@ -171,6 +175,7 @@ def predict_smiles(
     on_error: Literal["raise", "nan"] = "raise",
     batch_size: int = 1024,
     num_workers: int | None = None,
+    descriptors: np.ndarray | None = None,
 ) -> Predictions:
     """Predictions for SMILES in memory.
 
@@ -180,15 +185,24 @@ def predict_smiles(
         on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN.
         batch_size: molecules a batch.
         num_workers: processes that read molecules; None chooses.
+        descriptors: [M, K], those of columns and files that the models were trained with; None where they take none.
 
     Raises:
-        UserError: for a string that is not a molecule (with on_error="raise").
+        UserError: for a string that is not a molecule, or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
     """
+    from molgcn.screening.descriptors import described
     from molgcn.screening.formats import Record
     from molgcn.screening.pipeline import predict_records
 
+    names = ensemble.descriptors.given
+    given = np.empty((len(smiles), 0)) if descriptors is None else np.asarray(descriptors, np.float64)
+    if given.shape != (len(smiles), len(names)):
+        raise UserError(
+            f"descriptors has shape {list(given.shape)}; the model takes [{len(smiles)}, {len(names)}]: {ensemble.descriptors}."
+        )
+    records = (described(Record([], text), row, names) for text, row in zip(smiles, given, strict=True))
     values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
-    for part in predict_records(ensemble, (Record([], text) for text in smiles), "smiles", batch_size, num_workers):
+    for part in predict_records(ensemble, records, "smiles", batch_size, num_workers):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
                 raise UserError(_message("the list of SMILES", part.start + place, smiles[part.start + place], reason))

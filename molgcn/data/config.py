@@ -9,6 +9,7 @@ from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator
 
+from molgcn.data.descriptors.generators import GENERATORS
 from molgcn.data.featurizers import get_featurizer
 from molgcn.errors import UserError, shown
 
@@ -42,6 +43,9 @@ class DatasetConfig:
         path: file or folder to read instead of the download; required for csv.
         smiles: column of the SMILES (csv, and qm9 from a CSV).
         targets: names of the target columns; None takes the source's default.
+        descriptors: columns of numbers that the model takes beside each molecule's graph.
+        descriptors_path: .npz file of such numbers, row by row.
+        descriptor_generators: those that RDKit computes, names in :data:`molgcn.data.descriptors.generators.GENERATORS`.
         features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, an older version as in general:1; None takes the source's default.
         stereo: whether features see stereochemistry, those that can; False gives all molecules the rows of ones where it is not known.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
@@ -63,6 +67,9 @@ class DatasetConfig:
     path: str | None = None
     smiles: ColumnName = "smiles"
     targets: ColumnNames | None = None
+    descriptors: ColumnNames | None = None
+    descriptors_path: str | None = None
+    descriptor_generators: ColumnNames | None = None
     features: str | None = None
     stereo: bool = True
     on_error: str = "raise"
@@ -97,10 +104,22 @@ class DatasetConfig:
                 raise UserError("dataset.targets is empty. Name at least one target, as in dataset.targets=[gap].")
             if len(set(self.targets)) < len(self.targets):
                 raise UserError(f"dataset.targets names a target twice: {self.targets}.")
+        self._check_descriptors()
         if self.split_seed < 0:
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
+
+    def _check_descriptors(self) -> None:
+        for key in ("descriptors", "descriptor_generators"):
+            names = cast(list[str], _as_names(getattr(self, key)) or [])
+            setattr(self, key, names or None)
+            if len(set(names)) < len(names):
+                raise UserError(f"dataset.{key} names one twice: {names}.")
+        for name in self.descriptor_generators or ():
+            _one_of("descriptor_generators", name, tuple(GENERATORS))
+        if both := [name for name in self.descriptors or () if name in (self.targets or ())]:
+            raise UserError(f"dataset.descriptors={both} is a target too: the model would read what it is to predict. Leave it out of one.")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from molgcn.data.concat import Gathered
+from molgcn.data.descriptors.attach import with_descriptors
+from molgcn.data.descriptors.generators import calculator, generated_names
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
@@ -100,6 +102,7 @@ def featurize_items(
     label: str | None = None,
     rows: np.ndarray | None = None,
     source: str = "",
+    generators: Sequence[str] = (),
 ) -> Featurized:
     """Featurises items of one kind and computes a label in the same pass.
 
@@ -110,6 +113,7 @@ def featurize_items(
         label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
         rows: the items' row numbers in the source, for messages.
         source: name of the source, for messages.
+        generators: names in :data:`molgcn.data.descriptors.generators.GENERATORS`, whose descriptors the molecules get.
 
     Raises:
         UserError: see :func:`featurize`.
@@ -121,7 +125,7 @@ def featurize_items(
         raise ValueError(f"unknown label {label!r}")
     if len(items) == 0:
         raise UserError(f"{source or 'The list of SMILES'} holds no molecules. Expected at least one row.")
-    work = partial(featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise")
+    work = partial(featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise", generators=generators)
     parts: list[Featurized] = []
     joined, tables = Gathered(), [_FeatureTable(array) for array in ARRAYS if array.table is not None]
     position = 0
@@ -162,7 +166,16 @@ def _failure_message(source: str, row: int, item: Any, reason: str) -> str:
     )
 
 
-def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: str | None, stop: bool, bonds: bool = True) -> Featurized:
+def featurize_chunk(
+    items: Sequence[Any],
+    *,
+    features: str,
+    kind: Kind,
+    label: str | None,
+    stop: bool,
+    bonds: bool = True,
+    generators: Sequence[str] = (),
+) -> Featurized:
     """Featurises a chunk in this process; see :func:`featurize_items`.
 
     `stop` ends it at the first item that fails; without `bonds` they get no features, for a model that does not see any.
@@ -179,11 +192,15 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
     kept: list[int] = []
     labels: list[float] = []
     written: list[str] = []
+    descriptors: list[np.ndarray] = []
+    calculate = calculator(generators) if generators else None
     failures: list[tuple[int, str]] = []
     with rdBase.BlockLogs():
         for position, item in enumerate(items):
             try:
                 mol = read(item)
+                smiles = item if kind == "smiles" else Chem.MolToSmiles(Chem.RemoveHs(mol, sanitize=False))
+                values = None if calculate is None else calculate(smiles)
                 graphs.add(mol)
             except InvalidMoleculeError as error:
                 failures.append((position, str(error)))
@@ -193,15 +210,20 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
             kept.append(position)
             if label_of is not None:
                 labels.append(label_of(count_hydrogens(mol)))  # labels are of heavy atoms, whatever the features
+            if values is not None:
+                descriptors.append(values)
             if kind != "smiles":
-                written.append(Chem.MolToSmiles(Chem.RemoveHs(mol, sanitize=False)))
+                written.append(smiles)
     arrays, refused = graphs.finish()
     for number in sorted(refused, reverse=True):
         failures.append((kept.pop(number), refused[number]))
-        for values in (labels, written):
-            del values[number : number + 1]
+        for of_molecules in (labels, written, descriptors):
+            del of_molecules[number : number + 1]
+    molecules = PackedMolecules.from_arrays(**arrays, features=features) if kept else None
+    if molecules is not None and descriptors:
+        molecules = with_descriptors(molecules, np.stack(descriptors), generated_names(generators))
     return Featurized(
-        PackedMolecules.from_arrays(**arrays, features=features) if kept else None,
+        molecules,
         kept=np.array(kept, np.int64),
         labels=None if label is None else np.array(labels, np.float64),
         smiles=None if kind == "smiles" else written,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import cast
 
@@ -14,8 +15,10 @@ import numpy as np
 
 from molgcn.data import split as splitting
 from molgcn.data.applicability import Contents, contents_of, describe_unlike
-from molgcn.data.cache import identity_hash, load_or_pack
+from molgcn.data.cache import file_hash, identity_hash, load_or_pack
 from molgcn.data.config import DatasetConfig
+from molgcn.data.descriptors.attach import with_descriptors
+from molgcn.data.descriptors.given import with_given
 from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
 from molgcn.data.featurize import OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
@@ -103,7 +106,14 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity["duplicates"] = config.duplicates
     if featurizer.stereo_off:
         identity["stereo"] = False
-    molecules = load_or_pack(config.name, identity, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
+    for key in ("descriptors", "descriptor_generators"):
+        if names := getattr(config, key):
+            identity[key] = names
+    if config.descriptors_path is not None:
+        identity["descriptors_file"] = file_hash(Path(config.descriptors_path).expanduser())
+    # another RDKit may compute other numbers, which the data are not to blame for
+    cached = {**identity, "rdkit": version("rdkit")} if config.descriptor_generators else identity
+    molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
     _report_skipped(source.title, molecules.skipped)
     report_repeats(molecules, source.title)
     if config.duplicates == "error":
@@ -115,6 +125,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
     raw = source.read()
     if SOURCES[config.name](config).identity != source.identity:  # else the cache would give these rows for the file of before
         raise UserError(f"{source.title} has changed while it was read. Start again once it is complete.")
+    raw, given = with_given(raw, config, source.title)
     if isinstance(config.subset, int):
         raw = _draw(raw, config.subset, config.split_seed, source.title)
     result = featurize_items(
@@ -126,6 +137,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         label=raw.label,
         rows=raw.rows,
         source=source.title,
+        generators=config.descriptor_generators or (),
     )
     skipped = [
         *raw.left_out,
@@ -142,6 +154,8 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         target_units=source.target_units,
         skipped=sorted(skipped, key=lambda row: row.row),
     )
+    if raw.descriptors is not None:
+        molecules = with_descriptors(molecules, raw.descriptors[result.kept], given)
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title)
@@ -154,8 +168,7 @@ def _draw(raw: RawMolecules, count: int, seed: int, title: str) -> RawMolecules:
     if count > len(raw.items):
         raise UserError(f"dataset.subset={count} asks for more than the {len(raw.items)} molecules of {title}.")
     chosen = np.sort(np.random.default_rng(seed).choice(len(raw.items), count, replace=False))
-    targets = None if raw.targets is None else raw.targets[chosen]
-    return RawMolecules([raw.items[i] for i in chosen], raw.rows[chosen], targets, raw.kind, raw.label, raw.left_out)
+    return raw.take(chosen)
 
 
 def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:

@@ -84,12 +84,11 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Co
     """
     with _open(path, columns) as table:
         places = [table.place(column, f"dataset.{key}") for column in columns]
-        decimal_comma = table.separator == ";"
-        table.say_separator(separator_of(path), ", its numbers may have decimal commas" if decimal_comma else "")
+        table.say_separator(separator_of(path))
         cells = PackedStrings.columns([row[place] for place in places] for row in table.rows)
     if not cells:
         raise UserError(f"{path} has a header but no rows. Expected one row a molecule.")
-    return Columns(path, decimal_comma, dict(zip(columns, cells, strict=True)))
+    return Columns(path, table.decimal_comma, dict(zip(columns, cells, strict=True)))
 
 
 def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False) -> np.ndarray:
@@ -113,20 +112,33 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
         return UserError(f"{place}: '{shown(values[row])}' is {what}")
 
     for row, text in enumerate(values):
-        stripped = text.strip()
-        if stripped.lower() in MISSING:
-            continue
         try:
-            result[row] = _with_point(stripped) if comma else float(stripped.replace("_", "?"))  # Python passes over _: 1_5 would be 15
+            result[row] = number(text, comma)
         except ValueError as error:
-            raise mistake(row, f"not a number. {_as_classes(values) or _advice(stripped, comma)}") from error
+            raise mistake(row, f"not a number. {_as_classes(values) or _advice(text.strip(), comma)}") from error
         if abs(result[row]) > np.finfo(np.float32).max:
             raise mistake(row, "infinite (float32). Leave it empty if missing.")
     if np.isnan(result).all():
-        raise UserError(f"{path}: all {len(result)} values of column '{shown(column)}' are missing. Name another target.")
+        raise UserError(f"{path}: all {len(result)} values of column '{shown(column)}' are missing. Name another column.")
     if decimal_comma:
         _warn_of_thousands(values, path, column)
     return result
+
+
+def number(text: str, comma: bool) -> float:
+    """Return the number in a cell, NaN where it is empty or says NA, NaN, null or None.
+
+    Args:
+        text: the cell.
+        comma: whether it is written with a decimal comma.
+
+    Raises:
+        ValueError: for another text.
+    """
+    stripped = text.strip()
+    if stripped.lower() in MISSING:
+        return np.nan
+    return _with_point(stripped) if comma else float(stripped.replace("_", "?"))  # Python passes over _: 1_5 would be 15
 
 
 def _warn_of_thousands(values: Sequence[str], path: Path, column: str) -> None:

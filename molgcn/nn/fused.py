@@ -48,10 +48,10 @@ def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
         UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
     """
     call = network_call(model, batch)
-    inference = call.graph.x.is_cuda and not torch.is_grad_enabled() and not call.batch_statistics
+    inference = call.graph.x.is_cuda and not torch.is_grad_enabled() and not call.batch_statistics and model.descriptors is None
     head = _free_head(model, call) if inference else None
     if head is None or len(head) > 1:
-        return model.head(_pooled(model, call))
+        return model.head(_pooled(model, call, batch))
     return message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias)))).result
 
 
@@ -68,12 +68,12 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
     x, head = call.graph.x, _free_head(model, call)
     alike = x.dtype == objective.target.dtype == objective.mean.dtype
     if head is None or not alike or (x.is_cuda and x.dtype != torch.float32):
-        return loss_of(model.head(_pooled(model, call)), objective, fused=True)
-    if x.is_cuda and len(head) == 1 and fuses_loss(call):
+        return loss_of(model.head(_pooled(model, call, batch)), objective, fused=True)
+    if x.is_cuda and len(head) == 1 and model.descriptors is None and fuses_loss(call):
         target, mean, std, name, delta = objective
         outputs = message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias), (target, mean, std), name, delta)))
         return outputs.result, outputs.of_loss[0]
-    return head_loss(_pooled(model, call), [linear.weight for linear in head], [linear.bias for linear in head], objective)
+    return head_loss(_pooled(model, call, batch), [linear.weight for linear in head], [linear.bias for linear in head], objective)
 
 
 def _free_head(model: MoleculeNet, call: NetworkCall) -> list[nn.Linear] | None:
@@ -81,15 +81,15 @@ def _free_head(model: MoleculeNet, call: NetworkCall) -> list[nn.Linear] | None:
     return None if torch.is_autocast_enabled(call.graph.x.device.type) else model.linears
 
 
-def _pooled(model: MoleculeNet, call: NetworkCall) -> Tensor:
-    """All layers and the pooling, [B, H]; the norms' running statistics are updated."""
+def _pooled(model: MoleculeNet, call: NetworkCall, batch: GraphBatch | Any) -> Tensor:
+    """What the head takes: all layers and the pooling, and descriptors beside them; the norms' running statistics are updated."""
     outputs = message_network(call)
     if call.batch_statistics and call.spec.num_norms > 0 and call.graph.num_nodes > 0:
         norms: list[Any] = list(model.norms)
         with torch.no_grad():
             torch._foreach_copy_(call.parameters.statistics, list(outputs.statistics.flatten(0, 1).unbind()))
             torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
-    return outputs.result
+    return model.with_descriptors(outputs.result, getattr(batch, "descriptors", None))
 
 
 def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:

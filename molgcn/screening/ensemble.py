@@ -12,6 +12,7 @@ from molgcn.config import BackendConfig
 from molgcn.data.applicability import common_domain
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
+from molgcn.screening.descriptors import DescriptorInput
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.restore import find_checkpoint, load_regressor, require_features
 
@@ -32,6 +33,7 @@ class Ensemble:
         sources = list(sources) or [f"member {number}" for number in range(len(self.members))]
         self.features = require_features(self.members[0], Path(sources[0]))
         self.task = self.members[0].task
+        self.descriptors = DescriptorInput.of(self.members[0])
         self.sees_bonds = any(member.model.edge_channels is not None for member in self.members)
         self.names, self.units = list(self.task.names), list(self.task.units)
         self.smiles_columns = list(dict.fromkeys(member.config.dataset.smiles for member in self.members))
@@ -43,6 +45,7 @@ class Ensemble:
                 ("targets", self.names, member.target_names),
                 ("units", self.units, member.target_units),
                 ("features", self.features, member.features),
+                ("descriptors", self.descriptors, DescriptorInput.of(member)),
             ):
                 if ours != theirs:
                     raise UserError(

@@ -21,10 +21,19 @@ _FIELD = re.compile(r">(?=[\s<])[^<]*<(.*)>[^>]*")  # a name may have < and >; "
 
 
 class Record(NamedTuple):
-    """One row: its columns as they stand in the file, and the SMILES or mol block in it."""
+    """One row.
+
+    Attributes:
+        cells: its columns as they stand in the file.
+        molecule: the SMILES or mol block in it.
+        descriptors: numbers that come with it for the model, see :mod:`molgcn.screening.descriptors`.
+        error: why it cannot be predicted, if that is known before its molecule is read.
+    """
 
     cells: list[str]
     molecule: str
+    descriptors: tuple[float, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class Molecules:
         columns: names of the cells.
         records: the rows.
         text: below them, for a progress bar.
+        decimal_comma: whether 1,5 is a number there.
     """
 
     name: str
@@ -44,6 +54,7 @@ class Molecules:
     columns: list[str]
     records: Iterator[Record]
     text: Text
+    decimal_comma: bool = False
 
 
 def open_molecules(
@@ -86,7 +97,7 @@ def _table(path: Path | None, smiles: Sequence[str], max_record_mb: float, separ
         advice = ", or say format=smi if it is a list of SMILES" if len(table.header) == 1 else ""
         place = table.place(column, f"smiles={column}", advice)
         records = (Record(row, row[place]) for row in table.rows)
-        yield Molecules(text.name, "smiles", table.header, records, text)
+        yield Molecules(text.name, "smiles", table.header, records, text, table.decimal_comma)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from itertools import chain, islice
 import numpy as np
 
 from molgcn.data.applicability import Contents
+from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
 from molgcn.screening.ensemble import Ensemble, mean_and_deviation
 from molgcn.screening.formats import Record
@@ -61,7 +62,7 @@ def predict_records(
     chunks = _chunks(iter(records), batch_size)
     first = list(islice(chunks, -(-POOL_THRESHOLD // batch_size))) if num_workers is None else []
     workers = choose_workers(sum(len(records) for _, records in first) if num_workers is None else sys.maxsize, num_workers)
-    work = partial(prepare, features=ensemble.features, kind=kind, bonds=ensemble.sees_bonds)
+    work = partial(prepare, features=ensemble.features, kind=kind, bonds=ensemble.sees_bonds, generators=ensemble.descriptors.generators)
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first
     for prepared, (start, rows) in map_stream(work, items, workers):
@@ -85,14 +86,20 @@ def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Re
 def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Predicted:
     shape = len(records), ensemble.task.num_outputs
     values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if len(ensemble.members) > 1 else None
-    errors = dict(prepared.failures)
-    if prepared.molecules is not None:
-        mean, std = mean_and_deviation(ensemble.predict(prepared.molecules))
+    errors = {place: record.error for place, record in enumerate(records) if record.error} | dict(prepared.failures)
+    usable = np.array([place not in errors for place in prepared.kept.tolist()], bool)
+    if prepared.molecules is not None and usable.any():
+        kept = prepared.kept[usable]
+        molecules = prepared.molecules if usable.all() else prepared.molecules[usable]
+        if ensemble.descriptors.given:
+            given = np.array([records[place].descriptors for place in kept.tolist()])
+            molecules = with_descriptors(molecules, given, ensemble.descriptors.given)
+        mean, std = mean_and_deviation(ensemble.predict(molecules))
         finite = np.isfinite(mean).all(axis=1)
-        errors |= dict.fromkeys(prepared.kept[~finite].tolist(), NOT_FINITE)
-        values[prepared.kept[finite]] = mean[finite]
+        errors |= dict.fromkeys(kept[~finite].tolist(), NOT_FINITE)
+        values[kept[finite]] = mean[finite]
         if deviation is not None and std is not None:
-            deviation[prepared.kept[finite]] = std[finite]
+            deviation[kept[finite]] = std[finite]
     smiles = None
     if prepared.smiles is not None:
         smiles = [""] * len(records)

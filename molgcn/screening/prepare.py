@@ -34,9 +34,9 @@ class Prepared:
     contents: Contents
 
 
-def prepare(items: Sequence[str], *, features: str, kind: Kind, bonds: bool) -> Prepared:
-    """Parses, featurises and packs a stretch of SMILES or mol blocks; without `bonds` they get no features."""
-    done = featurize_chunk(items, features=features, kind=kind, label=None, stop=False, bonds=bonds)
+def prepare(items: Sequence[str], *, features: str, kind: Kind, bonds: bool, generators: Sequence[str] = ()) -> Prepared:
+    """Parses, featurises and packs a stretch of SMILES or mol blocks; `bonds` and `generators` as of :func:`featurize_chunk`."""
+    done = featurize_chunk(items, features=features, kind=kind, label=None, stop=False, bonds=bonds, generators=generators)
     if done.molecules is None:
         return Prepared(None, done.kept, done.smiles, done.failures, Contents())
     smiles = done.smiles or [items[place] for place in done.kept.tolist()]

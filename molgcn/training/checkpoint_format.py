@@ -22,7 +22,7 @@ def describe(
     Args:
         config: the run's configuration.
         features: the featuriser, with its version if it is not the newest, or None for graphs of one's own.
-        architecture: `in_channels`, `edge_channels`, `task`, `target_names`, `target_units` and `num_classes`.
+        architecture: `in_channels`, `edge_channels`, `descriptor_names`, `task`, `target_names`, `target_units` and `num_classes`.
         trained_on: see :func:`molgcn.data.applicability.domain_of`; None where it is not known.
 
     Returns:
@@ -81,6 +81,12 @@ def _from_3(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 _STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2, 3: _from_3}
+
+
+def rdkit_of(saved: Mapping[str, Any]) -> str | None:
+    """Return the version of RDKit with which a checkpoint's run computed, or None where it does not say."""
+    versions = saved.get("versions")
+    return versions.get("rdkit") if isinstance(versions, Mapping) else None
 
 
 def features_of(saved: Mapping[str, Any], path: Path) -> str | None:

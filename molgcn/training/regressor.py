@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from lightning import Callback
 from lightning.pytorch.trainer.states import TrainerFn
@@ -42,6 +43,7 @@ class MoleculeRegressor(TaskModule):
         features: the featuriser, with its version if it is not the newest, or None.
         trained_on: what its molecules held (:func:`molgcn.data.applicability.domain_of`), or None.
         edge_channels: features a bond, for a network that sees bonds, or None.
+        descriptor_names: of the numbers that it takes beside each molecule's graph.
 
     Shapes:
         - **input:** a batch of B molecules
@@ -57,6 +59,7 @@ class MoleculeRegressor(TaskModule):
         features: str | None,
         trained_on: Mapping[str, Any] | None = None,
         edge_channels: int | None = None,
+        descriptor_names: Sequence[str] = (),
     ) -> None:
         super().__init__(task, statistics)
         self.automatic_optimization = False
@@ -64,6 +67,7 @@ class MoleculeRegressor(TaskModule):
         self.architecture: dict[str, Any] = {
             "in_channels": in_channels,
             "edge_channels": edge_channels,
+            "descriptor_names": list(descriptor_names),
             "task": task.name,
             "target_names": list(task.names),
             "target_units": list(task.units),
@@ -71,7 +75,7 @@ class MoleculeRegressor(TaskModule):
         }
         self.features = features
         self.trained_on = trained_on
-        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, edge_channels)
+        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, edge_channels, len(descriptor_names))
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
         self.loss = task.loss(config.training, fused=self.model.backend.name == "fused")
@@ -91,6 +95,17 @@ class MoleculeRegressor(TaskModule):
     def target_units(self) -> list[str]:
         """Their units."""
         return self.architecture["target_units"]
+
+    @property
+    def descriptor_names(self) -> list[str]:
+        """Its descriptors, those of columns and files before those that RDKit computes."""
+        return self.architecture["descriptor_names"]
+
+    def fit_descriptors(self, descriptors: np.ndarray | None) -> None:
+        """Take the scale of the training part's descriptors, float32 [M, K]; None where there are none."""
+        for network in (self.model, self.averaged):
+            if network.descriptors is not None and descriptors is not None:
+                network.descriptors.fit(descriptors)
 
     @property
     def averaged(self) -> MoleculeNet:

@@ -184,7 +184,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
     task = choose_task(config.task, data.dataset)
     config = settled(config, task.name)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
-    return MoleculeRegressor(
+    module = MoleculeRegressor(
         config,
         in_channels=molecules.num_features,
         task=task,
@@ -192,7 +192,10 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
         features=molecules.features,
         trained_on=domain_of(data.dataset.trained_on),
         edge_channels=edge_channels_of(config.model, molecules),
+        descriptor_names=molecules.descriptor_names,
     )
+    module.fit_descriptors(data.part("train").descriptors)
+    return module
 
 
 def _trainer_options(config: Config) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ class RawMolecules:
         kind: what the items are.
         label: name in :data:`molgcn.data.labels.LABELS`, or None.
         left_out: rows that do not belong to the set, with the reason.
+        descriptors: float64 [M, K], NaN where missing, of the columns that `dataset.descriptors` names; None where it names none.
     """
 
     items: Sequence[str]
@@ -31,6 +32,15 @@ class RawMolecules:
     kind: Kind = "smiles"
     label: str | None = None
     left_out: list[SkippedRow] = field(default_factory=list)
+    descriptors: np.ndarray | None = None
+
+    def take(self, places: np.ndarray) -> RawMolecules:
+        """Return the rows at `places`, int64 [m]."""
+        chosen: dict[str, Any] = {"items": [self.items[place] for place in places.tolist()], "rows": self.rows[places]}
+        for name in ("targets", "descriptors"):
+            values = getattr(self, name)
+            chosen[name] = None if values is None else values[places]
+        return replace(self, **chosen)
 
 
 @dataclass

@@ -26,21 +26,24 @@ def open_csv(config: DatasetConfig) -> Source:
     if config.targets is None:
         others = [name for name in column_names(path) if name != config.smiles]
         raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {listed(others)}.")
-    return open_table(path, config.smiles, tuple(config.targets), ("",) * len(config.targets), config.features or "general")
+    units, features = ("",) * len(config.targets), config.features or "general"
+    return open_table(path, config.smiles, tuple(config.targets), units, features, tuple(config.descriptors or ()))
 
 
-def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str) -> Source:
+def open_table(
+    path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str, descriptors: tuple[str, ...] = ()
+) -> Source:
     """A CSV of SMILES and numeric columns as a source."""
 
     def read() -> RawMolecules:
-        columns = read_columns(path, [smiles, *targets])
-        values = np.stack([columns.numbers(name) for name in targets], axis=1)
-        return RawMolecules(columns[smiles], np.arange(len(columns[targets[0]])), values)
+        columns = read_columns(path, [smiles, *targets, *descriptors])
+        values, given = (np.stack([columns.numbers(name) for name in names], axis=1) if names else None for names in (targets, descriptors))
+        return RawMolecules(columns[smiles], np.arange(len(columns[smiles])), values, descriptors=given)
 
     def column(name: str) -> Sequence[str]:
         return read_columns(path, [name], key="split_column")[name]
 
-    check_columns(path, smiles=[smiles], targets=targets)
+    check_columns(path, smiles=[smiles], targets=targets, descriptors=descriptors)
     return Source(
         title=str(path),
         features=features,

@@ -50,7 +50,8 @@ class DirectStep:
         model, trainer = module.model, module.trainer
         if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":
             return "it needs backend=fused and a GraphBatch on a CPU"
-        floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets]
+        descriptors = [] if batch.descriptors is None else [batch.descriptors]
+        floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets, *descriptors]
         integers = [batch.ptr, batch.rowptr, batch.col]
         if not all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in floats + integers):
             return "it needs contiguous tensors on a CPU"
@@ -130,14 +131,16 @@ class DirectStep:
         seed = int(fused.dropout_seed(x.device, dropout)) if dropout > 0 else 0
         sizes = batch.num_graphs, batch.num_nodes, batch.num_edges
         pooled = self._stack.forward(sizes, x, arrays.ptr, arrays.rowptr, arrays.col, seed)
-        if pooled.shape != self._gradient.shape:
-            self._gradient, self._outputs = torch.empty_like(pooled), empty_outputs(pooled, self._weights)
-        self._head.forward(pooled, arrays.targets, self._outputs)
-        self._head.backward(self._one, pooled, self._outputs, (self._gradient, *self._head_gradients))
+        states = module.model.with_descriptors(pooled, batch.descriptors)
+        if states.shape != self._gradient.shape:
+            self._gradient, self._outputs = torch.empty_like(states), empty_outputs(states, self._weights)
+        self._head.forward(states, arrays.targets, self._outputs)
+        self._head.backward(self._one, states, self._outputs, (self._gradient, *self._head_gradients))
+        gradient = self._gradient if states is pooled else self._gradient[:, : pooled.shape[1]].contiguous()
         if self._embed is None:
-            self._stack.backward(self._gradient)
+            self._stack.backward(gradient)
         else:
-            self._stack.backward(self._gradient, grad_x := torch.empty_like(x))
+            self._stack.backward(gradient, grad_x := torch.empty_like(x))
             torch.mm(grad_x.t(), batch.x, out=self._embed[1])
         module.train_loss.update(self._outputs[1])
 

@@ -40,6 +40,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bf16": {"trainer": {"precision": "bf16-mixed"}},
     "exponential": {"scheduler": {"name": "exponential", "warmup_epochs": 1.5, "start_lr": 1e-4, "min_lr": 1e-4}},
     "staged": {"dataset": {"resident": False}},
+    "descriptors": {"dataset": {"descriptors": ["tpsa"]}},
+    "staged_descriptors": {"dataset": {"descriptors": ["tpsa"], "resident": False}},
+    "reference_descriptors": REFERENCE | {"dataset": {"descriptors": ["tpsa"]}},
     **{f"reference_{name}": REFERENCE | {"model": {**MANY, "name": name}} for name in ("gcn", "gin", "sage", "gat")},
     "reference_dmpnn": REFERENCE | {"model": {"name": "dmpnn", "last_activation": True, "dropout": 0.2}},
 }

@@ -39,6 +39,7 @@ DIRECT: dict[str, dict[str, Any]] = {
     },
     "sgd_plain": {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.0, "nesterov": False}, "trainer": {"val_check_interval": 3}},
     "max_steps": {"trainer": {"max_steps": 17, "max_epochs": -1}},
+    "descriptors": {"dataset": {"descriptors": ["tpsa"]}, "model": {"norm": "batch", "embed": True, "head_layers": 1}},
 }
 PLAIN: dict[str, tuple[dict[str, Any], str]] = {  # with what is said of each
     "accumulated": ({"training": {"accumulate_batches": 2}}, "training.accumulate_batches"),
