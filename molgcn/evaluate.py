@@ -240,6 +240,7 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
         descriptors=saved.descriptors,
         descriptors_path=given.descriptors_path,
         descriptor_generators=saved.descriptor_generators,
+        standardize=saved.standardize,
         features=saved.features,
         on_error=given.on_error or saved.on_error,
         num_workers=given.num_workers,

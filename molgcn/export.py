@@ -103,6 +103,7 @@ def metadata(module: MoleculeRegressor) -> dict[str, str]:
         "feature_names": "[]" if featurizer is None else json.dumps(featurizer.names),
         "bond_feature_names": "[]" if featurizer is None else json.dumps(featurizer.bond_names),
         "descriptor_names": json.dumps(module.descriptor_names),
+        "standardize": module.config.dataset.standardize,
         "stereo": "" if featurizer is None else featurizer.stereo,
         "hydrogens": "" if featurizer is None else featurizer.hydrogens,
     }

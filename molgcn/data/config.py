@@ -11,6 +11,7 @@ from pydantic import BeforeValidator
 
 from molgcn.data.descriptors.generators import GENERATORS
 from molgcn.data.featurizers import get_featurizer
+from molgcn.data.standardize import LEVELS
 from molgcn.errors import UserError, shown
 
 NAMES = ("builtin", "qm9", "zinc", "csv")
@@ -46,6 +47,7 @@ class DatasetConfig:
         descriptors: columns of numbers that the model takes beside each molecule's graph.
         descriptors_path: .npz file of such numbers, row by row.
         descriptor_generators: those that RDKit computes, names in :data:`molgcn.data.descriptors.generators.GENERATORS`.
+        standardize: the standard form of molecules that features and descriptors are of, one of :data:`molgcn.data.standardize.LEVELS`.
         features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, an older version as in general:1; None takes the source's default.
         stereo: whether features see stereochemistry, those that can; False gives all molecules the rows of ones where it is not known.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
@@ -70,6 +72,7 @@ class DatasetConfig:
     descriptors: ColumnNames | None = None
     descriptors_path: str | None = None
     descriptor_generators: ColumnNames | None = None
+    standardize: str = "none"
     features: str | None = None
     stereo: bool = True
     on_error: str = "raise"
@@ -95,6 +98,7 @@ class DatasetConfig:
         _one_of("name", self.name, NAMES)
         _one_of("split", self.split, SPLITS)
         _one_of("on_error", self.on_error, ("raise", "skip"))
+        _one_of("standardize", self.standardize, LEVELS)
         _one_of("duplicates", self.duplicates, DUPLICATES)
         if self.features is not None:
             get_featurizer(self.features)

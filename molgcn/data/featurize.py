@@ -20,11 +20,12 @@ from molgcn.data.descriptors.generators import calculator, generated_names
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
-from molgcn.data.molecules import READERS, InvalidMoleculeError, count_hydrogens
+from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.packed_arrays import ARRAYS, PackedArray
 from molgcn.data.packing import check_table
 from molgcn.data.segments import smallest_uint
+from molgcn.data.standardize import item_reader
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, shown
 
@@ -40,7 +41,7 @@ class Featurized:
         molecules: packed, without targets; None where there is none.
         kept: int64 [M], position of each molecule in the input.
         labels: float64 [M], or None when no label was asked for.
-        smiles: M SMILES written by RDKit, or None when the input was SMILES.
+        smiles: M SMILES written by RDKit, those before any standardisation, or None when the input was SMILES.
         failures: position in the input and reason of every item left out.
     """
 
@@ -103,6 +104,7 @@ def featurize_items(
     rows: np.ndarray | None = None,
     source: str = "",
     generators: Sequence[str] = (),
+    standardize: str = "none",
 ) -> Featurized:
     """Featurises items of one kind and computes a label in the same pass.
 
@@ -114,6 +116,7 @@ def featurize_items(
         rows: the items' row numbers in the source, for messages.
         source: name of the source, for messages.
         generators: names in :data:`molgcn.data.descriptors.generators.GENERATORS`, whose descriptors the molecules get.
+        standardize: one of :data:`molgcn.data.standardize.LEVELS`; features, labels and descriptors are those of the standard form.
 
     Raises:
         UserError: see :func:`featurize`.
@@ -125,7 +128,9 @@ def featurize_items(
         raise ValueError(f"unknown label {label!r}")
     if len(items) == 0:
         raise UserError(f"{source or 'The list of SMILES'} holds no molecules. Expected at least one row.")
-    work = partial(featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise", generators=generators)
+    work = partial(
+        featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise", generators=generators, standardize=standardize
+    )
     parts: list[Featurized] = []
     joined, tables = Gathered(), [_FeatureTable(array) for array in ARRAYS if array.table is not None]
     position = 0
@@ -175,20 +180,21 @@ def featurize_chunk(
     stop: bool,
     bonds: bool = True,
     generators: Sequence[str] = (),
+    standardize: str = "none",
 ) -> Featurized:
     """Featurises a chunk in this process; see :func:`featurize_items`.
 
     `stop` ends it at the first item that fails; without `bonds` they get no features, for a model that does not see any.
     """
-    from rdkit import Chem, rdBase
+    from rdkit import rdBase
 
     label_of = None if label is None else LABELS[label].compute
     featurizer = get_featurizer(features)
     graphs = GraphArrays(featurizer, bonds)
     hydrogens = "written" if graphs.counts_hydrogens else featurizer.hydrogens
-    if hydrogens == "explicit" and kind in ("smiles", "sdf"):
+    if hydrogens == "explicit" and (kind in ("smiles", "sdf") or standardize != "none"):
         hydrogens = "folded"
-    read = READERS[kind](hydrogens, featurizer.stereo != "none")
+    read = item_reader(kind, hydrogens, featurizer.stereo != "none", standardize)
     kept: list[int] = []
     labels: list[float] = []
     written: list[str] = []
@@ -198,8 +204,7 @@ def featurize_chunk(
     with rdBase.BlockLogs():
         for position, item in enumerate(items):
             try:
-                mol = read(item)
-                smiles = item if kind == "smiles" else Chem.MolToSmiles(Chem.RemoveHs(mol, sanitize=False))
+                mol, smiles, own = read(item)
                 values = None if calculate is None else calculate(smiles)
                 graphs.add(mol)
             except InvalidMoleculeError as error:
@@ -213,7 +218,7 @@ def featurize_chunk(
             if values is not None:
                 descriptors.append(values)
             if kind != "smiles":
-                written.append(smiles)
+                written.append(own)
     arrays, refused = graphs.finish()
     for number in sorted(refused, reverse=True):
         failures.append((kept.pop(number), refused[number]))

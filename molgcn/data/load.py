@@ -111,8 +111,10 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
             identity[key] = names
     if config.descriptors_path is not None:
         identity["descriptors_file"] = file_hash(Path(config.descriptors_path).expanduser())
+    if config.standardize != "none":
+        identity["standardize"] = config.standardize
     # another RDKit may compute other numbers, which the data are not to blame for
-    cached = {**identity, "rdkit": version("rdkit")} if config.descriptor_generators else identity
+    cached = {**identity, "rdkit": version("rdkit")} if config.descriptor_generators or config.standardize != "none" else identity
     molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
     _report_skipped(source.title, molecules.skipped)
     report_repeats(molecules, source.title)
@@ -138,6 +140,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         rows=raw.rows,
         source=source.title,
         generators=config.descriptor_generators or (),
+        standardize=config.standardize,
     )
     skipped = [
         *raw.left_out,

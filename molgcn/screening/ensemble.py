@@ -34,6 +34,7 @@ class Ensemble:
         self.features = require_features(self.members[0], Path(sources[0]))
         self.task = self.members[0].task
         self.descriptors = DescriptorInput.of(self.members[0])
+        self.standardize = self.members[0].config.dataset.standardize
         self.sees_bonds = any(member.model.edge_channels is not None for member in self.members)
         self.names, self.units = list(self.task.names), list(self.task.units)
         self.smiles_columns = list(dict.fromkeys(member.config.dataset.smiles for member in self.members))
@@ -45,6 +46,7 @@ class Ensemble:
                 ("targets", self.names, member.target_names),
                 ("units", self.units, member.target_units),
                 ("features", self.features, member.features),
+                ("standard forms", self.standardize, member.config.dataset.standardize),
                 ("descriptors", self.descriptors, DescriptorInput.of(member)),
             ):
                 if ours != theirs:

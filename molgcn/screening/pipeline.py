@@ -62,7 +62,14 @@ def predict_records(
     chunks = _chunks(iter(records), batch_size)
     first = list(islice(chunks, -(-POOL_THRESHOLD // batch_size))) if num_workers is None else []
     workers = choose_workers(sum(len(records) for _, records in first) if num_workers is None else sys.maxsize, num_workers)
-    work = partial(prepare, features=ensemble.features, kind=kind, bonds=ensemble.sees_bonds, generators=ensemble.descriptors.generators)
+    work = partial(
+        prepare,
+        features=ensemble.features,
+        kind=kind,
+        bonds=ensemble.sees_bonds,
+        generators=ensemble.descriptors.generators,
+        standardize=ensemble.standardize,
+    )
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first
     for prepared, (start, rows) in map_stream(work, items, workers):

@@ -34,9 +34,13 @@ class Prepared:
     contents: Contents
 
 
-def prepare(items: Sequence[str], *, features: str, kind: Kind, bonds: bool, generators: Sequence[str] = ()) -> Prepared:
-    """Parses, featurises and packs a stretch of SMILES or mol blocks; `bonds` and `generators` as of :func:`featurize_chunk`."""
-    done = featurize_chunk(items, features=features, kind=kind, label=None, stop=False, bonds=bonds, generators=generators)
+def prepare(
+    items: Sequence[str], *, features: str, kind: Kind, bonds: bool, generators: Sequence[str] = (), standardize: str = "none"
+) -> Prepared:
+    """Parses, featurises and packs a stretch of SMILES or mol blocks; other arguments as of :func:`featurize_chunk`."""
+    done = featurize_chunk(
+        items, features=features, kind=kind, label=None, stop=False, bonds=bonds, generators=generators, standardize=standardize
+    )
     if done.molecules is None:
         return Prepared(None, done.kept, done.smiles, done.failures, Contents())
     smiles = done.smiles or [items[place] for place in done.kept.tolist()]

@@ -83,12 +83,6 @@ def _from_3(saved: dict[str, Any]) -> dict[str, Any]:
 _STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2, 3: _from_3}
 
 
-def rdkit_of(saved: Mapping[str, Any]) -> str | None:
-    """Return the version of RDKit with which a checkpoint's run computed, or None where it does not say."""
-    versions = saved.get("versions")
-    return versions.get("rdkit") if isinstance(versions, Mapping) else None
-
-
 def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
     """Return the featuriser that a checkpoint was trained with, as :func:`molgcn.data.featurizers.get_featurizer` takes it.
 

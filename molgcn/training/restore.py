@@ -13,12 +13,12 @@ import torch
 
 from molgcn.config import BackendConfig, Config, parse_saved
 from molgcn.data.applicability import is_domain
-from molgcn.data.descriptors.generators import check_generated
 from molgcn.errors import UserError
 from molgcn.nn.registry import get_kind
 from molgcn.tasks.registry import TASKS, build_task
-from molgcn.training.checkpoint_format import features_of, rdkit_of
+from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.rdkit_version import check_rdkit
 from molgcn.training.regressor import MoleculeRegressor
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
     try:
         _check_sizes(config, saved, features, weights)
         module = _build(config, saved, features, weights)
-        check_generated(config.dataset.descriptor_generators or (), module.descriptor_names, rdkit_of(saved), path)
+        check_rdkit(config.dataset, module.descriptor_names, saved, path)
         module.load_state_dict(weights)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())

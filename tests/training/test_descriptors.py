@@ -183,7 +183,11 @@ def test_another_rdkit_is_said_when_the_checkpoint_opens(run, folder, tmp_path, 
     torch.save(checkpoint, tmp_path / "old.ckpt")
     with caplog.at_level(logging.WARNING):
         load_regressor(tmp_path / "old.ckpt")
-    assert "descriptors of RDKit 2020.3.1" in caplog.text
+    assert "old.ckpt was trained with maccs of RDKit 2020.3.1" in caplog.text
+    checkpoint["molgcn"]["descriptor_names"][-1] = "maccs_167"
+    torch.save(checkpoint, tmp_path / "older.ckpt")
+    with pytest.raises(UserError, match=r"older\.ckpt was trained with descriptors of RDKit 2020\.3\.1, .* computes others"):
+        load_regressor(tmp_path / "older.ckpt")
 
 
 def test_members_of_an_ensemble_take_the_same(run, config, tmp_path):

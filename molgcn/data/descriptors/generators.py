@@ -5,21 +5,15 @@ They are those of the molecule's SMILES, whatever the features of its graph see.
 
 from __future__ import annotations
 
-import importlib.metadata
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from molgcn.data.descriptors.attach import unusable
 from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
-from molgcn.errors import UserError
-
-log = logging.getLogger(__name__)
 
 RADIUS, MORGAN_BITS = 2, 2048
 MACCS_KEYS = 166
@@ -100,26 +94,3 @@ def calculator(generators: Sequence[str]) -> Callable[[str], np.ndarray]:
         return values
 
     return calculate
-
-
-def check_generated(generators: Sequence[str], names: Sequence[str], version: str | None, source: str | Path) -> None:
-    """Compare the descriptors that a model was trained with to those that this RDKit computes; one line warns of another version.
-
-    Args:
-        generators: of the model.
-        names: of all its descriptors, the generated ones last.
-        version: of the RDKit that it was trained with, None where it is not known.
-        source: of the model, for messages.
-
-    Raises:
-        UserError: where this RDKit computes others.
-    """
-    if not generators:
-        return
-    mine = importlib.metadata.version("rdkit")
-    computed = generated_names(generators)
-    trained = f"RDKit {version}" if version else "an unknown RDKit"
-    if tuple(names[len(names) - len(computed) :]) != computed:
-        raise UserError(f"{source} was trained with descriptors of {trained}, and RDKit {mine} computes others. Install that one.")
-    if version != mine:
-        log.warning("%s was trained with descriptors of %s, and RDKit %s computes them now: numbers may differ", source, trained, mine)

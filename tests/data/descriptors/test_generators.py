@@ -1,12 +1,9 @@
-import logging
-from importlib.metadata import version
-
 import numpy as np
 import pytest
 from rdkit import Chem
 from rdkit.Chem import Descriptors, MACCSkeys, rdFingerprintGenerator
 
-from molgcn.data.descriptors.generators import GENERATORS, calculator, check_generated, generated_names
+from molgcn.data.descriptors.generators import GENERATORS, calculator, generated_names
 from molgcn.data.featurize import featurize_items
 from molgcn.data.molecules import InvalidMoleculeError
 from molgcn.errors import UserError
@@ -53,18 +50,6 @@ def test_graphs_that_the_features_refuse_take_their_descriptors_along():
     done = featurize_items(["CCO", "C[Pt]", "CO"], features="qm9", generators=("maccs",), on_error="skip")
     calculate = calculator(["maccs"])
     assert done.kept.tolist() == [0, 2] and np.array_equal(done.packed.descriptors, [calculate("CCO"), calculate("CO")])
-
-
-def test_another_rdkit_is_said(caplog):
-    names = ["ph", *generated_names(["maccs"])]
-    check_generated(["maccs"], names, version("rdkit"), "a.ckpt")
-    check_generated([], ["ph"], "1", "a.ckpt")
-    assert not caplog.records
-    with caplog.at_level(logging.WARNING):
-        check_generated(["maccs"], names, "2020.1", "a.ckpt")
-    assert "a.ckpt was trained with descriptors of RDKit 2020.1" in caplog.text
-    with pytest.raises(UserError, match=r"2020\.1.*computes others"):
-        check_generated(["maccs"], names[:-1], "2020.1", "a.ckpt")
 
 
 @pytest.mark.parametrize("name", GENERATORS)
