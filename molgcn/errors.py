@@ -15,3 +15,10 @@ def shown(text: str) -> str:
     """A SMILES or a cell as messages show it: what would steer a terminal is escaped, and at most 80 characters are left."""
     escaped = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text[: _SHOWN + 1])
     return escaped if len(escaped) <= _SHOWN else f"{escaped[: _SHOWN - 3]}..."
+
+
+def row_of(source: str, number: int, kind: str = "smiles") -> str:
+    """Return what a message calls a row of a table or list, or a record of an SDF (`kind="sdf"`)."""
+    if kind == "sdf":
+        return f"Record {number} of {source} (counted from 0)"
+    return f"Row {number} of {source} (counted from 0, without a header)"

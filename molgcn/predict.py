@@ -18,7 +18,7 @@ from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.data.config import ColumnName
 from molgcn.data.text import RECORD_MB
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, row_of, shown
 
 if TYPE_CHECKING:
     from molgcn.screening.ensemble import Ensemble
@@ -104,9 +104,9 @@ def predict(config: PredictConfig) -> Summary:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
+    from molgcn.data.formats import open_molecules
     from molgcn.screening.descriptors import records_with_descriptors
     from molgcn.screening.ensemble import Ensemble
-    from molgcn.screening.formats import open_molecules
     from molgcn.screening.output import check_output, open_table
     from molgcn.screening.pipeline import predict_records
     from molgcn.screening.progress import progress
@@ -136,7 +136,7 @@ def predict(config: PredictConfig) -> Summary:
             for place, reason in sorted(part.errors.items()):
                 row, text = part.start + place, _shown(part, place)
                 if config.on_error == "raise":
-                    raise UserError(_message(molecules.name, row, text, reason))
+                    raise UserError(_message(row_of(molecules.name, row, molecules.kind), text, reason))
                 first = first or f"the first, row {row} ('{shown(text)}'): {reason}"
                 if config.on_error == "skip":
                     _report_failure(failures, row, text, reason)
@@ -190,8 +190,8 @@ def predict_smiles(
     Raises:
         UserError: for a string that is not a molecule, or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
     """
+    from molgcn.data.formats import Record
     from molgcn.screening.descriptors import described
-    from molgcn.screening.formats import Record
     from molgcn.screening.pipeline import predict_records
 
     names = ensemble.descriptors.given
@@ -205,7 +205,7 @@ def predict_smiles(
     for part in predict_records(ensemble, records, "smiles", batch_size, num_workers):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
-                raise UserError(_message("the list of SMILES", part.start + place, smiles[part.start + place], reason))
+                raise UserError(_message(row_of("the list of SMILES", part.start + place), smiles[part.start + place], reason))
             errors[part.start + place] = reason
         values.append(part.values)
         contents += part.contents
@@ -218,7 +218,7 @@ def predict_smiles(
 
 
 def _header(columns: Sequence[str], ensemble: Ensemble, on_error: OnError) -> list[str]:
-    from molgcn.screening.formats import unused
+    from molgcn.data.formats import unused
 
     header = list(columns)
     endings = [""] if len(ensemble.members) == 1 else ["", " std"]
@@ -248,9 +248,9 @@ def _shown(part: Predicted, place: int) -> str:
     return record.molecule if part.smiles is None else record.cells[1]
 
 
-def _message(source: str, row: int, text: str, reason: str) -> str:
+def _message(row: str, text: str, reason: str) -> str:
     return (
-        f"Row {row} of {source} (counted from 0, without a header): '{shown(text)}' cannot be predicted: {reason}. Correct the row, leave "
+        f"{row}: '{shown(text)}' cannot be predicted: {reason}. Correct the row, leave "
         "such rows out with on_error=skip, or keep them without values with on_error=nan."
     )
 

@@ -27,7 +27,7 @@ from molgcn.data.packing import check_table
 from molgcn.data.segments import smallest_uint
 from molgcn.data.standardize import item_reader
 from molgcn.data.workers import map_chunks
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, row_of, shown
 
 OnError = Literal["raise", "skip"]
 Kind = Literal["smiles", "molblock", "sdf", "mol"]
@@ -139,7 +139,7 @@ def featurize_items(
             local, reason = part.failures[0]
             index = position + local
             row = index if rows is None else int(rows[index])
-            raise UserError(_failure_message(source, row, items[index], reason))
+            raise UserError(_failure_message(source, row, items[index], reason, kind))
         if part.molecules is not None:
             joined.add(reduce(lambda molecules, table: table.recode(molecules), tables, part.molecules))
             part.molecules = None
@@ -163,9 +163,9 @@ def _first_line(item: Any) -> str:
     return shown((_text(item).splitlines() or [""])[0])
 
 
-def _failure_message(source: str, row: int, item: Any, reason: str) -> str:
+def _failure_message(source: str, row: int, item: Any, reason: str, kind: Kind) -> str:
     return (
-        f"Row {row} of {source or 'the list of SMILES'} (counted from 0, without a header): '{_first_line(item)}' cannot be used: "
+        f"{row_of(source or 'the list of SMILES', row, kind)}: '{_first_line(item)}' cannot be used: "
         f"{reason}. Correct the row, or leave such rows out with on_error=skip (dataset.on_error=skip on the command "
         "line), which counts and lists them."
     )

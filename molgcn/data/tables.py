@@ -31,16 +31,18 @@ class Columns(dict[str, PackedStrings]):
         path: the file.
         decimal_comma: whether 1,5 is a number there, as in files of German or French spreadsheets.
         text: of each column.
+        kind: "sdf" where they are properties of an SDF's records.
     """
 
-    def __init__(self, path: Path, decimal_comma: bool, text: dict[str, PackedStrings]) -> None:
+    def __init__(self, path: Path, decimal_comma: bool, text: dict[str, PackedStrings], kind: str = "smiles") -> None:
         super().__init__(text)
         self.path = path
         self.decimal_comma = decimal_comma
+        self.kind = kind
 
     def numbers(self, column: str) -> np.ndarray:
         """As :func:`numbers`, of a column."""
-        return numbers(self[column], self.path, column, self.decimal_comma)
+        return numbers(self[column], self.path, column, self.decimal_comma, self.kind)
 
 
 @contextmanager
@@ -91,7 +93,7 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Co
     return Columns(path, table.decimal_comma, dict(zip(columns, cells, strict=True)))
 
 
-def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False) -> np.ndarray:
+def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False, kind: str = "smiles") -> np.ndarray:
     """float64 [M] of a column's text, NaN where the cell is empty or says NA, NaN, null or None.
 
     Args:
@@ -100,6 +102,7 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
         column: the name, for messages.
         decimal_comma: whether 1,5 is a number. A column may have points or commas, not both: 1.234 might be meant as either. A warning
             tells of a column whose signs all look as if they stood between thousands.
+        kind: "sdf" for a property of an SDF's records.
 
     Raises:
         UserError: for another text or an infinite number, with its row; or when every cell is missing.
@@ -109,6 +112,8 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
 
     def mistake(row: int, what: str) -> UserError:
         place = f"{path}, column '{shown(column)}', row {row} (counted from 0, without the header)"
+        if kind == "sdf":
+            place = f"{path}, property '{shown(column)}', record {row} (counted from 0)"
         return UserError(f"{place}: '{shown(values[row])}' is {what}")
 
     for row, text in enumerate(values):

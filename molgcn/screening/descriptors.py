@@ -12,9 +12,9 @@ from molgcn.data.config import nearest
 from molgcn.data.descriptors.attach import unusable
 from molgcn.data.descriptors.file import read_descriptors
 from molgcn.data.descriptors.generators import generated_names
+from molgcn.data.formats import Molecules, Record
 from molgcn.data.tables import number
 from molgcn.errors import UserError, shown
-from molgcn.screening.formats import Molecules, Record
 from molgcn.training.regressor import MoleculeRegressor
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from molgcn.data.applicability import Contents
 from molgcn.data.descriptors.attach import with_descriptors
+from molgcn.data.formats import Kind, Record
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
 from molgcn.screening.ensemble import Ensemble, mean_and_deviation
-from molgcn.screening.formats import Record
-from molgcn.screening.prepare import Kind, Prepared, prepare
+from molgcn.screening.prepare import Prepared, prepare
 
 CHARACTERS = 16_000_000  # of the records that are featurised at once
 NOT_FINITE = "the model's output is not a finite number"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from molgcn.data.applicability import Contents, contents_of
 from molgcn.data.featurize import featurize_chunk
+from molgcn.data.formats import Kind
 from molgcn.data.packed import PackedMolecules
-
-Kind = Literal["smiles", "sdf"]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from molgcn.data.descriptors.attach import unusable
 from molgcn.data.descriptors.file import read_descriptors
 from molgcn.data.packed import SkippedRow
 from molgcn.data.sources.base import RawMolecules
-from molgcn.errors import UserError
+from molgcn.errors import UserError, row_of
 
 
 def with_given(raw: RawMolecules, config: DatasetConfig, title: str) -> tuple[RawMolecules, tuple[str, ...]]:
@@ -44,7 +44,7 @@ def with_given(raw: RawMolecules, config: DatasetConfig, title: str) -> tuple[Ra
     reasons = unusable(raw.descriptors, names)
     for place, reason in reasons.items() if config.on_error == "raise" else ():
         raise UserError(
-            f"Row {raw.rows[place]} of {title} (counted from 0, without a header): {reason}. Give a finite number, or leave such rows out "
+            f"{row_of(title, int(raw.rows[place]), raw.kind)}: {reason}. Give a finite number, or leave such rows out "
             "with dataset.on_error=skip, which counts and lists them."
         )
     if len(reasons) == len(raw.items):

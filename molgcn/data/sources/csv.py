@@ -1,4 +1,4 @@
-"""dataset=csv: any CSV with a column of SMILES and columns of numbers."""
+"""dataset=csv: any CSV with a column of SMILES and columns of numbers; or an SDF or list of SMILES of one's own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import numpy as np
 
 from molgcn.data.cache import file_hash
 from molgcn.data.config import DatasetConfig, listed
+from molgcn.data.formats import holds_records
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.sources.records import open_records
 from molgcn.data.tables import check_columns, column_names, read_columns
 from molgcn.errors import UserError
 
 
 def open_csv(config: DatasetConfig) -> Source:
-    """The CSV file `dataset.path` with SMILES in column `dataset.smiles` and the columns `dataset.targets`.
+    """The file `dataset.path`: a CSV with SMILES in column `dataset.smiles` and the columns `dataset.targets`, or what :func:`open_records`
+    reads.
 
     Raises:
         UserError: when path or targets are not set, or the file or a column does not exist.
@@ -23,6 +26,8 @@ def open_csv(config: DatasetConfig) -> Source:
     if config.path is None:
         raise UserError("dataset=csv needs a file: dataset.path=<file.csv> dataset.smiles=<column> dataset.targets=[<column>].")
     path = Path(config.path).expanduser()
+    if holds_records(path):
+        return open_records(path, config)
     if config.targets is None:
         others = [name for name in column_names(path) if name != config.smiles]
         raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {listed(others)}.")
