@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, warn_of_extrapolation
-from molgcn.data.config import ColumnName
+from molgcn.data.config import SmilesColumn
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError, row_of, shown
 
@@ -39,7 +39,7 @@ class PredictConfig:
     input: str | None = None
     output: str = "predictions.csv"
     format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
-    smiles: ColumnName | None = None
+    smiles: SmilesColumn | None = None
     descriptors_path: str | None = None
     max_record_mb: float = RECORD_MB
     on_error: OnError = "raise"

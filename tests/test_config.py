@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from molgcn.config import Config, ModelConfig, OptimizerConfig, TrainingConfig, parse, parse_saved
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
-from molgcn.evaluate import EvaluateConfig
+from molgcn.evaluate import EvaluateConfig, EvaluationDataConfig
+from molgcn.predict import PredictConfig
 
 
 def test_plain_values_go_around():
@@ -50,6 +51,15 @@ def test_plain_values_go_around():
 def test_messages_name_key_and_value(values, message):
     with pytest.raises(UserError, match=message):
         parse(Config, {"dataset": {}, **values})
+
+
+@pytest.mark.parametrize("cls", [DatasetConfig, PredictConfig, EvaluationDataConfig])
+def test_several_smiles_columns_are_refused_with_what_to_do(cls):
+    assert parse(cls, {"smiles": ["SMILES"]}).smiles == "SMILES"
+    with pytest.raises(
+        UserError, match=r"smiles=\['solute', 'solvent'\] names 2 columns.* joined by dots as in CCO\.O.*dataset\.descriptors"
+    ):
+        parse(cls, {"smiles": ["solute", "solvent"]})
 
 
 @pytest.mark.parametrize("strategy", ["edge", "neighbor_group", "auto"])

@@ -30,8 +30,21 @@ def _as_names(value: object) -> object:
     return [_as_name(one) for one in (value if isinstance(value, list | tuple) else [value])]
 
 
+def _as_one_column(value: object) -> object:
+    if not isinstance(value, list | tuple):
+        return _as_name(value)
+    if len(value) == 1:
+        return _as_name(value[0])
+    raise UserError(
+        f"smiles={list(value)} names {len(value)} columns, but a row is one molecule. Write those of a row into one column, joined by "
+        "dots as in CCO.O: the atoms of all are pooled together. Numbers that tell of one of them, such as a solvent's, may be descriptors "
+        "beside it (dataset.descriptors)."
+    )
+
+
 # YAML and Hydra make a number of a header such as 1, and one column needs no brackets
 ColumnName = Annotated[str, BeforeValidator(_as_name)]
+SmilesColumn = Annotated[str, BeforeValidator(_as_one_column)]
 ColumnNames = Annotated[list[str], BeforeValidator(_as_names)]
 
 
@@ -67,7 +80,7 @@ class DatasetConfig:
 
     name: str = "builtin"
     path: str | None = None
-    smiles: ColumnName = "smiles"
+    smiles: SmilesColumn = "smiles"
     targets: ColumnNames | None = None
     descriptors: ColumnNames | None = None
     descriptors_path: str | None = None
