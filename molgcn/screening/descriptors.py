@@ -87,25 +87,46 @@ def _matrix(path: Path, wanted: DescriptorInput) -> np.ndarray:
 
 
 def _records(molecules: Molecules, wanted: DescriptorInput, matrix: np.ndarray | None) -> Iterator[Record]:
-    places, count = [molecules.columns.index(name) for name in wanted.columns], 0
+    cells, count = [_Cell(molecules.columns.index(name), name, molecules.decimal_comma) for name in wanted.columns], 0
     for record in molecules.records:
         if matrix is not None and count == len(matrix):
             raise UserError(f"descriptors_path= has {len(matrix):,} rows, and {molecules.name} has more.")
         of_file = () if matrix is None else matrix[count]
-        yield _with_cells(record, [record.cells[place] for place in places], of_file, wanted.given, molecules.decimal_comma)
+        try:
+            yield described(record, [*(cell.number(record) for cell in cells), *of_file], wanted.given)
+        except ValueError as error:
+            yield record._replace(error=str(error))
         count += 1
     if matrix is not None and count < len(matrix):
         raise UserError(f"descriptors_path= has {len(matrix):,} rows, and {molecules.name} has {count:,}.")
 
 
-def _with_cells(record: Record, cells: list[str], of_file: Sequence[float], names: Sequence[str], decimal_comma: bool) -> Record:
-    values = []
-    for cell, name in zip(cells, names, strict=False):
+class _Cell:
+    """A column of numbers that is read row by row.
+
+    Args:
+        place: of its cells.
+        name: of the descriptor.
+        decimal_comma: whether it may have decimal commas; if not all numbers have the same sign, either may be one between thousands.
+    """
+
+    def __init__(self, place: int, name: str, decimal_comma: bool) -> None:
+        self._place, self._name = place, name
+        self._sign = "" if decimal_comma else "."
+
+    def number(self, record: Record) -> float:
+        """Return the number of a row, NaN where it is missing.
+
+        Raises:
+            ValueError: saying why there is none.
+        """
+        text = record.cells[self._place]
+        self._sign = self._sign or next((sign for sign in ",." if sign in text), "")
         try:
-            values.append(number(cell, decimal_comma and "," in cell))
+            return number(text, comma=self._sign == ",")
         except ValueError:
-            return record._replace(error=f"its descriptor '{shown(name)}' is not a number: '{shown(cell)}'")
-    return described(record, [*values, *of_file], names)
+            more = ", where rows above have decimal commas" if self._sign == "," else ""
+            raise ValueError(f"its descriptor '{shown(self._name)}' is not a number: '{shown(text)}'{more}") from None
 
 
 def described(record: Record, values: Sequence[float], names: Sequence[str]) -> Record:
