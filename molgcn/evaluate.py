@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
-from molgcn.data.config import NAMES, ColumnNames, DatasetConfig, SmilesColumn
+from molgcn.data.config import NAMES, ColumnNames, DatasetConfig, SmilesColumns
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
@@ -33,7 +33,7 @@ class EvaluationDataConfig:
 
     path: str | None = None
     name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
-    smiles: SmilesColumn | None = None
+    smiles: SmilesColumns | None = None
     targets: ColumnNames | None = None
     descriptors_path: str | None = None
     split_file: str | None = None

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, warn_of_extrapolation
-from molgcn.data.config import SmilesColumn
+from molgcn.data.config import SmilesColumns
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError, row_of, shown
 
@@ -39,7 +39,7 @@ class PredictConfig:
     input: str | None = None
     output: str = "predictions.csv"
     format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
-    smiles: SmilesColumn | None = None
+    smiles: SmilesColumns | None = None
     descriptors_path: str | None = None
     max_record_mb: float = RECORD_MB
     on_error: OnError = "raise"
@@ -105,6 +105,7 @@ def predict(config: PredictConfig) -> Summary:
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from molgcn.data.formats import open_molecules
+    from molgcn.screening.components import with_components
     from molgcn.screening.descriptors import records_with_descriptors
     from molgcn.screening.ensemble import Ensemble
     from molgcn.screening.output import check_output, open_table
@@ -123,9 +124,11 @@ def predict(config: PredictConfig) -> Summary:
         check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip")
     with ExitStack() as stack:
         ensemble = Ensemble.load(checkpoints, config.backend, config.device)
-        columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
+        named = [config.smiles] if isinstance(config.smiles, str) else config.smiles
+        columns = named or [*ensemble.smiles_columns, *([] if ensemble.components else ["smiles"])]
         molecules = stack.enter_context(open_molecules(source, config.format, columns, config.max_record_mb))
         given = None if config.descriptors_path is None else Path(config.descriptors_path).expanduser()
+        molecules = with_components(molecules, named or ensemble.components, ensemble.components)
         records = records_with_descriptors(molecules, ensemble.descriptors, given)
         bar = stack.enter_context(progress(molecules.text))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
@@ -170,7 +173,7 @@ def checkpoint_paths(ckpt: str | Sequence[str] | None) -> list[str]:
 
 def predict_smiles(
     ensemble: Ensemble,
-    smiles: Sequence[str],
+    smiles: Sequence[str] | Sequence[Sequence[str]],
     *,
     on_error: Literal["raise", "nan"] = "raise",
     batch_size: int = 1024,
@@ -181,7 +184,7 @@ def predict_smiles(
 
     Args:
         ensemble: from :meth:`molgcn.screening.ensemble.Ensemble.load`.
-        smiles: M strings.
+        smiles: M strings; of models whose rows are several molecules M lists of strings.
         on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN.
         batch_size: molecules a batch.
         num_workers: processes that read molecules; None chooses.
@@ -191,6 +194,7 @@ def predict_smiles(
         UserError: for a string that is not a molecule, or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
     """
     from molgcn.data.formats import Record
+    from molgcn.screening.components import one_item
     from molgcn.screening.descriptors import described
     from molgcn.screening.pipeline import predict_records
 
@@ -200,12 +204,13 @@ def predict_smiles(
         raise UserError(
             f"descriptors has shape {list(given.shape)}; the model takes [{len(smiles)}, {len(names)}]: {ensemble.descriptors}."
         )
-    records = (described(Record([], text), row, names) for text, row in zip(smiles, given, strict=True))
+    texts = [one_item(one, ensemble.components) for one in smiles]
+    records = (described(Record([], text), row, names) for text, row in zip(texts, given, strict=True))
     values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
     for part in predict_records(ensemble, records, "smiles", batch_size, num_workers):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
-                raise UserError(_message(row_of("the list of SMILES", part.start + place), smiles[part.start + place], reason))
+                raise UserError(_message(row_of("the list of SMILES", part.start + place), texts[part.start + place], reason))
             errors[part.start + place] = reason
         values.append(part.values)
         contents += part.contents
@@ -245,7 +250,7 @@ def _rows(part: Predicted, digits: Sequence[int], on_error: OnError) -> Iterator
 def _shown(part: Predicted, place: int) -> str:
     """What a message shows of a row: its SMILES, or the name of a structure."""
     record = part.records[place]
-    return record.molecule if part.smiles is None else record.cells[1]
+    return record.molecule.replace("\n", ".") if part.smiles is None else record.cells[1]
 
 
 def _message(row: str, text: str, reason: str) -> str:

@@ -54,12 +54,9 @@ def test_messages_name_key_and_value(values, message):
 
 
 @pytest.mark.parametrize("cls", [DatasetConfig, PredictConfig, EvaluationDataConfig])
-def test_several_smiles_columns_are_refused_with_what_to_do(cls):
-    assert parse(cls, {"smiles": ["SMILES"]}).smiles == "SMILES"
-    with pytest.raises(
-        UserError, match=r"smiles=\['solute', 'solvent'\] names 2 columns.* joined by dots as in CCO\.O.*dataset\.descriptors"
-    ):
-        parse(cls, {"smiles": ["solute", "solvent"]})
+def test_smiles_are_in_one_column_or_several(cls):
+    for columns, names in ((["SMILES"], "SMILES"), (1, "1"), (["solute", 2], ["solute", "2"])):
+        assert parse(cls, {"smiles": columns} | ({"name": "csv"} if cls is DatasetConfig else {})).smiles == names
 
 
 @pytest.mark.parametrize("strategy", ["edge", "neighbor_group", "auto"])

@@ -30,21 +30,14 @@ def _as_names(value: object) -> object:
     return [_as_name(one) for one in (value if isinstance(value, list | tuple) else [value])]
 
 
-def _as_one_column(value: object) -> object:
-    if not isinstance(value, list | tuple):
-        return _as_name(value)
-    if len(value) == 1:
-        return _as_name(value[0])
-    raise UserError(
-        f"smiles={list(value)} names {len(value)} columns, but a row is one molecule. Write those of a row into one column, joined by "
-        "dots as in CCO.O: the atoms of all are pooled together. Numbers that tell of one of them, such as a solvent's, may be descriptors "
-        "beside it (dataset.descriptors)."
-    )
+def _as_one_or_several(value: object) -> object:
+    names = _as_names(value)
+    return names[0] if isinstance(names, list) and len(names) == 1 else names
 
 
 # YAML and Hydra make a number of a header such as 1, and one column needs no brackets
 ColumnName = Annotated[str, BeforeValidator(_as_name)]
-SmilesColumn = Annotated[str, BeforeValidator(_as_one_column)]
+SmilesColumns = Annotated[str | list[str], BeforeValidator(_as_one_or_several)]
 ColumnNames = Annotated[list[str], BeforeValidator(_as_names)]
 
 
@@ -55,7 +48,7 @@ class DatasetConfig:
     Attributes:
         name: builtin, qm9, zinc or csv.
         path: file or folder to read instead of the download; required for csv.
-        smiles: column of the SMILES (csv, and qm9 from a CSV).
+        smiles: column of the SMILES (csv, and qm9 from a CSV), or several columns of a CSV, each of which holds a component of a row.
         targets: names of the target columns; None takes the source's default.
         descriptors: columns of numbers that the model takes beside each molecule's graph.
         descriptors_path: .npz file of such numbers, row by row.
@@ -80,7 +73,7 @@ class DatasetConfig:
 
     name: str = "builtin"
     path: str | None = None
-    smiles: SmilesColumn = "smiles"
+    smiles: SmilesColumns = "smiles"
     targets: ColumnNames | None = None
     descriptors: ColumnNames | None = None
     descriptors_path: str | None = None
@@ -121,11 +114,26 @@ class DatasetConfig:
                 raise UserError("dataset.targets is empty. Name at least one target, as in dataset.targets=[gap].")
             if len(set(self.targets)) < len(self.targets):
                 raise UserError(f"dataset.targets names a target twice: {self.targets}.")
+        self._check_smiles()
         self._check_descriptors()
         if self.split_seed < 0:
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
+
+    @property
+    def smiles_columns(self) -> list[str]:
+        """The columns of the SMILES, one for each component of a row."""
+        return [self.smiles] if isinstance(self.smiles, str) else list(self.smiles)
+
+    def _check_smiles(self) -> None:
+        self.smiles = cast(str | list[str], _as_one_or_several(self.smiles))
+        if self.name != "csv" and len(self.smiles_columns) > 1:
+            raise UserError(
+                f"dataset.smiles={self.smiles} names several columns, which dataset={self.name} does not have. Use dataset=csv."
+            )
+        if len(set(self.smiles_columns)) < max(len(self.smiles_columns), 1):
+            raise UserError(f"dataset.smiles={self.smiles} is not valid: expected a column, or several different ones.")
 
     def _check_descriptors(self) -> None:
         for key in ("descriptors", "descriptor_generators"):

@@ -60,8 +60,8 @@ class PackedMolecules:
         features: name of the featuriser, or None.
         skipped: rows of the source that are not in the set.
         hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
-        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`; atoms and bonds are then
-            those that are left.
+        component: uint8 [N], which of several molecules of a row the atom is of (:mod:`molgcn.data.components`), or None.
+        leaves_merged: whether equal leaves are one row (:func:`molgcn.data.merge_leaves.merge_leaves`); atoms and bonds are those left.
     """
 
     node_ptr: np.ndarray
@@ -83,6 +83,7 @@ class PackedMolecules:
     edge_table: np.ndarray | None = None
     rwse: np.ndarray | None = None
     bond_rw: np.ndarray | None = None
+    component: np.ndarray | None = None
     descriptors: np.ndarray | None = None
     descriptor_names: tuple[str, ...] = ()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from molgcn.data.components import names_of_row
 from molgcn.data.config import nearest
 from molgcn.data.descriptors.attach import unusable
 from molgcn.data.descriptors.file import read_descriptors
@@ -37,7 +38,7 @@ class DescriptorInput:
         """Return that of a trained module."""
         dataset, names = module.config.dataset, module.descriptor_names
         generators = tuple(dataset.descriptor_generators or ())
-        given = names[: len(names) - len(generated_names(generators))]
+        given = names[: len(names) - len(names_of_row(generated_names(generators), dataset.smiles_columns))]
         return cls(tuple(dataset.descriptors or ()), tuple(given), generators)
 
     @property

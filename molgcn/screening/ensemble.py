@@ -37,7 +37,8 @@ class Ensemble:
         self.standardize = self.members[0].config.dataset.standardize
         self.sees_bonds = any(member.model.edge_channels is not None for member in self.members)
         self.names, self.units = list(self.task.names), list(self.task.units)
-        self.smiles_columns = list(dict.fromkeys(member.config.dataset.smiles for member in self.members))
+        self.components = components_of(self.members[0])
+        self.smiles_columns = list(dict.fromkeys(name for member in self.members for name in member.config.dataset.smiles_columns))
         self.trained_on = common_domain([member.trained_on for member in self.members])
         for member, source in zip(self.members[1:], sources[1:], strict=True):
             for what, ours, theirs in (
@@ -46,6 +47,7 @@ class Ensemble:
                 ("targets", self.names, member.target_names),
                 ("units", self.units, member.target_units),
                 ("features", self.features, member.features),
+                ("components", ", ".join(self.components) or "none", ", ".join(components_of(member)) or "none"),
                 ("standard forms", self.standardize, member.config.dataset.standardize),
                 ("descriptors", self.descriptors, DescriptorInput.of(member)),
             ):
@@ -75,6 +77,12 @@ class Ensemble:
         """Every member's predictions of the molecules, as one batch: float64 [members, M, P]."""
         batch = molecules.batch(slice(None), device=self.members[0].device)
         return torch.stack([member(batch) for member in self.members]).cpu().numpy()
+
+
+def components_of(module: MoleculeRegressor) -> list[str]:
+    """Return the columns of the several molecules of a row that a model was trained on; none where a row is one."""
+    columns = module.config.dataset.smiles_columns
+    return columns if len(columns) > 1 else []
 
 
 def mean_and_deviation(predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

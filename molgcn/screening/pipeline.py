@@ -69,6 +69,7 @@ def predict_records(
         bonds=ensemble.sees_bonds,
         generators=ensemble.descriptors.generators,
         standardize=ensemble.standardize,
+        components=ensemble.components,
     )
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from molgcn.data.applicability import Contents, contents_of
-from molgcn.data.featurize import featurize_chunk
+from molgcn.data.components import featurize_components
+from molgcn.data.featurize import Featurized, featurize_chunk
 from molgcn.data.formats import Kind
 from molgcn.data.packed import PackedMolecules
 
@@ -32,13 +34,24 @@ class Prepared:
     contents: Contents
 
 
-def prepare(
-    items: Sequence[str], *, features: str, kind: Kind, bonds: bool, generators: Sequence[str] = (), standardize: str = "none"
-) -> Prepared:
-    """Parses, featurises and packs a stretch of SMILES or mol blocks; other arguments as of :func:`featurize_chunk`."""
-    done = featurize_chunk(
-        items, features=features, kind=kind, label=None, stop=False, bonds=bonds, generators=generators, standardize=standardize
-    )
+def prepare(items: Sequence[str], *, features: str, kind: Kind, bonds: bool, components: Sequence[str] = (), **options: Any) -> Prepared:
+    """Parses, featurises and packs a stretch of SMILES or mol blocks.
+
+    Args:
+        items: SMILES, mol blocks, or with `components` one SMILES of each a line.
+        features: as the next two and `options` those of :func:`featurize_chunk`.
+        kind: what the items are.
+        bonds: whether bonds get features.
+        components: names of the several molecules of a row.
+    """
+
+    def featurize(some: Sequence[str], column: str = "") -> Featurized:
+        return featurize_chunk(some, features=features, kind=kind, label=None, stop=False, bonds=bonds, **options)
+
+    if components:
+        done = featurize_components(list(zip(*(item.split("\n") for item in items), strict=True)), components, featurize)
+    else:
+        done = featurize(items)
     if done.molecules is None:
         return Prepared(None, done.kept, done.smiles, done.failures, Contents())
     smiles = done.smiles or [items[place] for place in done.kept.tolist()]

@@ -23,6 +23,7 @@ from omegaconf import OmegaConf
 
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
+from molgcn.data.components import num_components
 from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import write_skipped
@@ -90,7 +91,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     quieten()
     seed_everything(config.seed, workers=True, verbose=False)
     check_validates(config)
-    backend = resolved_backend(config.model, config.backend)
+    backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
     if config.trainer.get("sync_batchnorm") and (backend == "fused" or not torch.cuda.is_available()):
         raise UserError(
             "trainer.sync_batchnorm=true needs backend=pyg and GPUs, or backend=reference: backend=fused takes each device's own "
@@ -193,6 +194,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
         trained_on=domain_of(data.dataset.trained_on),
         edge_channels=edge_channels_of(config.model, molecules),
         descriptor_names=molecules.descriptor_names,
+        num_components=num_components(molecules),
     )
     module.fit_descriptors(data.part("train").descriptors)
     return module

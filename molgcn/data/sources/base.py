@@ -24,6 +24,7 @@ class RawMolecules:
         label: name in :data:`molgcn.data.labels.LABELS`, or None.
         left_out: rows that do not belong to the set, with the reason.
         descriptors: float64 [M, K], NaN where missing, of the columns that `dataset.descriptors` names; None where it names none.
+        components: where a row is several molecules, the k columns of their SMILES; `items` are then those of a row, joined by dots.
     """
 
     items: Sequence[str]
@@ -33,6 +34,7 @@ class RawMolecules:
     label: str | None = None
     left_out: list[SkippedRow] = field(default_factory=list)
     descriptors: np.ndarray | None = None
+    components: Sequence[Sequence[str]] = ()
 
     def take(self, places: np.ndarray) -> RawMolecules:
         """Return the rows at `places`, int64 [m]."""
@@ -40,6 +42,7 @@ class RawMolecules:
         for name in ("targets", "descriptors"):
             values = getattr(self, name)
             chosen[name] = None if values is None else values[places]
+        chosen["components"] = [[column[place] for place in places.tolist()] for column in self.components]
         return replace(self, **chosen)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,32 +30,35 @@ def open_csv(config: DatasetConfig) -> Source:
     if holds_records(path):
         return open_records(path, config)
     if config.targets is None:
-        others = [name for name in column_names(path) if name != config.smiles]
+        others = [name for name in column_names(path) if name not in config.smiles_columns]
         raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {listed(others)}.")
     units, features = ("",) * len(config.targets), config.features or "general"
-    return open_table(path, config.smiles, tuple(config.targets), units, features, tuple(config.descriptors or ()))
+    return open_table(path, config.smiles_columns, tuple(config.targets), units, features, tuple(config.descriptors or ()))
 
 
 def open_table(
-    path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str, descriptors: tuple[str, ...] = ()
+    path: Path, smiles: Sequence[str], targets: tuple[str, ...], units: tuple[str, ...], features: str, descriptors: tuple[str, ...] = ()
 ) -> Source:
-    """A CSV of SMILES and numeric columns as a source."""
+    """A CSV of columns of SMILES, one for each molecule of a row, and of numbers as a source."""
 
     def read() -> RawMolecules:
-        columns = read_columns(path, [smiles, *targets, *descriptors])
+        columns = read_columns(path, [*smiles, *targets, *descriptors])
         values, given = (np.stack([columns.numbers(name) for name in names], axis=1) if names else None for names in (targets, descriptors))
-        return RawMolecules(columns[smiles], np.arange(len(columns[smiles])), values, descriptors=given)
+        items, components = columns[smiles[0]], [columns[name] for name in smiles]
+        raw = RawMolecules(items, np.arange(len(items)), values, descriptors=given)
+        joined = [".".join(text.strip() for text in row) for row in zip(*components, strict=True)]
+        return raw if len(smiles) == 1 else replace(raw, items=joined, components=components)
 
     def column(name: str) -> Sequence[str]:
         return read_columns(path, [name], key="split_column")[name]
 
-    check_columns(path, smiles=[smiles], targets=targets, descriptors=descriptors)
+    check_columns(path, smiles=smiles, targets=targets, descriptors=descriptors)
     return Source(
         title=str(path),
         features=features,
         target_names=targets,
         target_units=units,
-        identity={"file": file_hash(path), "smiles": smiles},
+        identity={"file": file_hash(path), "smiles": smiles[0] if len(smiles) == 1 else [*smiles]},
         read=read,
         column=column,
     )
