@@ -40,7 +40,7 @@ class PredictConfig:
     output: str = "predictions.csv"
     format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
     smiles: SmilesColumns | None = None
-    descriptors_path: str | None = None
+    descriptors: str | None = None
     max_record_mb: float = RECORD_MB
     on_error: OnError = "raise"
     batch_size: int = 1024
@@ -127,7 +127,7 @@ def predict(config: PredictConfig) -> Summary:
         named = [config.smiles] if isinstance(config.smiles, str) else config.smiles
         columns = named or [*ensemble.smiles_columns, *([] if ensemble.components else ["smiles"])]
         molecules = stack.enter_context(open_molecules(source, config.format, columns, config.max_record_mb))
-        given = None if config.descriptors_path is None else Path(config.descriptors_path).expanduser()
+        given = None if config.descriptors is None else Path(config.descriptors).expanduser()
         molecules = with_components(molecules, named or ensemble.components, ensemble.components)
         records = records_with_descriptors(molecules, ensemble.descriptors, given)
         bar = stack.enter_context(progress(molecules.text))

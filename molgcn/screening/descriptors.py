@@ -72,17 +72,17 @@ def records_with_descriptors(molecules: Molecules, wanted: DescriptorInput, path
             if wanted.from_file
             else "The model takes no descriptors of a file: leave out"
         )
-        raise UserError(f"{more} descriptors_path=.")
+        raise UserError(f"{more} descriptors=.")
     if not wanted.given:
         return molecules.records
     return _records(molecules, wanted, None if path is None else _matrix(path, wanted))
 
 
 def _matrix(path: Path, wanted: DescriptorInput) -> np.ndarray:
-    _, values = read_descriptors(path, "descriptors_path")
+    _, values = read_descriptors(path, "descriptors")
     if values.shape[1] != len(wanted.given) - len(wanted.columns):
         raise UserError(
-            f"descriptors_path={path} has {values.shape[1]} columns; the model was trained with {len(wanted.given) - len(wanted.columns)}."
+            f"descriptors={path} has {values.shape[1]} columns; the model was trained with {len(wanted.given) - len(wanted.columns)}."
         )
     return values
 
@@ -91,7 +91,7 @@ def _records(molecules: Molecules, wanted: DescriptorInput, matrix: np.ndarray |
     cells, count = [_Cell(molecules.columns.index(name), name, molecules.decimal_comma) for name in wanted.columns], 0
     for record in molecules.records:
         if matrix is not None and count == len(matrix):
-            raise UserError(f"descriptors_path= has {len(matrix):,} rows, and {molecules.name} has more.")
+            raise UserError(f"descriptors= has {len(matrix):,} rows, and {molecules.name} has more.")
         of_file = () if matrix is None else matrix[count]
         try:
             yield described(record, [*(cell.number(record) for cell in cells), *of_file], wanted.given)
@@ -99,7 +99,7 @@ def _records(molecules: Molecules, wanted: DescriptorInput, matrix: np.ndarray |
             yield record._replace(error=str(error))
         count += 1
     if matrix is not None and count < len(matrix):
-        raise UserError(f"descriptors_path= has {len(matrix):,} rows, and {molecules.name} has {count:,}.")
+        raise UserError(f"descriptors= has {len(matrix):,} rows, and {molecules.name} has {count:,}.")
 
 
 class _Cell:

@@ -76,7 +76,7 @@ def predicted(path):
 
 
 def options(run, folder, **values):
-    fixed = {"ckpt": str(run.folder), "input": str(folder / "a.csv"), "descriptors_path": str(folder / "x.npz"), "device": "cpu"}
+    fixed = {"ckpt": str(run.folder), "input": str(folder / "a.csv"), "descriptors": str(folder / "x.npz"), "device": "cpu"}
     return parse(PredictConfig, {**fixed, **values})
 
 
@@ -153,10 +153,10 @@ def test_numbers_of_both_signs_might_be_either(run, folder, tmp_path, first, sec
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"descriptors_path": None}, "takes 2 descriptors of a .npz file"),
-        ({"descriptors_path": "short.npz"}, r"has 3 rows, and .*a\.csv has more"),
-        ({"descriptors_path": "long.npz"}, r"has 70 rows, and .*a\.csv has 60"),
-        ({"descriptors_path": "wide.npz"}, "has 3 columns; the model was trained with 2"),
+        ({"descriptors": None}, "takes 2 descriptors of a .npz file"),
+        ({"descriptors": "short.npz"}, r"has 3 rows, and .*a\.csv has more"),
+        ({"descriptors": "long.npz"}, r"has 70 rows, and .*a\.csv has 60"),
+        ({"descriptors": "wide.npz"}, "has 3 columns; the model was trained with 2"),
         ({"input": "c.csv"}, "no column 'ph', a descriptor .* Did you mean 'pH'"),
     ],
 )
