@@ -88,6 +88,7 @@ class ModelConfig(LayerSettings):
     bonds: bool = False
     embed: bool = False
     embed_bonds: bool = False
+    shared_encoder: bool = True
     encodings: EncodingsConfig = field(default_factory=EncodingsConfig)
     last_activation: bool = True
     head_layers: int = 1

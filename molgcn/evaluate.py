@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
-from molgcn.data.column_names import ColumnName, ColumnNames
+from molgcn.data.column_names import ColumnNames, SmilesColumns
 from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_names import RowNames
@@ -36,7 +36,7 @@ class EvaluationDataConfig:
 
     path: str | None = None
     name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
-    smiles: ColumnName | None = None
+    smiles: SmilesColumns | None = None
     targets: ColumnNames | None = None
     descriptors_path: str | None = None
     split_file: str | None = None

@@ -71,6 +71,10 @@ def export(config: ExportConfig) -> float:
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
     module = load_regressor(find_checkpoint(config.ckpt), BackendConfig())
+    if module.model.encoders:
+        raise UserError(
+            "A network with model.shared_encoder=false cannot be exported: its shapes follow from values. Train with a shared one."
+        )
     network = ExportedNetwork(module.averaged, module.task.output_layer(*module.statistics))
     temporary = output.with_name(f".{os.getpid()}.{output.name}")
     try:
@@ -103,6 +107,7 @@ def metadata(module: MoleculeRegressor) -> dict[str, str]:
         "feature_names": "[]" if featurizer is None else json.dumps(featurizer.names),
         "bond_feature_names": "[]" if featurizer is None else json.dumps(featurizer.bond_names),
         "descriptor_names": json.dumps(module.descriptor_names),
+        "components": json.dumps(module.config.dataset.smiles_columns),
         "standardize": module.config.dataset.standardize,
         "stereo": "" if featurizer is None else featurizer.stereo,
         "hydrogens": "" if featurizer is None else featurizer.hydrogens,
@@ -128,6 +133,8 @@ def random_batch(model: MoleculeNet, count: int, chosen: Any = slice(None)) -> G
     for name, rows in (("rwse", batch.num_nodes), ("bond_rw", batch.num_edges)):
         if width := getattr(model, name):
             setattr(batch, name, torch.rand(rows, width, generator=generator))
+    if model.num_components > 1:
+        batch.component = torch.randint(model.num_components, (batch.num_nodes,), generator=generator)
     if model.descriptors is not None:
         spread = torch.randn(batch.num_graphs, model.descriptor_channels, generator=generator)
         batch.descriptors = model.descriptors.mean.cpu() + model.descriptors.std.cpu() * spread
@@ -153,7 +160,7 @@ def _shapes(optional: Sequence[str]) -> dict[str, dict[int, Any]]:
     """Return which dimensions of each input are left open."""
     atoms, bonds, molecules = (torch.export.Dim(name) for name in ("atoms", "bonds", "molecules"))
     shapes = {"x": {0: atoms}, "edge_index": {1: bonds}, "batch": {0: atoms}}
-    rows = {"edge_attr": bonds, "rwse": atoms, "bond_rw": bonds, "descriptors": molecules}
+    rows = {"edge_attr": bonds, "rwse": atoms, "bond_rw": bonds, "descriptors": molecules, "component": atoms}
     return shapes | {name: {0: rows[name]} for name in optional}
 
 

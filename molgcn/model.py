@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Model:
 
     def predict(
         self,
-        smiles: Sequence[str],
+        smiles: Sequence[str] | Sequence[Sequence[str]],
         on_error: Literal["raise", "nan"] = "raise",
         num_workers: int | None = None,
         descriptors: np.ndarray | None = None,
@@ -44,7 +44,7 @@ class Model:
         """Predict the targets of M molecules, as `python -m molgcn.predict` does.
 
         Args:
-            smiles: M strings.
+            smiles: M strings, or of each row one for each of its molecules.
             on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN and says why in `errors`.
             num_workers: processes that read molecules; None is one a core for 10,000 and more.
             descriptors: [M, K], those of columns and files that the networks were trained with; None where they take none.
@@ -60,7 +60,7 @@ class Model:
 
     def fingerprint(
         self,
-        smiles: Sequence[str],
+        smiles: Sequence[str] | Sequence[Sequence[str]],
         layer: int = 0,
         on_error: Literal["raise", "nan"] = "raise",
         num_workers: int | None = None,
@@ -69,7 +69,7 @@ class Model:
         """Compute learned fingerprints of M molecules, as `python -m molgcn.fingerprint` does.
 
         Args:
-            smiles: M strings.
+            smiles: M strings, or of each row one for each of its molecules.
             layer: 0 is the vector before the head, k the one after the head's k-th hidden layer, -1 after its last.
             on_error: as of :meth:`predict`.
             num_workers: as of :meth:`predict`; so are `descriptors`.
@@ -105,6 +105,6 @@ def load(
     return Model(Ensemble.load(paths, BackendConfig(name=backend), device))
 
 
-def _listed(smiles: Sequence[str]) -> list[str]:
+def _listed(smiles: Sequence[str] | Sequence[Sequence[str]]) -> list[Any]:
     """Return the strings as a list, also where one string was given, which is a sequence of its letters."""
     return [smiles] if isinstance(smiles, str) else list(smiles)

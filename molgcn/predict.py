@@ -124,7 +124,7 @@ def predict(config: PredictConfig) -> Summary:
 
 def predict_smiles(
     ensemble: Ensemble,
-    smiles: Sequence[str],
+    smiles: Sequence[str] | Sequence[Sequence[str]],
     *,
     on_error: Literal["raise", "nan"] = "raise",
     batch_size: int = 1024,
@@ -136,7 +136,7 @@ def predict_smiles(
 
     Args:
         ensemble: from :meth:`molgcn.screening.ensemble.Ensemble.load`.
-        smiles: M strings.
+        smiles: M strings; of models whose rows are several molecules M lists of strings.
         on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN.
         batch_size: molecules a batch.
         num_workers: processes that read molecules; None chooses.
@@ -149,15 +149,15 @@ def predict_smiles(
     from molgcn.screening.beside import names_beside
     from molgcn.screening.descriptors import smiles_records
     from molgcn.screening.pipeline import predict_records
-    from molgcn.screening.run import failure_message
+    from molgcn.screening.run import failure_message, shown_row
 
-    records = smiles_records(smiles, descriptors, ensemble.descriptors)
+    records = smiles_records(smiles, descriptors, ensemble.descriptors, ensemble.components)
     values, deviation, errors, contents = [], [], [""] * len(smiles), Contents()
     beside: dict[str, list[np.ndarray]] = {name: [] for name in names_beside(ensemble, bool(domain))}
     for part in predict_records(ensemble, records, "smiles", batch_size, num_workers, domain):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
-                raise UserError(failure_message(row_of("the list of SMILES", part.start + place), smiles[part.start + place], reason))
+                raise UserError(failure_message(row_of("the list of SMILES", part.start + place), shown_row(part, place), reason))
             errors[part.start + place] = reason
         values.append(part.values)
         for column in part.beside:

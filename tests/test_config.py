@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from molgcn.config import Config, ModelConfig, OptimizerConfig, parse, parse_saved
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
-from molgcn.evaluate import EvaluateConfig
+from molgcn.evaluate import EvaluateConfig, EvaluationDataConfig
+from molgcn.predict import PredictConfig
 from molgcn.training_config import TrainingConfig
 
 
@@ -51,6 +52,12 @@ def test_plain_values_go_around():
 def test_messages_name_key_and_value(values, message):
     with pytest.raises(UserError, match=message):
         parse(Config, {"dataset": {}, **values})
+
+
+@pytest.mark.parametrize("cls", [DatasetConfig, PredictConfig, EvaluationDataConfig])
+def test_smiles_are_in_one_column_or_several(cls):
+    for columns, names in ((["SMILES"], "SMILES"), (1, "1"), (["solute", 2], ["solute", "2"])):
+        assert parse(cls, {"smiles": columns} | ({"name": "csv"} if cls is DatasetConfig else {})).smiles == names
 
 
 @pytest.mark.parametrize("strategy", ["edge", "neighbor_group", "auto"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from molgcn.data.components import num_components
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.featurizers.elements import element_symbol
 from molgcn.data.packed import PackedMolecules
@@ -91,7 +92,7 @@ def _count_mixtures(molecules: PackedMolecules, smiles: Sequence[str] | None) ->
         if len(dotted) == 0:
             return 0
         molecules = molecules[dotted]
-    return int((num_fragments(molecules) > 1).sum())
+    return int((num_fragments(molecules) > num_components(molecules)).sum())
 
 
 def _dotted(smiles: Sequence[str]) -> np.ndarray:

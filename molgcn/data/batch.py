@@ -43,6 +43,7 @@ class GraphBatch:
         rwse: float [N, k], an encoding of the atoms by random walks, or None.
         bond_rw: float [E, k], an encoding of the bonds by random walks, or None.
         descriptors: float [B, K], numbers of each molecule beside its graph, or None.
+        component: int32 [N], which of several molecules of a row an atom is of, or None.
 
     Attributes:
         padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
@@ -57,6 +58,7 @@ class GraphBatch:
     rwse: Tensor | None = None
     bond_rw: Tensor | None = None
     descriptors: Tensor | None = None
+    component: Tensor | None = None
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class GraphBatch:
         rwse: Tensor | None = None,
         bond_rw: Tensor | None = None,
         descriptors: Tensor | None = None,
+        component: Tensor | None = None,
     ) -> None:
         self.x = x
         self.ptr = ptr
@@ -90,6 +93,7 @@ class GraphBatch:
         self.rwse = rwse
         self.bond_rw = bond_rw
         self.descriptors = descriptors
+        self.component = component
         if edge_attr is not None:
             self.edge_attr = edge_attr
         if tile_nodes is not None:
@@ -168,6 +172,7 @@ class GraphBatch:
             rwse=held_encoding(batch, "rwse"),
             bond_rw=None if bond_rw is None else bond_rw[order],
             descriptors=None if descriptors is None else descriptors.reshape(num_graphs, -1),
+            component=getattr(batch, "component", None),
         )
 
     @property
@@ -262,7 +267,7 @@ class GraphBatch:
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
         bonds = ("edge_attr",) if self.edge_code is None else ("edge_code", "edge_table")
-        optional = {name: getattr(self, name) for name in (*bonds, "rwse", "bond_rw", "descriptors")}
+        optional = {name: getattr(self, name) for name in (*bonds, "rwse", "bond_rw", "descriptors", "component")}
         moved: dict[str, Any] = {name: function(tensor) for name, tensor in optional.items() if tensor is not None}
         tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)
         large_molecules = vars(self).get("large_molecules") if tile_ptr is None else self.large_molecules
@@ -284,7 +289,7 @@ class GraphBatch:
         """As a `torch_geometric.data.Batch` with x, edge_index, y, batch, ptr, indices and what else a network reads of it."""
         from torch_geometric.data import Batch
 
-        names = ("edge_attr", "rwse", "bond_rw", "descriptors")
+        names = ("edge_attr", "rwse", "bond_rw", "descriptors", "component")
         optional = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         ptr = self.ptr.long()
         batch = Batch(x=self.x, edge_index=self.edge_index, y=self.targets, batch=self.batch, ptr=ptr, indices=self.indices, **optional)

@@ -77,5 +77,6 @@ def batch_arrays(molecules: PackedMolecules) -> list[BatchArray]:
         if table is not None and array.gathered_codes is not None:
             found.append(BatchArray(array.gathered_codes, axis, values, 0, None))
         else:
-            found.append(BatchArray(array.name, axis, values, (values if table is None else table).shape[1], table))
+            rows = values if table is None else table
+            found.append(BatchArray(array.name, axis, values, rows.shape[1] if rows.ndim == 2 else 0, table))
     return found

@@ -22,8 +22,15 @@ def as_names(value: Any) -> Any:
     return [_as_name(one) for one in (value if isinstance(value, list | tuple) else [value])]
 
 
+def as_one_or_several(value: Any) -> Any:
+    """Return one name as a text, several as a list."""
+    names = as_names(value)
+    return names[0] if isinstance(names, list) and len(names) == 1 else names
+
+
 # YAML and Hydra make a number of a header such as 1, and one column needs no brackets
 ColumnName = Annotated[str, BeforeValidator(_as_name)]
 # a cell may say True or 1
 CellText = Annotated[str, BeforeValidator(_as_text)]
+SmilesColumns = Annotated[str | list[str], BeforeValidator(as_one_or_several)]
 ColumnNames = Annotated[list[str], BeforeValidator(as_names)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from molgcn.data.column_names import ColumnName, ColumnNames, as_names
+from molgcn.data.column_names import ColumnName, ColumnNames, SmilesColumns, as_names, as_one_or_several
 from molgcn.data.descriptors.generators import GENERATORS
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.standardize import LEVELS
@@ -30,7 +30,7 @@ class DatasetConfig(TargetConfig):
         path: file or folder to read instead of the download; required for csv.
         val_path: file of the validation part, with the columns of `path`, which is then without it; None draws the part from `path`.
         test_path: file of the test part likewise.
-        smiles: column of the SMILES (csv, and qm9 from a CSV).
+        smiles: column of the SMILES (csv, and qm9 from a CSV), or several columns of a CSV, each of which holds a component of a row.
         targets: names of the target columns; None takes the source's default.
         descriptors: columns of numbers that the model takes beside each molecule's graph.
         descriptors_path: .npz file of such numbers, row by row.
@@ -67,7 +67,7 @@ class DatasetConfig(TargetConfig):
     path: str | None = None
     val_path: str | None = None
     test_path: str | None = None
-    smiles: ColumnName = "smiles"
+    smiles: SmilesColumns = "smiles"
     targets: ColumnNames | None = None
     descriptors: ColumnNames | None = None
     descriptors_path: str | None = None
@@ -118,6 +118,7 @@ class DatasetConfig(TargetConfig):
             if len(set(self.targets)) < len(self.targets):
                 raise UserError(f"dataset.targets names a target twice: {self.targets}.")
         require(0 <= self.calibration_fraction < 1, "dataset.calibration_fraction", self.calibration_fraction, "at least 0 and below 1")
+        self._check_smiles()
         self._check_descriptors()
         if self.split_seed < 0:
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
@@ -130,6 +131,20 @@ class DatasetConfig(TargetConfig):
         self.subset = _check_subset(self.name, self.subset)
         _one_of("cv_by", self.cv_by, CV_BY)
         _check_several(self)
+
+    @property
+    def smiles_columns(self) -> list[str]:
+        """The columns of the SMILES, one for each component of a row."""
+        return [self.smiles] if isinstance(self.smiles, str) else list(self.smiles)
+
+    def _check_smiles(self) -> None:
+        self.smiles = as_one_or_several(self.smiles)
+        if self.name != "csv" and len(self.smiles_columns) > 1:
+            raise UserError(
+                f"dataset.smiles={self.smiles} names several columns, which dataset={self.name} does not have. Use dataset=csv."
+            )
+        if len(set(self.smiles_columns)) < max(len(self.smiles_columns), 1):
+            raise UserError(f"dataset.smiles={self.smiles} is not valid: expected a column, or several different ones.")
 
     def _check_descriptors(self) -> None:
         for key in ("descriptors", "descriptor_generators"):

@@ -84,7 +84,8 @@ def _feature_colors(molecules: PackedMolecules) -> np.ndarray:
     rows = molecules.x if molecules.table is None else molecules.table
     words = (np.ascontiguousarray(rows, np.float32) + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0.0 becomes 0.0
     colors = _mix(_mix(words + _mix(np.arange(words.shape[1], dtype=np.uint64))).sum(axis=1, dtype=np.uint64))
-    return colors if molecules.table is None else colors[molecules.x]
+    colors = colors if molecules.table is None else colors[molecules.x]
+    return colors if molecules.component is None else _mix(colors + _mix(molecules.component.astype(np.uint64)))
 
 
 def _mix(values: np.ndarray) -> np.ndarray:

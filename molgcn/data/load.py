@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import cast
@@ -15,6 +15,7 @@ import numpy as np
 
 from molgcn.data.applicability import Contents, contents_of, describe_unlike
 from molgcn.data.cache import file_hash, identity_hash, load_or_pack
+from molgcn.data.components import featurize_components
 from molgcn.data.config import DatasetConfig
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.given import with_given
@@ -165,19 +166,25 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
     raw, given = with_given(raw, config, source.title)
     if isinstance(config.subset, int):
         raw = _draw(raw, config.subset, config.split_seed, source.title)
-    result = featurize_items(
-        raw.items,
+    featurize = partial(
+        featurize_items,
         features=features,
         on_error=cast(OnError, config.on_error),
         num_workers=config.num_workers,
         kind=raw.kind,
         label=raw.label,
         rows=raw.rows,
-        source=source.title,
         generators=config.descriptor_generators or (),
         standardize=config.standardize,
         files=raw.files,
     )
+    if raw.components:
+        of_column = lambda items, name: featurize(items, source=f"{source.title}, column '{name}'")  # noqa: E731
+        result = featurize_components(raw.components, config.smiles_columns, of_column)
+        if result.molecules is None:
+            raise UserError(f"No row of {source.title} has a molecule in each of {', '.join(config.smiles_columns)}.")
+    else:
+        result = featurize(raw.items, source=source.title)
     skipped = [
         *raw.left_out,
         *(SkippedRow(int(raw.rows[i]), raw.items[i] if raw.kind == "smiles" else "", why) for i, why in result.failures),

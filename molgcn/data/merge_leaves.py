@@ -61,6 +61,7 @@ def _merge_all(molecules: PackedMolecules) -> PackedMolecules:
         edge_attr=None,  # models that see bonds or encodings take sets that have all atoms
         edge_table=None,
         rwse=None,
+        component=None,
         bond_rw=None,
         leaves_merged=True,
     )

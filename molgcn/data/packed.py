@@ -62,6 +62,7 @@ class PackedMolecules:
         bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target; or None.
         weights: float32 [M, 1], how much each molecule weighs in a loss, or None.
         hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
+        component: uint8 [N], which of several molecules of a row the atom is of (:mod:`molgcn.data.components`), or None.
         leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`; atoms and bonds are then
             those that are left.
         files: name and first row of each file, of a set that was read from several; else empty.
@@ -86,6 +87,7 @@ class PackedMolecules:
     edge_table: np.ndarray | None = None
     rwse: np.ndarray | None = None
     bond_rw: np.ndarray | None = None
+    component: np.ndarray | None = None
     descriptors: np.ndarray | None = None
     descriptor_names: tuple[str, ...] = ()
     bounds: np.ndarray | None = None

@@ -37,7 +37,7 @@ class PackedArray:
         optional: whether it may be None.
         seen: whether a model sees it, so that other content is another data set; not what follows from other arrays.
         table: name of the array that its codes are rows of; None for an array that is never coded.
-        gathered: whether batches have it, as an attribute of its name, float32 rows.
+        gathered: whether batches have it, as an attribute of its name: float32 rows, or int32 of a list that is never coded.
         gathered_codes: name of the batch's attribute if it has codes, as int32, in place of the rows that are looked up; else None.
     """
 
@@ -81,6 +81,7 @@ ARRAYS = (
         "edge_attr", "bond", (np.uint8, np.uint16, np.float32), optional=True, table="edge_table", gathered=True, gathered_codes="edge_code"
     ),
     PackedArray("edge_table", "table row", (np.float32,), optional=True),
+    PackedArray("component", "atom", (np.uint8,), optional=True, gathered=True),
     PackedArray("descriptors", "molecule", (np.float32,), optional=True, gathered=True),
     PackedArray("rows", "molecule", (np.int64,), seen=False),
     PackedArray("smiles", "molecule", (str,), optional=True, seen=False),

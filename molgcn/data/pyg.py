@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
             )
     targets = _rows(data, "y", "targets", "a y of shape [1, T], with NaN where missing")
     descriptors = _rows(data, "descriptors", "numbers", "descriptors of shape [1, K]")
+    component = np.concatenate([item.component.numpy() for item in data]) if _all_have(data, "component", "a component [n]") else None
     packed = PackedMolecules.from_arrays(
         np.array([item.x.shape[0] for item in data]),
         np.array([item.edge_index.shape[1] for item in data]),
@@ -36,6 +38,8 @@ def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
         targets=targets,
         **metadata,
     )
+    if component is not None:
+        packed = replace(packed, component=component.astype(np.uint8))
     return packed if descriptors is None else with_descriptors(packed, descriptors)
 
 
@@ -94,6 +98,8 @@ def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
         for name, encodings, places in (("rwse", molecules.rwse, nodes), ("bond_rw", molecules.bond_rw, bonds)):
             if encodings is not None:
                 item[name] = torch.tensor(encodings[places])
+        if molecules.component is not None:
+            item.component = torch.tensor(molecules.component[nodes], dtype=torch.int32)
         if molecules.descriptors is not None:
             item.descriptors = torch.tensor(molecules.descriptors[i : i + 1])
         if molecules.targets.shape[1]:

@@ -68,7 +68,8 @@ class Slot:
         edge_table: float32 [K, D], the set's, or None.
         rwse: float32 [nodes, k], or None; likewise
         bond_rw: float32 [edges, k], or None; and
-        descriptors: float32 [graphs, K], or None.
+        descriptors: float32 [graphs, K], or None; and
+        component: int32 [nodes], or None.
     """
 
     x: Tensor
@@ -85,6 +86,7 @@ class Slot:
     rwse: Tensor | None = None
     bond_rw: Tensor | None = None
     descriptors: Tensor | None = None
+    component: Tensor | None = None
 
     def __init__(
         self, molecules: PackedMolecules, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False
@@ -142,7 +144,7 @@ class PaddedBatch(GraphBatch):
 
     def __init__(self, slot: Slot) -> None:
         self._edge_rows = slot.edge_attr  # and not the slot, which keeps this batch
-        names = ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw", "descriptors")
+        names = ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw", "descriptors", "component")
         options = slot.hints | {name: getattr(slot, name) for name in names}
         super().__init__(slot.x, slot.ptr, slot.rowptr, slot.col, slot.targets, slot.indices, **options)
         self.counts = slot.counts
@@ -275,6 +277,7 @@ class SlotBatch(GraphBatch):
     rwse = _view("rwse", "num_nodes")
     bond_rw = _view("bond_rw", "num_edges")
     descriptors = _view("descriptors", "num_graphs")
+    component = _view("component", "num_nodes")
 
     @property
     def edge_table(self) -> Tensor | None:  # type: ignore[override]

@@ -36,6 +36,11 @@ def explain(config: ExplainConfig) -> Summary:
     checkpoint = find_checkpoint(paths[0])
     config.source  # noqa: B018, says what is wrong with it
     ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
+    if ensemble.components:
+        raise UserError(
+            f"A row of this model is several molecules ({', '.join(ensemble.components)}), and explanations are of one. Explain a model of "
+            "one column of SMILES."
+        )
     column, name = explained_column(ensemble.task, config)
     network = ExplainedNetwork(ensemble.members[0], column)
     compute = explainer(network, config)

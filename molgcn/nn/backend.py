@@ -86,6 +86,8 @@ def why_not_fused(model: MoleculeNet) -> str | None:
     for name, known in (("activation", ("relu",)), ("pool", ("mean", "sum", "max")), ("readout", ("last",)), ("feed_forward", (False,))):
         if getattr(model, name) not in known:
             return f"its {name} is {getattr(model, name)}, not {' or '.join(map(str, known))}"
+    if model.num_components > 1:
+        return "its rows are several molecules each"
     return "its atoms have encodings of random walks" if model.rwse else None
 
 

@@ -22,6 +22,7 @@ def build_network(
     out_channels: int,
     edge_channels: int | None = None,
     descriptor_channels: int = 0,
+    num_components: int = 1,
 ) -> MoleculeNet:
     """Return the untrained network of a configuration.
 
@@ -32,6 +33,7 @@ def build_network(
         out_channels: targets.
         edge_channels: features a bond, or None for a network that does not see them.
         descriptor_channels: descriptors a molecule.
+        num_components: molecules a row.
 
     Raises:
         UserError: see :class:`molgcn.nn.MoleculeNet`.
@@ -53,20 +55,21 @@ def build_network(
         conv=model.name,
         edge_channels=edge_channels,
         descriptor_channels=descriptor_channels,
+        num_components=num_components,
         backend=backend.name,
         strategy=backend.strategy,
         **options | settings,
     )
 
 
-def resolved_backend(model: ModelConfig, backend: BackendConfig) -> str:
+def resolved_backend(model: ModelConfig, backend: BackendConfig, num_components: int = 1) -> str:
     """Return the name of the backend that a configuration's network runs on, fused, pyg or reference, without taking memory for it.
 
     Raises:
         UserError: see :class:`molgcn.nn.MoleculeNet`: all options are checked.
     """
     with torch.device("meta"):
-        return build_network(model, backend, 1, 1, 1 if model.bonds else None).backend.name
+        return build_network(model, backend, 1, 1, 1 if model.bonds else None, num_components=num_components).backend.name
 
 
 def edge_channels_of(model: ModelConfig, molecules: PackedMolecules) -> int | None:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from molgcn.data.packed_arrays import MOLECULES_AT_ONCE
 from molgcn.errors import UserError
 
 
@@ -37,7 +38,9 @@ class Descriptors(nn.Module):
     @torch.no_grad()
     def fit(self, descriptors: np.ndarray) -> None:
         """Take mean and deviation of the training part, float [M, K]; a column that is constant there is only centred."""
-        mean, std = descriptors.mean(axis=0, dtype=np.float64), descriptors.std(axis=0, dtype=np.float64)
+        pieces = [descriptors[start : start + MOLECULES_AT_ONCE] for start in range(0, len(descriptors), MOLECULES_AT_ONCE)]
+        mean = sum(piece.sum(axis=0, dtype=np.float64) for piece in pieces) / len(descriptors)
+        std = np.sqrt(sum(np.square(piece - mean).sum(axis=0) for piece in pieces) / len(descriptors))
         constant = descriptors.min(axis=0) == descriptors.max(axis=0)
         self.mean.copy_(torch.from_numpy(mean))
         self.std.copy_(torch.from_numpy(np.where(constant, 1.0, std)))

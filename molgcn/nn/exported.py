@@ -27,10 +27,11 @@ class ExportedNetwork(nn.Module):
         - **x:** float [N, F], atom features
         - **edge_index:** int64 [2, E], source and target of every bond, both directions present
         - **batch:** int64 [N], the molecule of every atom, from 0, without gaps
-        - **edge_attr:** float [E, D], bond features; these and the next three where they are among the network's `optional_inputs`
+        - **edge_attr:** float [E, D], bond features; these and the next four where they are among the network's `optional_inputs`
         - **rwse:** float [N, k], return probabilities of random walks
         - **bond_rw:** float [E, k], probabilities of random walks from each bond's source to its target
         - **descriptors:** float [B, K], numbers of each molecule, not standardised
+        - **component:** int64 [N], which of several molecules of a row every atom is of
         - **output:** [B, P] in the dtype that `output` gives, B = the largest number in `batch` + 1
     """
 
@@ -49,6 +50,7 @@ class ExportedNetwork(nn.Module):
         rwse: Tensor | None = None,
         bond_rw: Tensor | None = None,
         descriptors: Tensor | None = None,
+        component: Tensor | None = None,
     ) -> Tensor:
         """Return predictions [B, P]."""
         if descriptors is not None:
@@ -57,5 +59,5 @@ class ExportedNetwork(nn.Module):
             count = batch.max().item() + 1  # type: ignore[assignment]  # int() would make it a constant of the export
             torch._check(count >= 1)
             torch._check(count <= batch.shape[0])
-        graph = GraphInputs(x, edge_index, batch, count, edge_attr, rwse, bond_rw, descriptors)
+        graph = GraphInputs(x, edge_index, batch, count, edge_attr, rwse, bond_rw, descriptors, component)
         return self.output(forward.predictions(self.network, graph, REDUCTIONS))

@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 
 def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) -> Tensor:
     """Return the predictions [B, T]: encoders, all layers, the pooling and the head."""
+    if model.encoders:
+        parts = [graph.of_component(number) for number in range(model.num_components)]
+        pooled = torch.cat([_pooled(one, part, reductions) for one, part in zip((model, *model.encoders), parts, strict=True)], dim=1)
+    else:
+        pooled = _pooled(model, graph, reductions, model.num_components)
+    return model.head(model.with_descriptors(pooled, graph.descriptors))
+
+
+def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, components: int = 1) -> Tensor:
+    """Return the states of molecules [B, components * H], those of a row's components side by side."""
     h, bonds, states = _atoms(model, graph), _bonds(model, graph), []
     for index, conv in enumerate(model.convs):
         norm, activated, _ = model.layer_options(index)
@@ -37,9 +47,11 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
         states.append(h)
     h = torch.cat(states, dim=1) if model.readout == "all" else h
     batch = torch.zeros_like(h[:, 0], dtype=torch.int64) if graph.batch is None else graph.batch
-    pooled = reductions.pool(model.pool, h, batch, graph.num_graphs, model.gate)
-    pooled = pooled if graph.num_atoms is None else pooled[:-1]  # without the padding's
-    return model.head(model.with_descriptors(pooled, graph.descriptors))
+    if components > 1:
+        batch = batch * components + _given(graph.component, "component", batch)
+    pooled = reductions.pool(model.pool, h, batch, graph.num_graphs * components, model.gate)
+    pooled = pooled.reshape(graph.num_graphs, -1) if components > 1 else pooled
+    return pooled if graph.num_atoms is None else pooled[:-1]  # without the padding's
 
 
 def _atoms(model: MoleculeNet, graph: GraphInputs) -> Tensor:
@@ -63,7 +75,7 @@ def _bonds(model: MoleculeNet, graph: GraphInputs) -> Tensor | None:
 
 
 def _given(tensor: Tensor | None, name: str, x: Tensor) -> Tensor:
-    """Return the tensor in the dtype of the atoms' features.
+    """Return the tensor in the dtype of `x`.
 
     Raises:
         UserError: where the batch does not have it.

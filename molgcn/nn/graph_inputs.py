@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -29,6 +30,7 @@ class GraphInputs:
         rwse: float [N, k], return probabilities of random walks, or None.
         bond_rw: float [E, k], probabilities of random walks from a bond's source to its target, or None.
         descriptors: float [B, K], numbers of each molecule, or None; of a padded batch without one of the padding.
+        component: integer [N], which of a row's molecules an atom is of, or None.
         num_atoms: of a padded batch: integer [], real atoms; else None.
         num_bonds: of a padded batch: integer [], real bonds; else None.
     """
@@ -41,8 +43,32 @@ class GraphInputs:
     rwse: Tensor | None = None
     bond_rw: Tensor | None = None
     descriptors: Tensor | None = None
+    component: Tensor | None = None
     num_atoms: Tensor | None = None
     num_bonds: Tensor | None = None
+
+    def of_component(self, number: int) -> GraphInputs:
+        """Return the atoms and bonds of one component, without padding; shapes follow from the values.
+
+        Raises:
+            UserError: where the batch does not say which atoms these are.
+        """
+        if self.component is None or self.batch is None:
+            raise UserError("The network reads `component` of a batch, which does not have it. Give it rows of several molecules.")
+        chosen, padded = self.component == number, self.num_atoms is not None
+        if self.num_atoms is not None:
+            chosen &= torch.arange(len(chosen), device=chosen.device) < self.num_atoms
+        bonds, places = chosen[self.edge_index[0]], torch.cumsum(chosen, 0) - 1
+        atoms_of, bonds_of = ((lambda rows, kept=kept: None if rows is None else rows[kept]) for kept in (chosen, bonds))
+        return GraphInputs(
+            self.x[chosen],
+            places[self.edge_index[:, bonds]],
+            self.batch[chosen],
+            self.num_graphs - padded,
+            bonds_of(self.edge_attr),
+            atoms_of(self.rwse),
+            bonds_of(self.bond_rw),
+        )
 
 
 def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
@@ -55,9 +81,10 @@ def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
     edge_attr = None if model.edge_channels is None else getattr(batch, "edge_attr", None)
     _check_width(batch.x, "x", model.in_channels, "atom")
     _check_width(edge_attr, "edge_attr", model.edge_channels, "bond")
-    num_graphs, counts, descriptors = getattr(batch, "num_graphs", 1), getattr(batch, "counts", None), getattr(batch, "descriptors", None)
+    num_graphs, counts = getattr(batch, "num_graphs", 1), getattr(batch, "counts", None)
+    descriptors, component = (getattr(batch, name, None) for name in ("descriptors", "component"))
     if counts is None:
-        return GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs, edge_attr, rwse, bond_rw, descriptors)
+        return GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs, edge_attr, rwse, bond_rw, descriptors, component)
     one_more = (0, 0, 0, 1)
     return GraphInputs(
         F.pad(batch.x, one_more),
@@ -68,6 +95,7 @@ def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
         None if rwse is None else F.pad(rwse, one_more),
         bond_rw,
         descriptors,
+        None if component is None else F.pad(component, (0, 1)),
         num_atoms=counts[1],
         num_bonds=counts[2],
     )

@@ -46,6 +46,8 @@ class MoleculeNet(nn.Module):
         out_channels: targets, T.
         conv: name of the layer, one of :func:`molgcn.nn.registry.layer_names`.
         edge_channels: features a bond, D; None leaves them out.
+        num_components: molecules a row, k, such as a solute and its solvent; their pooled states stand side by side before the head.
+        shared_encoder: whether one encoder reads all components; else each has its own, all layers and the pooling.
         descriptor_channels: numbers a molecule that the head takes beside the pooled states, K; standardised by :class:`Descriptors`.
         backend: "fused" (this project's operators, for few networks), "pyg" (PyTorch Geometric's layers), "reference" (plain PyTorch) or
             "auto" (the best that this machine has for the network).
@@ -86,6 +88,8 @@ class MoleculeNet(nn.Module):
         *,
         conv: str = "gine",
         edge_channels: int | None = None,
+        num_components: int = 1,
+        shared_encoder: bool = True,
         descriptor_channels: int = 0,
         backend: BackendName = "auto",
         strategy: str = "auto",
@@ -115,6 +119,8 @@ class MoleculeNet(nn.Module):
         self.out_channels = out_channels
         self.conv = conv
         self.edge_channels = edge_channels
+        self.num_components = num_components
+        self.shared_encoder = shared_encoder
         self.descriptor_channels = descriptor_channels
         self.activation = activation
         self.dropout = dropout
@@ -139,6 +145,7 @@ class MoleculeNet(nn.Module):
         with torch.random.fork_rng(devices=[]):  # what constructors draw is drawn anew, in an order that all backends share
             self._build_encoders(embed, embed_bonds)
             self._build_layers()
+            self._build_own_encoders()
             self._build_head()
         self.reset_parameters()
 
@@ -161,14 +168,25 @@ class MoleculeNet(nn.Module):
         blocks = range(self.num_layers if self.feed_forward else 0)
         self.feed_forwards = nn.ModuleList(FeedForward(hidden, self.feed_forward_norm, ACTIVATIONS[self.activation]) for _ in blocks)
 
+        self.gate = nn.Linear(self._width, 1) if self.pool == "attention" else None
+
+    def _build_own_encoders(self) -> None:
+        """Give each component after the first an encoder of its own: a copy of all that is built so far, drawn anew."""
+        own = 0 if self.shared_encoder else self.num_components - 1
+        self.encoders = nn.ModuleList()
+        self.encoders.extend([copy.deepcopy(self) for _ in range(own)])
+
+    @property
+    def _width(self) -> int:
+        """Columns of a molecule's pooled states."""
+        return self.hidden_channels * (self.num_layers if self.readout == "all" else 1)
+
     def _build_head(self) -> None:
-        hidden = self.hidden_channels
-        width = hidden * (self.num_layers if self.readout == "all" else 1)
         self.descriptors = Descriptors(self.descriptor_channels) if self.descriptor_channels else None
-        halves = [hidden >> (i + 1) for i in range(self.head_layers)]
-        self.gate = nn.Linear(width, 1) if self.pool == "attention" else None
+        halves = [self.hidden_channels >> (i + 1) for i in range(self.head_layers)]
+        width = self.num_components * self._width + self.descriptor_channels
         widths = halves if self.head_channels is None else self.head_channels
-        self.head = build_head(width + self.descriptor_channels, widths, self.out_channels, ACTIVATIONS[self.activation])
+        self.head = build_head(width, widths, self.out_channels, ACTIVATIONS[self.activation])
 
     def _layer(self, index: int) -> LayerOptions:
         """Return the options of layer `index`; a layer that is not stacked has the depth, and what is inside it, among its settings."""
@@ -195,12 +213,19 @@ class MoleculeNet(nn.Module):
 
         The order is fixed: one seed gives one set of weights on every backend.
         """
+        for encoder in (self, *self.encoders):
+            encoder._reset_encoder()
+        for layer in self.head.modules():
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+
+    def _reset_encoder(self) -> None:
         for embedding in (self.embed, self.bond_embed):
             if embedding is not None:
                 nn.init.normal_(embedding.weight)
         for index, conv in enumerate(self.convs):
             conv.load_state_dict(draw_layer(self.kind, self._layer(index), self.init))
-        others = (self.rwse_encoder, self.bond_rw_encoder, self.edge_norms, self.feed_forwards, self.gate, self.norms, self.head)
+        others = (self.rwse_encoder, self.bond_rw_encoder, self.edge_norms, self.feed_forwards, self.gate, self.norms)
         for layer in (layer for part in others if part is not None for layer in part.modules()):
             if isinstance(layer, (nn.Linear, nn.BatchNorm1d, nn.LayerNorm)):
                 layer.reset_parameters()
@@ -225,8 +250,9 @@ class MoleculeNet(nn.Module):
 
     @property
     def optional_inputs(self) -> list[str]:
-        """What the network reads of a batch beside `x` and `edge_index`: names out of `edge_attr`, `rwse`, `bond_rw` and `descriptors`."""
+        """What the network reads of a batch beside `x` and `edge_index`: `edge_attr`, `rwse`, `bond_rw`, `descriptors` and `component`."""
         widths = {"edge_attr": self.edge_channels, "rwse": self.rwse, "bond_rw": self.bond_rw, "descriptors": self.descriptor_channels}
+        widths["component"] = self.num_components - 1
         return [name for name, width in widths.items() if width]
 
     def with_descriptors(self, pooled: Tensor, descriptors: Tensor | None) -> Tensor:
@@ -256,6 +282,7 @@ class MoleculeNet(nn.Module):
             with torch.random.fork_rng(devices=[]):
                 moved.convs[index] = moved.backend.conv(self.kind, self._layer(index)).to(like.device, like.dtype)
             moved.convs[index].load_state_dict(weights)
+        moved.encoders = nn.ModuleList(encoder.on_backend(name) for encoder in self.encoders)  # type: ignore[operator]
         return moved.train(self.training)
 
     def with_head(self, head: nn.Module) -> Self:
@@ -272,5 +299,6 @@ class MoleculeNet(nn.Module):
 
     def _about_layers(self) -> str:
         edges = "" if self.edge_channels is None else f"edge_channels={self.edge_channels}, "
+        edges += f"num_components={self.num_components}, " if self.num_components > 1 else ""
         edges += f"descriptor_channels={self.descriptor_channels}, " if self.descriptor_channels else ""
         return f"conv='{self.conv}', {edges}"

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from omegaconf import OmegaConf
 
 from molgcn.config import parse
-from molgcn.data.column_names import ColumnName
+from molgcn.data.column_names import SmilesColumns
 from molgcn.data.text import RECORD_MB
 from molgcn.errors import UserError
 
@@ -27,8 +27,8 @@ class ScreeningConfig:
     molecule: str | None = None
     output: str | None = None
     format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
-    smiles: ColumnName | None = None
-    descriptors_path: str | None = None
+    smiles: SmilesColumns | None = None
+    descriptors: str | None = None
     max_record_mb: float = RECORD_MB
     on_error: OnError = "raise"
     batch_size: int = 1024

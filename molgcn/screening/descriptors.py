@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from molgcn.data.components import names_of_row
 from molgcn.data.descriptors.attach import unusable
 from molgcn.data.descriptors.file import read_descriptors
 from molgcn.data.descriptors.generators import generated_names
 from molgcn.data.formats import Molecules, Record
 from molgcn.data.tables import number
 from molgcn.errors import UserError, nearest, shown
+from molgcn.screening.components import one_item
 from molgcn.training.regressor import MoleculeRegressor
 
 
@@ -36,7 +38,7 @@ class DescriptorInput:
         """Return that of a trained module."""
         dataset, names = module.config.dataset, module.descriptor_names
         generators = tuple(dataset.descriptor_generators or ())
-        given = names[: len(names) - len(generated_names(generators))]
+        given = names[: len(names) - len(names_of_row(generated_names(generators), dataset.smiles_columns))]
         return cls(tuple(dataset.descriptors or ()), tuple(given), generators)
 
     @property
@@ -70,58 +72,83 @@ def records_with_descriptors(molecules: Molecules, wanted: DescriptorInput, path
             if wanted.from_file
             else "The model takes no descriptors of a file: leave out"
         )
-        raise UserError(f"{more} descriptors_path=.")
+        raise UserError(f"{more} descriptors=.")
     if not wanted.given:
         return molecules.records
     return _records(molecules, wanted, None if path is None else _matrix(path, wanted))
 
 
-def smiles_records(smiles: Sequence[str], descriptors: np.ndarray | None, wanted: DescriptorInput) -> Iterator[Record]:
+def smiles_records(
+    smiles: Sequence[str] | Sequence[Sequence[str]], descriptors: np.ndarray | None, wanted: DescriptorInput, components: Sequence[str]
+) -> Iterator[Record]:
     """Return M SMILES in memory as rows.
 
     Args:
-        smiles: M strings.
+        smiles: M strings, or of each row one of each component.
         descriptors: [M, K], those that come with them, or None.
         wanted: what the models take.
+        components: names of the several molecules of a row; none where it is one.
 
     Raises:
-        UserError: for descriptors of another shape.
+        UserError: for descriptors of another shape, or another number of molecules a row.
     """
     given = np.empty((len(smiles), 0)) if descriptors is None else np.asarray(descriptors, np.float64)
     if given.shape != (len(smiles), len(wanted.given)):
         raise UserError(f"descriptors has shape {list(given.shape)}; the model takes [{len(smiles)}, {len(wanted.given)}]: {wanted}.")
-    return (described(Record([], text), row, wanted.given) for text, row in zip(smiles, given, strict=True))
+    texts = [one_item(one, components) for one in smiles]
+    return (described(Record([], text), row, wanted.given) for text, row in zip(texts, given, strict=True))
 
 
 def _matrix(path: Path, wanted: DescriptorInput) -> np.ndarray:
-    _, values = read_descriptors(path, "descriptors_path")
+    _, values = read_descriptors(path, "descriptors")
     if values.shape[1] != len(wanted.given) - len(wanted.columns):
         raise UserError(
-            f"descriptors_path={path} has {values.shape[1]} columns; the model was trained with {len(wanted.given) - len(wanted.columns)}."
+            f"descriptors={path} has {values.shape[1]} columns; the model was trained with {len(wanted.given) - len(wanted.columns)}."
         )
     return values
 
 
 def _records(molecules: Molecules, wanted: DescriptorInput, matrix: np.ndarray | None) -> Iterator[Record]:
-    places, count = [molecules.columns.index(name) for name in wanted.columns], 0
+    cells, count = [_Cell(molecules.columns.index(name), name, molecules.decimal_comma) for name in wanted.columns], 0
     for record in molecules.records:
         if matrix is not None and count == len(matrix):
-            raise UserError(f"descriptors_path= has {len(matrix):,} rows, and {molecules.name} has more.")
+            raise UserError(f"descriptors= has {len(matrix):,} rows, and {molecules.name} has more.")
         of_file = () if matrix is None else matrix[count]
-        yield _with_cells(record, [record.cells[place] for place in places], of_file, wanted.given, molecules.decimal_comma)
+        try:
+            yield described(record, [*(cell.number(record) for cell in cells), *of_file], wanted.given)
+        except ValueError as error:
+            yield record._replace(error=str(error))
         count += 1
     if matrix is not None and count < len(matrix):
-        raise UserError(f"descriptors_path= has {len(matrix):,} rows, and {molecules.name} has {count:,}.")
+        raise UserError(f"descriptors= has {len(matrix):,} rows, and {molecules.name} has {count:,}.")
 
 
-def _with_cells(record: Record, cells: list[str], of_file: Sequence[float], names: Sequence[str], decimal_comma: bool) -> Record:
-    values = []
-    for cell, name in zip(cells, names, strict=False):
+class _Cell:
+    """A column of numbers that is read row by row.
+
+    Args:
+        place: of its cells.
+        name: of the descriptor.
+        decimal_comma: whether it may have decimal commas; if not all numbers have the same sign, either may be one between thousands.
+    """
+
+    def __init__(self, place: int, name: str, decimal_comma: bool) -> None:
+        self._place, self._name = place, name
+        self._sign = "" if decimal_comma else "."
+
+    def number(self, record: Record) -> float:
+        """Return the number of a row, NaN where it is missing.
+
+        Raises:
+            ValueError: saying why there is none.
+        """
+        text = record.cells[self._place]
+        self._sign = self._sign or next((sign for sign in ",." if sign in text), "")
         try:
-            values.append(number(cell, decimal_comma and "," in cell))
+            return number(text, comma=self._sign == ",")
         except ValueError:
-            return record._replace(error=f"its descriptor '{shown(name)}' is not a number: '{shown(cell)}'")
-    return described(record, [*values, *of_file], names)
+            more = ", where rows above have decimal commas" if self._sign == "," else ""
+            raise ValueError(f"its descriptor '{shown(self._name)}' is not a number: '{shown(text)}'{more}") from None
 
 
 def described(record: Record, values: Sequence[float], names: Sequence[str]) -> Record:

@@ -48,7 +48,8 @@ class Ensemble:
         self.standardize = self.members[0].config.dataset.standardize
         self.sees_bonds = any(member.model.edge_channels is not None for member in self.members)
         self.names, self.units = list(self.task.names), list(self.task.units)
-        self.smiles_columns = list(dict.fromkeys(member.config.dataset.smiles for member in self.members))
+        self.components = components_of(self.members[0])
+        self.smiles_columns = list(dict.fromkeys(name for member in self.members for name in member.config.dataset.smiles_columns))
         self.trained_on = common_domain([member.trained_on for member in self.members])
         for member, source in zip(self.members[1:], sources[1:], strict=True):
             for what, ours, theirs in (
@@ -58,6 +59,7 @@ class Ensemble:
                 ("units", self.units, member.target_units),
                 ("features", self.features, member.features),
                 ("predictions", self.task.described, member.task.described),
+                ("components", ", ".join(self.components) or "none", ", ".join(components_of(member)) or "none"),
                 ("standard forms", self.standardize, member.config.dataset.standardize),
                 ("descriptors", self.descriptors, DescriptorInput.of(member)),
                 ("columns of predictions", self.task.columns, member.task.columns),
@@ -125,3 +127,9 @@ class Ensemble:
 def combined(task: Task, passes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the predictions [M, P] of float64 [N, M, P] and, of several passes, each column's sample standard deviation (n - 1) [M, P]."""
     return task.combine(passes), passes.std(axis=0, ddof=1) if len(passes) > 1 else None
+
+
+def components_of(module: MoleculeRegressor) -> list[str]:
+    """Return the columns of the several molecules of a row that a model was trained on; none where a row is one."""
+    columns = module.config.dataset.smiles_columns
+    return columns if len(columns) > 1 else []

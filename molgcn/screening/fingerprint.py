@@ -16,7 +16,7 @@ from molgcn.nn.head import without_last_layers
 from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE, Ready, prepare_records
-from molgcn.screening.run import failure_message
+from molgcn.screening.run import failure_message, shown_row
 
 
 class Fingerprints:
@@ -68,7 +68,7 @@ def fingerprint_records(
 
 def fingerprint_smiles(
     fingerprints: Fingerprints,
-    smiles: Sequence[str],
+    smiles: Sequence[str] | Sequence[Sequence[str]],
     *,
     on_error: Literal["raise", "nan"] = "raise",
     batch_size: int = 1024,
@@ -81,12 +81,12 @@ def fingerprint_smiles(
         UserError: for a string that is not a molecule (with on_error="raise"); else its row is NaN.
     """
     values = [np.empty((0, len(fingerprints.columns)), np.float32)]
-    records = smiles_records(smiles, descriptors, fingerprints.ensemble.descriptors)
+    records = smiles_records(smiles, descriptors, fingerprints.ensemble.descriptors, fingerprints.ensemble.components)
     for part in fingerprint_records(fingerprints, records, "smiles", batch_size, num_workers):
         for place, reason in sorted(part.errors.items()):
             if on_error == "raise":
-                row = part.start + place
-                raise UserError(failure_message(row_of("the list of SMILES", row), smiles[row], reason, "fingerprinted"))
+                row = row_of("the list of SMILES", part.start + place)
+                raise UserError(failure_message(row, shown_row(part, place), reason, "fingerprinted"))
         values.append(part.values)
     return np.concatenate(values)
 

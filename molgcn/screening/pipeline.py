@@ -120,6 +120,7 @@ def prepare_records(
         generators=ensemble.descriptors.generators,
         standardize=ensemble.standardize,
         domain=domain,
+        components=ensemble.components,
     )
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from molgcn.data.applicability import Contents, contents_of
-from molgcn.data.featurize import featurize_chunk
+from molgcn.data.components import featurize_components
+from molgcn.data.featurize import Featurized, featurize_chunk
 from molgcn.data.formats import Kind
 from molgcn.data.packed import PackedMolecules
 from molgcn.domain.distance import distance_to_all
@@ -50,33 +52,31 @@ def prepare(
     features: str,
     kind: Kind,
     bonds: bool,
-    generators: Sequence[str] = (),
-    standardize: str = "none",
+    components: Sequence[str] = (),
     domain: Sequence[Path] = (),
+    **options: Any,
 ) -> Prepared:
     """Parses, featurises and packs a stretch of SMILES or mol blocks, and compares them with the training.
 
     Args:
-        items: SMILES or mol blocks.
-        features: the featuriser.
+        items: SMILES, mol blocks, or with `components` one SMILES of each a line.
+        features: as the next two and `options` those of :func:`featurize_chunk`.
         kind: what the items are.
         bonds: whether bonds get features.
-        generators: see :func:`featurize_chunk`.
-        standardize: likewise.
+        components: names of the several molecules of a row.
         domain: index files of training molecules to compare with, for which bonds get features too.
     """
-    done = featurize_chunk(
-        items,
-        features=features,
-        kind=kind,
-        label=None,
-        stop=False,
-        bonds=bonds or bool(domain),
-        generators=generators,
-        standardize=standardize,
-    )
+    bonds = bonds or bool(domain)
+
+    def featurize(some: Sequence[str], column: str = "") -> Featurized:
+        return featurize_chunk(some, features=features, kind=kind, label=None, stop=False, bonds=bonds, **options)
+
+    if components:
+        done = featurize_components(list(zip(*(item.split("\n") for item in items), strict=True)), components, featurize)
+    else:
+        done = featurize(items)
     if done.molecules is None:
         return Prepared(None, done.kept, done.smiles, done.failures, Contents())
-    smiles = done.smiles or [items[place] for place in done.kept.tolist()]
-    distance = distance_to_all(domain, done.molecules, smiles, standardize) if domain else None
+    smiles = done.smiles or [items[place].replace("\n", ".") for place in done.kept.tolist()]
+    distance = distance_to_all(domain, done.molecules, smiles, options.get("standardize", "none")) if domain else None
     return Prepared(done.molecules, done.kept, done.smiles, done.failures, contents_of(done.molecules, smiles), distance)

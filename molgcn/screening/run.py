@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from molgcn.data.formats import Molecules, Record, one_molecule, open_molecules, unused
 from molgcn.errors import UserError, row_of, shown
+from molgcn.screening.components import with_components
 from molgcn.screening.config import OnError, ScreeningConfig
 from molgcn.screening.descriptors import records_with_descriptors
 from molgcn.screening.ensemble import Ensemble
@@ -133,7 +134,7 @@ def failure_message(row: str, text: str, reason: str, done: str = "predicted") -
 def shown_row(stretch: Stretch, place: int) -> str:
     """Return what a message shows of a row: its SMILES, or the name of a structure."""
     record = stretch.records[place]
-    return record.molecule if stretch.smiles is None else record.cells[1]
+    return record.molecule.replace("\n", ".") if stretch.smiles is None else record.cells[1]
 
 
 def written_rows(stretch: Stretch, on_error: OnError) -> Iterator[tuple[int, list[str], list[str]]]:
@@ -174,7 +175,8 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
     Raises:
         UserError: see :func:`molgcn.data.formats.open_molecules` and :func:`records_with_descriptors`.
     """
-    columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
+    named = [config.smiles] if isinstance(config.smiles, str) else config.smiles
+    columns = named or [*ensemble.smiles_columns, *([] if ensemble.components else ["smiles"])]
     opened = (
         open_molecules(config.source, config.format, columns, config.max_record_mb)
         if config.molecule is None
@@ -182,7 +184,8 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
     )
     with ExitStack() as stack:
         molecules = stack.enter_context(opened)
-        given = None if config.descriptors_path is None else Path(config.descriptors_path).expanduser()
+        given = None if config.descriptors is None else Path(config.descriptors).expanduser()
+        molecules = with_components(molecules, named or ensemble.components, ensemble.components)
         molecules = replace(molecules, records=records_with_descriptors(molecules, ensemble.descriptors, given))
         bar = stack.enter_context(progress(molecules.text))
         failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))

@@ -18,7 +18,7 @@ from molgcn.yaml_file import read_yaml
 AVERAGE = "ema.module."  # of a checkpoint's keys
 _NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "train_loader", "rng", "train_loss", "metrics_csv_size")
 # data that was moved, or whose features are spelled in another way, is the same by its hash
-_DATASET_KEYS_THAT_MAY_CHANGE = ("path", "val_path", "test_path", "features", "num_workers", "cache_dir", "resident")
+_DATASET_KEYS_THAT_MAY_CHANGE = ("path", "val_path", "test_path", "descriptors_path", "features", "num_workers", "cache_dir", "resident")
 
 
 def check_same_keys(config: Config, folder: Path) -> Config:

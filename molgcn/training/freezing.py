@@ -40,7 +40,7 @@ def check_freeze(config: Config) -> Config:
             raise UserError(f"{key} is more than the {model.num_layers} layers of the network. Give fewer, or training.freeze=encoder.")
     norms = model.num_layers - (not model.last_activation)
     apart = model.norm == "batch" and (model.dropout > 0 or (freeze != "encoder" and freeze < norms))
-    if not apart or resolved_backend(model, config.backend) != "fused":
+    if not apart or resolved_backend(model, config.backend, len(config.dataset.smiles_columns)) != "fused":
         return config
     if config.backend.name == "fused":
         raise UserError(

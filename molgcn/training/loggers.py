@@ -24,7 +24,7 @@ def build_loggers(config: Config, folder: Path, metrics: Sequence[str]) -> list[
     if config.logger.name == "wandb":
         settings = config.to_dict()
         # the dashboard groups by it, "auto" would say nothing
-        settings["backend"]["name"] = resolved_backend(config.model, config.backend)
+        settings["backend"]["name"] = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
         loggers.append(Wandb(folder, config.logger, settings))
     if config.logger.name == "tensorboard":
         try:

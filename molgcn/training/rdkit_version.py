@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from molgcn.data.components import names_of_row
 from molgcn.data.config import DatasetConfig
 from molgcn.data.descriptors.generators import generated_names
 from molgcn.errors import UserError
@@ -34,7 +35,7 @@ def check_rdkit(dataset: DatasetConfig, names: Sequence[str], saved: Mapping[str
     versions, mine = saved.get("versions"), version("rdkit")
     theirs = versions.get("rdkit") if isinstance(versions, Mapping) else None
     trained = f"RDKit {theirs or 'of an unknown version'}"
-    computed = generated_names(generators)
+    computed = names_of_row(generated_names(generators), dataset.smiles_columns)
     if tuple(names[len(names) - len(computed) :]) != computed:
         raise UserError(f"{source} was trained with descriptors of {trained}, and RDKit {mine} computes others. Install that one.")
     if theirs != mine:

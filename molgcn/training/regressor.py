@@ -47,6 +47,7 @@ class MoleculeRegressor(TaskModule):
         features: the featuriser, with its version if it is not the newest, or None.
         trained_on: what its molecules held (:func:`molgcn.data.applicability.domain_of`), or None.
         edge_channels: features a bond, for a network that sees bonds, or None.
+        num_components: molecules a row.
         descriptor_names: of the numbers that it takes beside each molecule's graph.
 
     Shapes:
@@ -64,6 +65,7 @@ class MoleculeRegressor(TaskModule):
         trained_on: Mapping[str, Any] | None = None,
         edge_channels: int | None = None,
         descriptor_names: Sequence[str] = (),
+        num_components: int = 1,
     ) -> None:
         task = learned_with(task, config.training)
         super().__init__(task, statistics)
@@ -73,6 +75,7 @@ class MoleculeRegressor(TaskModule):
             "in_channels": in_channels,
             "edge_channels": edge_channels,
             "descriptor_names": list(descriptor_names),
+            "num_components": num_components,
             "task": task.name,
             "target_names": list(task.names),
             "target_units": list(task.units),
@@ -81,7 +84,8 @@ class MoleculeRegressor(TaskModule):
         self.features = features
         self.trained_on = trained_on
         self.calibration: Calibration | None = None  # fitted on the weights of a finished run
-        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, edge_channels, len(descriptor_names))
+        sizes = edge_channels, len(descriptor_names), num_components
+        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, *sizes)
         freeze_parts(self.model, config.training.freeze)
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)

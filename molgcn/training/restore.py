@@ -145,6 +145,7 @@ def _build(config: Config, saved: Mapping[str, Any], features: str | None, weigh
         trained_on=saved.get("trained_on"),
         edge_channels=saved["edge_channels"],
         descriptor_names=saved.get("descriptor_names", []),
+        num_components=saved.get("num_components", 1),
     )
 
 
@@ -173,6 +174,7 @@ def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
         and isinstance(saved.get("features"), str | None)
         and all(_is_names(saved.get(key)) for key in _LISTS)
         and _is_names(saved.get("descriptor_names", []))  # older ones have none
+        and type(saved.get("num_components", 1)) is int
         and len(saved["target_names"]) == len(saved["target_units"]) > 0
         and (saved.get("trained_on") is None or is_domain(saved["trained_on"]))  # older ones do not say
     )

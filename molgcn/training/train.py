@@ -24,6 +24,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from molgcn.calibration.section import uncertainty_of
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
+from molgcn.data.components import num_components
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.label_columns import measured
 from molgcn.data.load import write_skipped
@@ -108,7 +109,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     seed_everything(config.seed, workers=True, verbose=False)
     check_validates(config)
     config = check_freeze(config)
-    backend = resolved_backend(config.model, config.backend)
+    backend = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
     if config.trainer.get("sync_batchnorm") and (backend == "fused" or not torch.cuda.is_available()):
         raise UserError(
             "trainer.sync_batchnorm=true needs backend=pyg and GPUs, or backend=reference: backend=fused takes each device's own "
@@ -213,6 +214,7 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
         trained_on=domain_of(data.dataset.trained_on),
         edge_channels=edge_channels_of(config.model, molecules),
         descriptor_names=molecules.descriptor_names,
+        num_components=num_components(molecules),
     )
     module.fit_descriptors(data.part("train").descriptors)
     return module

@@ -69,7 +69,8 @@ def test_canonical_smiles_decide_where_hashes_meet(pair, features):
 def shuffled(data, rng):
     """A molecule with its atoms in another order."""
     order = torch.from_numpy(rng.permutation(data.num_nodes))
-    return Data(x=data.x[order], edge_index=order.argsort()[data.edge_index], y=data.y, edge_attr=data.edge_attr)
+    kept = {name: getattr(data, name, None) for name in ("y", "edge_attr", "descriptors")}
+    return Data(x=data.x[order], edge_index=order.argsort()[data.edge_index], **kept)
 
 
 @settings(max_examples=40, deadline=None)

@@ -12,13 +12,13 @@ from molgcn.data import PackedMolecules, feed
 from molgcn.data.loader import PackedLoader, PyGLoader
 from molgcn.errors import UserError
 
-FIELDS = ("x", "ptr", "rowptr", "col", "targets", "indices", "tile_ptr", "edge_index", "batch")
+FIELDS = ("x", "ptr", "rowptr", "col", "targets", "indices", "tile_ptr", "edge_index", "batch", "descriptors")
 
 
 @pytest.fixture
 def molecules():
     rng = np.random.default_rng(1)
-    return PackedMolecules.from_pyg([random_data(rng, int(n)) for n in rng.integers(1, 30, 50)])
+    return PackedMolecules.from_pyg([random_data(rng, int(n), num_descriptors=3) for n in rng.integers(1, 30, 50)])
 
 
 def poison(slots):

@@ -79,7 +79,7 @@ def predicted(path):
 
 
 def options(run, folder, **values):
-    fixed = {"ckpt": str(run.folder), "input": str(folder / "a.csv"), "descriptors_path": str(folder / "x.npz"), "device": "cpu"}
+    fixed = {"ckpt": str(run.folder), "input": str(folder / "a.csv"), "descriptors": str(folder / "x.npz"), "device": "cpu"}
     return parse(PredictConfig, {**fixed, **values})
 
 
@@ -126,22 +126,40 @@ def test_missing_and_wrong_values_name_row_and_column(run, folder, tmp_path):
     assert [number for number, row in enumerate(written) if row["y predicted"] == "nan"] == [3, 5, 8]
 
 
-def test_decimal_commas(run, folder, tmp_path):
+def test_semicolons_and_decimal_commas_in_training_and_prediction(run, config, folder, tmp_path, caplog):
+    """As a German Excel writes them: the same numbers, and one line says it each time."""
     rows = [[cell.replace(".", ",") for cell in row] for row in table(folder / "a.csv")]
     table(folder / "german.csv", rows, ";")
+    caplog.set_level(logging.INFO)
+    said = f"{folder / 'german.csv'}: cells are separated by semicolons, its numbers may have decimal commas"
+    own, german = (load_molecules(replace(config.dataset, path=str(folder / f"{name}.csv")))[0] for name in ("a", "german"))
+    assert np.array_equal(own.targets, german.targets) and np.array_equal(own.descriptors, german.descriptors)
+    assert caplog.messages.count(said) == 1
     for name in ("a", "german"):
         predict(options(run, folder, input=str(folder / f"{name}.csv"), output=str(tmp_path / f"{name}.csv")))
+    assert caplog.messages.count(said) == 2
     point, comma = ([row["y predicted"] for row in predicted(tmp_path / f"{name}.csv")] for name in ("a", "german"))
     assert point == comma
+
+
+@pytest.mark.parametrize(("first", "second"), [("290,5", "1.234"), ("290.5", "1,234")])
+def test_numbers_of_both_signs_might_be_either(run, folder, tmp_path, first, second):
+    rows = table(folder / "both.csv")
+    for row in rows:
+        row[2] = first
+    rows[4][2] = second
+    table(folder / "both.csv", rows, ";")
+    with pytest.raises(UserError, match=rf"Row 4 .*'temperature' is not a number: '{second}'"):
+        predict(options(run, folder, input=str(folder / "both.csv"), output=str(tmp_path / "p.csv")))
 
 
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"descriptors_path": None}, "takes 2 descriptors of a .npz file"),
-        ({"descriptors_path": "short.npz"}, r"has 3 rows, and .*a\.csv has more"),
-        ({"descriptors_path": "long.npz"}, r"has 70 rows, and .*a\.csv has 60"),
-        ({"descriptors_path": "wide.npz"}, "has 3 columns; the model was trained with 2"),
+        ({"descriptors": None}, "takes 2 descriptors of a .npz file"),
+        ({"descriptors": "short.npz"}, r"has 3 rows, and .*a\.csv has more"),
+        ({"descriptors": "long.npz"}, r"has 70 rows, and .*a\.csv has 60"),
+        ({"descriptors": "wide.npz"}, "has 3 columns; the model was trained with 2"),
         ({"input": "c.csv"}, "no column 'ph', a descriptor .* Did you mean 'pH'"),
     ],
 )
@@ -208,7 +226,7 @@ def test_backends_start_from_the_same_weights_with_descriptors(config, folder):
 
 
 def test_fingerprints_and_explanations_take_them_too(run, folder, tmp_path):
-    files = {"ckpt": str(run.folder), "input": str(folder / "a.csv"), "descriptors_path": str(folder / "x.npz"), "device": "cpu"}
+    files = {"ckpt": str(run.folder), "input": str(folder / "a.csv"), "descriptors": str(folder / "x.npz"), "device": "cpu"}
     fingerprint(parse(FingerprintConfig, {**files, "output": str(tmp_path / "f.npy")}))
     predict(options(run, folder, output=str(tmp_path / "p.csv")))
     module = load_regressor(run.folder)

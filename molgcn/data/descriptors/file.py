@@ -18,7 +18,7 @@ def read_descriptors(path: Path, option: str = "dataset.descriptors_path") -> tu
         option: key of the configuration that named it, for messages.
 
     Returns:
-        K names, by default the array's name and the column's number, and float64 [rows, K].
+        K names, by default the array's name and the column's number, and float [rows, K].
 
     Raises:
         UserError: when it is not such a file.
@@ -37,8 +37,10 @@ def read_descriptors(path: Path, option: str = "dataset.descriptors_path") -> tu
     ((array_name, values),) = arrays.items()
     if values.ndim != 2 or values.dtype.kind not in "fiub" or values.shape[1] == 0:
         raise UserError(f"{option}={path}: {array_name} has shape {list(values.shape)} and type {values.dtype}. {expected}.")
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float32)
     if names is None:
-        return tuple(f"{array_name}_{column}" for column in range(values.shape[1])), values.astype(np.float64)
+        return tuple(f"{array_name}_{column}" for column in range(values.shape[1])), values
     if names.ndim != 1 or len(names) != values.shape[1] or len({*names.tolist()}) < len(names):
         raise UserError(f"{option}={path}: names has shape {list(names.shape)}; expected {values.shape[1]} different names, one a column.")
-    return tuple(map(str, names.tolist())), values.astype(np.float64)
+    return tuple(map(str, names.tolist())), values

@@ -27,6 +27,7 @@ class RawMolecules:
         left_out: rows that do not belong to the set, with the reason.
         descriptors: float64 [M, K], NaN where missing, of the columns that `dataset.descriptors` names; None where it names none.
         files: name and first row of each file, where the source is several.
+        components: where a row is several molecules, the k columns of their SMILES; `items` are then those of a row, joined by dots.
     """
 
     items: Sequence[str]
@@ -39,6 +40,7 @@ class RawMolecules:
     weights: np.ndarray | None = None
     descriptors: np.ndarray | None = None
     files: tuple[tuple[str, int], ...] = ()
+    components: Sequence[Sequence[str]] = ()
 
     def take(self, places: np.ndarray) -> RawMolecules:
         """Return the rows at `places`, int64 [m]."""
@@ -46,6 +48,7 @@ class RawMolecules:
         for name in ("targets", "bounds", "weights", "descriptors"):
             values = getattr(self, name)
             chosen[name] = None if values is None else values[places]
+        chosen["components"] = [[column[place] for place in places.tolist()] for column in self.components]
         return replace(self, **chosen)
 
 

@@ -40,6 +40,6 @@ def open_builtin(config: DatasetConfig) -> Source:
         if target not in UNITS:
             raise UserError(f"dataset=builtin has no target '{target}'.{nearest(target, list(UNITS))}")
     units = tuple(UNITS[target] for target in targets)
-    source = open_table(builtin_path(), "smiles", targets, units, config.features or "qm9", config)
+    source = open_table(builtin_path(), ["smiles"], targets, units, config.features or "qm9", config)
     source.title = "the built-in molecules"
     return source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -29,30 +30,45 @@ def open_csv(config: DatasetConfig) -> Source:
     if holds_records(path):
         return open_records(path, config)
     if config.targets is None:
-        others = [name for name in column_names(path) if name != config.smiles]
+        others = [name for name in column_names(path) if name not in config.smiles_columns]
         raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {listed(others)}.")
     units = tuple(config.given("units").get(name, "") for name in config.targets)
-    return open_table(path, config.smiles, tuple(config.targets), units, config.features or "general", config)
+    return open_table(path, config.smiles_columns, tuple(config.targets), units, config.features or "general", config)
 
 
-def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str, config: DatasetConfig) -> Source:
-    """Return a CSV of SMILES and columns as a source; `config` names the columns beside targets, and says what all hold."""
+def open_table(
+    path: Path, smiles: Sequence[str], targets: tuple[str, ...], units: tuple[str, ...], features: str, config: DatasetConfig
+) -> Source:
+    """Return a CSV of columns of SMILES, one for each molecule of a row, and of other columns as a source.
+
+    Args:
+        path: the file.
+        smiles: columns of SMILES.
+        targets: columns to learn.
+        units: of each target.
+        features: the featuriser where none is named.
+        config: names the other columns, and says what all hold.
+    """
     named = named_columns(targets, config)
 
     def read() -> RawMolecules:
-        columns = read_columns(path, list(dict.fromkeys([smiles, *chain(*named.values())])))
-        return molecules_of(columns[smiles], columns, targets, config)
+        columns = read_columns(path, list(dict.fromkeys([*smiles, *chain(*named.values())])))
+        components = [columns[name] for name in smiles]
+        if len(components) == 1:
+            return molecules_of(components[0], columns, targets, config)
+        joined = [".".join(text.strip() for text in row) for row in zip(*components, strict=True)]
+        return replace(molecules_of(joined, columns, targets, config), components=components)
 
     def column(name: str) -> Sequence[str]:
         return read_columns(path, [name], key="split_column")[name]
 
-    check_columns(path, smiles=[smiles], **named)
+    check_columns(path, smiles=smiles, **named)
     return Source(
         title=str(path),
         features=features,
         target_names=targets,
         target_units=units,
-        identity={"file": file_hash(path), "smiles": smiles} | config.identity,
+        identity={"file": file_hash(path), "smiles": smiles[0] if len(smiles) == 1 else [*smiles]} | config.identity,
         read=read,
         column=column,
     )

@@ -131,7 +131,7 @@ def open_qm9(config: DatasetConfig) -> Source:
     else:
         files = _find(Path(config.path).expanduser(), downloaded)
         hashes = ["" if path is None else file_hash(path) for path in (files.sdf, files.table, files.uncharacterized)]
-    smiles = [] if files.sdf else [config.smiles]
+    smiles = [] if files.sdf else [config.smiles_columns[0]]
     check_columns(files.table, smiles=smiles, targets=targets)
     return Source(
         title=str(files.sdf or files.table),
@@ -139,7 +139,7 @@ def open_qm9(config: DatasetConfig) -> Source:
         target_names=targets,
         target_units=tuple(TARGETS[name][0] for name in targets),
         identity={"files": hashes, "smiles": smiles},
-        read=partial(_read, files, config.smiles, targets),
+        read=partial(_read, files, config.smiles_columns[0], targets),
         column=lambda name: read_columns(files.table, [name], key="split_column")[name],
     )
 

@@ -23,6 +23,8 @@ def open_records(path: Path, config: DatasetConfig) -> Source:
     Raises:
         UserError: when targets are not set, or the file or one of its properties does not exist.
     """
+    if len(config.smiles_columns) > 1:
+        raise UserError(f"dataset.smiles={config.smiles} names several columns of a table; a record of {path} is one molecule. Use a CSV.")
     with _open(path) as molecules:
         kind, names = molecules.kind, molecules.columns[2 if molecules.kind == "sdf" else 1 :]  # without SMILES and an SDF's titles
     one, several = ("property", "properties") if kind == "sdf" else ("column", "columns")

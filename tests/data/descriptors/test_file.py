@@ -8,7 +8,7 @@ from molgcn.errors import UserError
 def test_a_matrix_and_names(tmp_path):
     np.savez(tmp_path / "a.npz", np.arange(6).reshape(3, 2))
     names, values = read_descriptors(tmp_path / "a.npz")
-    assert names == ("arr_0_0", "arr_0_1") and values.tolist() == [[0, 1], [2, 3], [4, 5]] and values.dtype == np.float64
+    assert names == ("arr_0_0", "arr_0_1") and values.tolist() == [[0, 1], [2, 3], [4, 5]] and values.dtype == np.float32
     np.savez_compressed(tmp_path / "b.npz", x=np.ones((2, 2), np.float16), names=["ph", "t"])
     assert read_descriptors(tmp_path / "b.npz")[0] == ("ph", "t")
 

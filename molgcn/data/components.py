@@ -1,0 +1,77 @@
+"""Several molecules a row, such as a solute and its solvent: one graph of a row, in which each atom says which component it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from molgcn.data.featurize import Featurized
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.segments import smallest_uint
+
+
+def num_components(molecules: PackedMolecules) -> int:
+    """Return how many molecules each row of a set has, k."""
+    return 1 if molecules.component is None else int(molecules.component[-1]) + 1
+
+
+def join_components(sets: Sequence[PackedMolecules], names: Sequence[str]) -> PackedMolecules:
+    """Return the rows of k sets side by side: row i has the molecules i of all of them, in order, as one graph.
+
+    Descriptors are joined too, each named `<component>.<descriptor>`. Targets, rows and SMILES are left to
+    :meth:`PackedMolecules.with_data`.
+
+    Args:
+        sets: k sets of M molecules.
+        names: of the k components.
+    """
+    count, total = len(sets), len(sets[0])
+    bare = [replace(one, descriptors=None, descriptor_names=()) for one in sets]
+    apart = PackedMolecules.concat(bare)[np.arange(count * total).reshape(count, total).T.ravel()]
+    sizes, bonds = apart.num_nodes_per_graph, np.diff(apart.edge_ptr)
+    starts = apart.node_ptr[:-1] - np.repeat(apart.node_ptr[:-1:count], count)  # of each component in its row
+    neighbors = apart.neighbors + np.repeat(starts, bonds)
+    joined: dict[str, Any] = {
+        "node_ptr": apart.node_ptr[::count].copy(),
+        "edge_ptr": apart.edge_ptr[::count].copy(),
+        "neighbors": neighbors.astype(smallest_uint(int(neighbors.max(initial=0)))),
+        "component": np.repeat(np.tile(np.arange(count, dtype=np.uint8), total), sizes),
+        "targets": np.zeros((total, 0), np.float32),
+        "rows": np.arange(total),
+        "target_names": (),
+        "target_units": (),
+    }
+    if sets[0].descriptors is not None:
+        joined["descriptors"] = np.concatenate([one.descriptors for one in sets if one.descriptors is not None], axis=1)
+        joined["descriptor_names"] = names_of_row(sets[0].descriptor_names, names)
+    return replace(apart, smiles=None, hashes=None, **joined)
+
+
+def names_of_row(descriptors: Sequence[str], components: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of descriptors that are computed of each component: with its name before it where there are several."""
+    if len(components) == 1:
+        return tuple(descriptors)
+    return tuple(f"{component}.{name}" for component in components for name in descriptors)
+
+
+def featurize_components(columns: Sequence[Sequence[str]], names: Sequence[str], featurize: Callable[..., Featurized]) -> Featurized:
+    """Featurise the SMILES of k columns and join those of each row.
+
+    Args:
+        columns: k lists of SMILES.
+        names: of the columns, for messages.
+        featurize: featurises a list, with the column's name as second argument.
+
+    Returns:
+        The rows whose components are all molecules, and why the others are not.
+    """
+    parts = [featurize(column, name) for column, name in zip(columns, names, strict=True)]
+    failures: dict[int, str] = {}
+    for part, name in zip(reversed(parts), reversed(names), strict=True):
+        failures |= {place: f"{name}: {reason}" for place, reason in part.failures}
+    kept = np.setdiff1d(np.arange(len(columns[0])), list(failures))
+    sets = [part.molecules[np.searchsorted(part.kept, kept)] for part in parts if part.molecules is not None and len(kept)]
+    return Featurized(join_components(sets, names) if sets else None, kept, failures=sorted(failures.items()))

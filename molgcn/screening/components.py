@@ -1,0 +1,50 @@
+"""Rows of several molecules, such as a solute and its solvent, each in a column of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from molgcn.data.formats import Molecules, Record
+from molgcn.errors import UserError, nearest, shown
+
+
+def with_components(molecules: Molecules, columns: Sequence[str], components: Sequence[str]) -> Molecules:
+    """Return a file whose records hold the SMILES of all components, one a line; as it is for models of one molecule a row.
+
+    Args:
+        molecules: an open file.
+        columns: of the components' SMILES.
+        components: those that the models were trained on; none where a row is one molecule.
+
+    Raises:
+        UserError: for another number of columns, or one that is not there.
+    """
+    if len(columns) != len(components) and (components or len(columns) > 1):
+        expected = f"{len(components)} columns, for {', '.join(components)}" if components else "one column"
+        raise UserError(f"smiles={list(columns)} names {len(columns)}. The model takes the SMILES of {expected}.")
+    if not components:
+        return molecules
+    for name in columns:
+        if name not in molecules.columns or molecules.kind != "smiles":
+            hint = nearest(name, molecules.columns)
+            raise UserError(f"{molecules.name} has no column of SMILES '{shown(name)}', a component that the model was trained with.{hint}")
+    places = [molecules.columns.index(name) for name in columns]
+
+    def records() -> Iterator[Record]:
+        for record in molecules.records:
+            yield record._replace(molecule=one_item([record.cells[place] for place in places], components))
+
+    return replace(molecules, records=records())
+
+
+def one_item(smiles: str | Sequence[str], components: Sequence[str]) -> str:
+    """Return what is featurised of a row: a SMILES, or one of each component a line.
+
+    Raises:
+        UserError: for another number of SMILES than there are components.
+    """
+    given = [smiles] if isinstance(smiles, str) else list(smiles)
+    if len(given) != max(len(components), 1):
+        raise UserError(f"{given} are {len(given)} SMILES. The model takes {', '.join(components) or 'one'} of each row.")
+    return "\n".join(" ".join(text.split()) for text in given) if components else given[0]

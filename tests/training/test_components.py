@@ -1,0 +1,119 @@
+"""Runs on rows of two molecules: trained, predicted, evaluated and exported."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+from molgcn.config import Config, parse
+from molgcn.errors import UserError
+from molgcn.evaluate import EvaluateConfig, EvaluationDataConfig, evaluate
+from molgcn.export import ExportConfig, export
+from molgcn.predict import PredictConfig, predict, predict_smiles
+from molgcn.screening.ensemble import Ensemble
+from molgcn.training.restore import load_regressor
+from molgcn.training.train import train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+ROWS = [("C" * (1 + n % 8) + "O", ["O", "CO", "CCO", "C1CC1"][n % 4], n % 8 - n % 4) for n in range(48)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("components")
+    with open(folder / "a.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["solute", "solvent", "y"], *ROWS])
+    return folder
+
+
+def config(folder, **model):
+    return parse(
+        Config,
+        {
+            "dataset": {
+                "name": "csv",
+                "path": str(folder / "a.csv"),
+                "smiles": ["solute", "solvent"],
+                "targets": ["y"],
+                "descriptor_generators": ["maccs"],
+                "batch_size": 16,
+                "features": "general",
+            },
+            "model": {"hidden_channels": 8, "num_layers": 2, **model},
+            "logger": {"name": "csv"},
+            "trainer": {"max_epochs": 2, "accelerator": "cpu", "num_sanity_val_steps": 0, "enable_model_summary": False},
+        },
+    )
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["shared", "own"])
+def run(request, folder):
+    return train(config(folder, shared_encoder=request.param), folder / f"run_{request.param}")
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def options(run, folder, **values):
+    return parse(PredictConfig, {"ckpt": str(run.folder), "input": str(folder / "a.csv"), "device": "cpu", **values})
+
+
+def test_predictions_are_those_of_the_run(run, folder, tmp_path):
+    predict(options(run, folder, output=str(tmp_path / "p.csv"), batch_size=7))
+    rows = rows_of(tmp_path / "p.csv")
+    assert [*rows[0]] == ["solute", "solvent", "y", "y predicted"]
+    for own in rows_of(run.folder / "predictions_test.csv"):
+        row = rows[int(own["row"])]
+        assert own["smiles"] == f"{row['solute']}.{row['solvent']}"
+        assert float(own["y predicted"]) == pytest.approx(float(row["y predicted"]), rel=1e-5, abs=1e-5)
+    ensemble = Ensemble.load([run.folder])
+    found = predict_smiles(ensemble, [row[:2] for row in ROWS], num_workers=0).values[:, 0]
+    np.testing.assert_allclose(found, [float(row["y predicted"]) for row in rows], rtol=1e-5, atol=1e-5)
+    with pytest.raises(UserError, match="takes solute, solvent of each row"):
+        predict_smiles(ensemble, ["CCO"])
+
+
+def test_columns_may_have_other_names(run, folder, tmp_path):
+    (tmp_path / "b.csv").write_text((folder / "a.csv").read_text().replace("solute,solvent", "a,b", 1))
+    for name, smiles in (("a.csv", None), ("b.csv", ["a", "b"])):
+        path = folder / name if smiles is None else tmp_path / name
+        predict(options(run, folder, input=str(path), smiles=smiles, output=str(tmp_path / f"p_{name}")))
+    one, other = ([row["y predicted"] for row in rows_of(tmp_path / f"p_{name}.csv")] for name in "ab")
+    assert one == other
+    data = EvaluationDataConfig(path=str(tmp_path / "b.csv"), smiles=["a", "b"])
+    metrics = evaluate(EvaluateConfig(ckpt=str(run.folder), dataset=data, device="cpu", output=str(tmp_path / "e"))).metrics
+    assert np.isfinite(metrics["all/mae/y"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"smiles": "solute"}, r"names 1\. The model takes the SMILES of 2 columns, for solute, solvent"),
+        ({"smiles": ["solute", "Solvent"]}, "no column of SMILES 'Solvent'.* Did you mean 'solvent'"),
+        ({"input": "x.smi"}, "no column of SMILES 'solute'"),
+    ],
+)
+def test_inputs_that_do_not_fit(run, folder, tmp_path, changes, match):
+    (tmp_path / "x.smi").write_text("CCO\n")
+    values = {key: str(tmp_path / value) if key == "input" else value for key, value in changes.items()}
+    with pytest.raises(UserError, match=match):
+        predict(options(run, folder, output=str(tmp_path / "p.csv"), **values))
+
+
+def test_rows_that_cannot_be_predicted_say_which_component(run, folder, tmp_path):
+    (tmp_path / "c.csv").write_text("solute,solvent\nCCO,O\nC1,O\nCCO,\n")
+    predict(options(run, folder, input=str(tmp_path / "c.csv"), output=str(tmp_path / "p.csv"), on_error="nan"))
+    errors = [row["error"] for row in rows_of(tmp_path / "p.csv")]
+    assert errors[0] == "" and errors[1].startswith("solute: ") and errors[2] == "solvent: the SMILES is empty"
+
+
+def test_export(run, tmp_path):
+    if not load_regressor(run.folder).config.model.shared_encoder:
+        with pytest.raises(UserError, match="shared_encoder=false cannot be exported"):
+            export(ExportConfig(str(run.folder), str(tmp_path / "m.pt2")))
+    else:
+        assert export(ExportConfig(str(run.folder), str(tmp_path / "m.pt2"))) < 1e-5
+        assert torch.export.load(tmp_path / "m.pt2")
