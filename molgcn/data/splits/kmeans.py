@@ -39,8 +39,11 @@ def kmeans_groups(smiles: Sequence[str], num_clusters: int | None, seed: int, nu
         raise UserError(f"dataset.split_clusters={chosen} are more than the {len(smiles):,} molecules. Use fewer.")
     minutes = len(smiles) * chosen * _SECONDS / 60
     if minutes > 1:
-        log.warning("dataset.split=kmeans makes %d clusters of %s molecules, which takes about %.0f minutes; fewer clusters with "
-                    "dataset.split_clusters= take less", chosen, f"{len(smiles):,}", minutes)  # fmt: skip
+        log.warning(
+            "dataset.split=kmeans makes %d clusters of %s molecules, which takes about %.0f minutes. Fewer with dataset.split_clusters= "
+            "take less",
+            *(chosen, f"{len(smiles):,}", minutes),
+        )
     fingerprints = morgan_fingerprints(smiles, num_workers)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of fewer different molecules than clusters
