@@ -26,6 +26,23 @@ _PARTS = {"train": "training", "val": "validation", "test": "test", "all": "all"
 
 
 @dataclass(frozen=True)
+class Trainings:
+    """The trainings of a run of several, as a table of each target.
+
+    Attributes:
+        headers: of the columns of numbers.
+        rows: by target, the folder of each training below the page's and its cells.
+        totals: by target, name and cells of each row that sums them up.
+        explained: what the numbers are.
+    """
+
+    headers: Sequence[str]
+    rows: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
+    totals: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
+    explained: str
+
+
+@dataclass(frozen=True)
 class Subject:
     """What a report is about.
 
@@ -42,6 +59,7 @@ class Subject:
         units: T units ("" = none).
         pictures: further PNG files to show, by caption.
         trained_on: by part, molecules that the model was trained on although the part is not its training part.
+        trainings: what it consists of, where it is a run of several trainings.
     """
 
     title: str
@@ -56,6 +74,7 @@ class Subject:
     units: Sequence[str]
     pictures: Mapping[str, Path] = field(default_factory=dict)
     trained_on: Mapping[str, int] = field(default_factory=dict)
+    trainings: Trainings | None = None
 
     def of_targets(self, places: Sequence[int], columns: Sequence[int]) -> Subject:
         """Return the same about some of the targets, at `places` among them, with their columns of predictions."""

@@ -243,8 +243,12 @@ class Task(ABC):
         """Return the names under which a part's metrics are logged, "<part>/<metric>/<target>", metric by metric."""
         return [f"{part}/{metric}/{name}" for metric in self.metrics for name in self.names]
 
+    def table_columns(self, parts: Sequence[str]) -> list[tuple[str, str]]:
+        """Return part and metric of each column of a table: the first metric of every part, the others of the last one."""
+        return [*((part, self.metrics[0]) for part in parts), *((parts[-1], metric) for metric in self.in_table[1:])]
+
     def table(self, title: str, values: Mapping[str, float], parts: Sequence[str]) -> RenderableType:
-        """Make a table of one row a target: the first metric of every part, the others of the last one.
+        """Make a table of one row a target, with the columns of :meth:`table_columns`.
 
         Args:
             title: line above the table.
@@ -256,7 +260,7 @@ class Task(ABC):
         if self.has_units:
             table.add_column("unit")
         measured = {key.split("/")[1] for key in values}
-        columns = [*((part, self.metrics[0]) for part in parts), *((parts[-1], one) for one in self.in_table[1:] if one in measured)]
+        columns = [(part, metric) for part, metric in self.table_columns(parts) if metric in measured]
         for part, metric in columns:
             table.add_column(f"{part} {metric_title(metric)}", justify="right")
         for name, unit in zip(self.names, self.units, strict=True):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
 from molgcn.data.target_config import TargetConfig
-from molgcn.json_file import write_json
+from molgcn.errors import UserError
+from molgcn.json_file import read_json, write_json
+from molgcn.tasks.base import Task
 from molgcn.tasks.registry import build_task
 
 
@@ -43,11 +46,31 @@ class RunResult:
     task: str = "regression"
     tasks: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def learned(self) -> Task:
+        """The task with its targets."""
+        return build_task(self.task, self.names, self.units, 0, TargetConfig(tasks=self.tasks))
+
     def save(self, overrides: list[str]) -> None:
         """Writes `result.json` into the run's folder, with what the command line changed."""
-        values = {**asdict(self), "folder": str(self.folder), "metrics": without_nan(self.metrics), "overrides": overrides}
-        write_json(self.folder / "result.json", values)
+        values = {**asdict(self), "folder": str(self.folder), "overrides": overrides}
+        write_json(self.folder / "result.json", without_nan(values))
         (self.folder / "failure.json").unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, folder: Path) -> RunResult:
+        """Return what :meth:`save` wrote into a run's folder.
+
+        Raises:
+            UserError: when it is damaged.
+        """
+        values = read_json(folder / "result.json")
+        try:
+            known = {field.name: values[field.name] for field in fields(RunResult)}
+            metrics = {name: math.nan if value is None else float(value) for name, value in known["metrics"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{folder / 'result.json'} is not what a run wrote: {error}. Delete it and resume the run.") from error
+        return RunResult(**known | {"folder": folder, "metrics": metrics, "names": tuple(known["names"]), "units": tuple(known["units"])})
 
     def print(self, console: Console | None = None) -> None:
         """Prints the results table."""
@@ -55,8 +78,7 @@ class RunResult:
         best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
-        task = build_task(self.task, self.names, self.units, 0, TargetConfig(tasks=self.tasks))
-        console.print(task.table(title, self.metrics, ("train", "val", "test")))
+        console.print(self.learned.table(title, self.metrics, ("train", "val", "test")))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 
@@ -71,6 +93,9 @@ def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
     write_json(folder / "failure.json", values)
 
 
-def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """The metrics with None for NaN, which JSON does not have."""
-    return {name: None if math.isnan(value) else value for name, value in metrics.items()}
+def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, also those of mappings among them, with None for NaN, which JSON does not have."""
+    return {
+        name: without_nan(value) if isinstance(value, Mapping) else None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in values.items()
+    }
