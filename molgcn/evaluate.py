@@ -20,6 +20,8 @@ from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolati
 from molgcn.data.column_names import ColumnName, ColumnNames
 from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.row_names import RowNames
+from molgcn.data.splits.parts import CALIBRATION
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
 
@@ -101,6 +103,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from rich.console import Console
 
+    from molgcn.calibration.assessment import assess, print_assessment
+    from molgcn.calibration.section import uncertainty_of
     from molgcn.data.label_columns import measured
     from molgcn.data.load import write_skipped
     from molgcn.report.facts import facts
@@ -115,7 +119,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     checkpoints = find_checkpoints(config.ckpt)
     ensemble = Ensemble.load(checkpoints, config.backend, config.device)
     trainings = [training for file in checkpoints if (training := run_folder(file))]
-    checkpoint, run = (checkpoints[0], run_folder(checkpoints[0])) if len(checkpoints) == 1 else (Path(config.ckpt or ""),) * 2
+    checkpoint, run = (checkpoints[0], run_folder(checkpoints[0])) if len(checkpoints) == 1 else (Path(config.ckpt or "").expanduser(),) * 2
     module, task = ensemble.members[0], ensemble.task
     names, units = task.names, task.units
     saved = replace(module.config.dataset, features=ensemble.features)
@@ -137,7 +141,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     if trained_on is None and not own_split:
         log.info("How many of these molecules the model was trained on is not known: there is no training_molecules.npy of its run")
 
-    task.check(data.molecules.targets, data.molecules.rows)
+    task.check(data.molecules.targets, RowNames.of(data.molecules))
     metrics: dict[str, float] = {}
     contents = Contents()
     labels: dict[str, list[int]] = {}
@@ -147,6 +151,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         passes = np.stack([predict_molecules(member, molecules, config.dataset.batch_size) for member in ensemble.members])
         predictions, exact = task.combine(passes), measured(molecules)
         metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, exact.targets).items()}
+        if part != "train":  # where errors are smaller than anywhere else
+            found = assess(task, module.calibration, predictions, exact.targets)
+            metrics |= {f"{part}/{key}": value for key, value in found.items()}
         labels[part] = exact.num_labels
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
@@ -155,12 +162,16 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     molecules, predictions = looked_at
     task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
     if data.molecules.skipped:
-        write_skipped(folder / "skipped.csv", data.molecules.skipped)
+        write_skipped(folder / "skipped.csv", data.molecules.skipped, data.molecules.files)
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
-    subject = Subject(title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known)
+    section = uncertainty_of(task, module.calibration, metrics, detailed, predictions, molecules.targets)
+    subject = Subject(
+        title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known, uncertainty=section
+    )
     task.write_report(folder / "report.html", subject)
+    calibrated = "" if module.calibration is None else module.calibration.described
     summary = {
         "checkpoint": str(checkpoint),
         "data": data.title,
@@ -168,6 +179,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         "molecules": counts,
         "trained_on": trained_on,
         "units": dict(zip(names, units, strict=True)),
+        "calibrated": calibrated,
         "metrics": without_nan(metrics),
     }
     write_json(folder / "metrics.json", summary)
@@ -176,6 +188,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     line(f"{checkpoint.name} on {data.title}: {sizes} molecules")
     console.print(task.table("", metrics, list(parts)))
+    print_assessment(console, detailed, calibrated, names, metrics)
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")
     return Evaluation(folder, metrics)
 
@@ -192,11 +205,16 @@ def _check_same_split(trainings: Sequence[Path], run: Path) -> None:
 
 
 def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
-    """The parts to evaluate: the one that `split` names, everything as one for "all", each for None."""
-    if split is None or split in data.parts:
-        return data.parts if split is None else {split: data.parts[split]}
+    """The parts to evaluate: the one that `split` names, everything as one for "all", for None each that has molecules but calibration."""
+    parts = {part: indices for part, indices in data.parts.items() if len(indices)}
+    if split is None:
+        return {part: indices for part, indices in parts.items() if part != CALIBRATION}
+    if split in parts:
+        return {split: parts[split]}
     if split == "all":
         return {"all": np.arange(len(data.molecules))}
+    if split in data.parts:
+        raise UserError(f"split={split}, but the split of {data.title} has no molecule there. Use {' or '.join(parts)}, or split=all.")
     raise UserError(
         f"split={split}, but {data.title} was not split. Name its parts with dataset.split_file=<file.json>, or evaluate all of it with "
         "split=all."

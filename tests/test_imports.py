@@ -16,17 +16,20 @@ PACKAGE = Path(__file__).parents[1] / "molgcn"
 LAYERS = [
     "cuda_runtime",
     "data",
+    "domain",
     "config",
     "ops",
     "nn",
     "report",
     "tasks",
+    "calibration",
     "training",
     "screening",
     "replicates",
     "search",
     "cli",
     "evaluate export predict",
+    "explain fingerprint model",
     "benchmark",
 ]
 RANK = {f"molgcn.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}

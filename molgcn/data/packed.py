@@ -62,7 +62,9 @@ class PackedMolecules:
         bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target; or None.
         weights: float32 [M, 1], how much each molecule weighs in a loss, or None.
         hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
-        leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`); atoms and bonds are then those that are left.
+        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`; atoms and bonds are then
+            those that are left.
+        files: name and first row of each file, of a set that was read from several; else empty.
     """
 
     node_ptr: np.ndarray
@@ -88,6 +90,7 @@ class PackedMolecules:
     descriptor_names: tuple[str, ...] = ()
     bounds: np.ndarray | None = None
     weights: np.ndarray | None = None
+    files: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def from_arrays(

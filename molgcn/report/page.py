@@ -15,14 +15,16 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.data.label_columns import with_targets
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.scaffolds import murcko_scaffolds
+from molgcn.data.splits.parts import IN_WORDS
 from molgcn.report import charts
 from molgcn.report.analysis import NO_RING, Errors, Group
 from molgcn.report.drawings import draw
+from molgcn.report.uncertainty import Uncertainty
 from molgcn.whole_file import whole
 
 WORST = 12
 SCAFFOLDS = 12
-_PARTS = {"train": "training", "val": "validation", "test": "test", "all": "all"}
+_PARTS = {**IN_WORDS, "all": "all"}
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Subject:
         pictures: further PNG files to show, by caption.
         trained_on: by part, molecules that the model was trained on although the part is not its training part.
         trainings: what it consists of, where it is a run of several trainings.
+        uncertainty: the section about uncertainties, or None.
     """
 
     title: str
@@ -75,6 +78,7 @@ class Subject:
     pictures: Mapping[str, Path] = field(default_factory=dict)
     trained_on: Mapping[str, int] = field(default_factory=dict)
     trainings: Trainings | None = None
+    uncertainty: Uncertainty | None = None
 
     def of_targets(self, places: Sequence[int], columns: Sequence[int]) -> Subject:
         """Return the same about some of the targets, at `places` among them, with their columns of predictions."""

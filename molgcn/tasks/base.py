@@ -98,12 +98,12 @@ class Task(ABC):
         return options
 
     @abstractmethod
-    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+    def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
         """Check that these are values which this task can learn or be measured by.
 
         Args:
             targets: [M, T], NaN where missing.
-            rows: int [M], their rows in the file.
+            rows: [M], their rows in the file, for messages.
 
         Raises:
             UserError: naming target, row and value.
@@ -145,6 +145,10 @@ class Task(ABC):
     @abstractmethod
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn a network's outputs [B, O] into predictions, float64 [B, P]: every target's columns, target by target."""
+
+    def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
+        """Return what contributions of atoms add up to, [B, P]: a network's outputs as they are, which are logits, or in known units."""
+        return outputs
 
     @abstractmethod
     def output_layer(self, *statistics: Tensor) -> nn.Module:

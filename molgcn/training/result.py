@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from molgcn.calibration.assessment import print_assessment
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
@@ -27,11 +28,12 @@ class RunResult:
         best_loss: validation loss of the best epoch; None if there was no validation.
         best_epoch: epoch of the best validation by `training.monitor`, counted from 1; None if there was no validation.
         epochs: epochs trained, with one that `trainer.max_steps` or `max_time` ended.
-        metrics: "<part>/<metric>/<target>" for the parts train, val and test.
+        metrics: "<part>/<metric>/<target>" for those of the parts train, val and test that there are.
         names: the targets.
         units: their units.
         molecules_per_second: median training rate; None where nothing was left to train.
         task: what was learned.
+        calibrated: what its uncertainties were calibrated on, "" where they were not.
         tasks: each target's own task.
     """
 
@@ -45,6 +47,7 @@ class RunResult:
     molecules_per_second: float | None
     task: str = "regression"
     tasks: dict[str, str] = field(default_factory=dict)
+    calibrated: str = ""
 
     @property
     def learned(self) -> Task:
@@ -66,11 +69,12 @@ class RunResult:
         """
         values = read_json(folder / "result.json")
         try:
-            known = {field.name: values[field.name] for field in fields(RunResult)}
+            known = {field.name: values[field.name] for field in fields(RunResult) if field.name in values}
             metrics = {name: math.nan if value is None else float(value) for name, value in known["metrics"].items()}
+            names, units = tuple(known["names"]), tuple(known["units"])
+            return RunResult(**known | {"folder": folder, "metrics": metrics, "names": names, "units": units})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{folder / 'result.json'} is not what a run wrote: {error}. Delete it and resume the run.") from error
-        return RunResult(**known | {"folder": folder, "metrics": metrics, "names": tuple(known["names"]), "units": tuple(known["units"])})
 
     def print(self, console: Console | None = None) -> None:
         """Prints the results table."""
@@ -78,7 +82,9 @@ class RunResult:
         best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
-        console.print(self.learned.table(title, self.metrics, ("train", "val", "test")))
+        parts = list(dict.fromkeys(key.partition("/")[0] for key in self.metrics))
+        console.print(self.learned.table(title, self.metrics, parts))
+        print_assessment(console, parts[-1], self.calibrated, self.names, self.metrics)
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 
@@ -94,8 +100,11 @@ def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
 
 
 def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, also those of mappings among them, with None for NaN, which JSON does not have."""
-    return {
-        name: without_nan(value) if isinstance(value, Mapping) else None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in values.items()
-    }
+    """The values, also those of mappings among them, with None for NaN and infinity, which JSON does not have."""
+    return {name: _finite(value) for name, value in values.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return without_nan(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
