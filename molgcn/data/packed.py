@@ -62,8 +62,7 @@ class PackedMolecules:
         bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target; or None.
         weights: float32 [M, 1], how much each molecule weighs in a loss, or None.
         hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
-        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`; atoms and bonds are then
-            those that are left.
+        leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`); atoms and bonds are then those that are left.
         files: name and first row of each file, of a set that was read from several; else empty.
     """
 
@@ -213,10 +212,8 @@ class PackedMolecules:
         return len(self.node_ptr) - 1
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({len(self):,} molecules, {self.num_nodes:,} atoms, {self.num_edges:,} bonds, "
-            f"num_features={self.num_features}, targets={list(self.target_names)})"
-        )
+        sizes = f"{len(self):,} molecules, {self.num_nodes:,} atoms, {self.num_edges:,} bonds, num_features={self.num_features}"
+        return f"{type(self).__name__}({sizes}, targets={list(self.target_names)})"
 
     @property
     def num_nodes(self) -> int:
