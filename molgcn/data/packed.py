@@ -63,8 +63,7 @@ class PackedMolecules:
         weights: float32 [M, 1], how much each molecule weighs in a loss, or None.
         hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
         component: uint8 [N], which of several molecules of a row the atom is of (:mod:`molgcn.data.components`), or None.
-        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`; atoms and bonds are then
-            those that are left.
+        leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`); atoms and bonds are then those that are left.
         files: name and first row of each file, of a set that was read from several; else empty.
     """
 
@@ -215,10 +214,8 @@ class PackedMolecules:
         return len(self.node_ptr) - 1
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({len(self):,} molecules, {self.num_nodes:,} atoms, {self.num_edges:,} bonds, "
-            f"num_features={self.num_features}, targets={list(self.target_names)})"
-        )
+        sizes = f"{len(self):,} molecules, {self.num_nodes:,} atoms, {self.num_edges:,} bonds, num_features={self.num_features}"
+        return f"{type(self).__name__}({sizes}, targets={list(self.target_names)})"
 
     @property
     def num_nodes(self) -> int:

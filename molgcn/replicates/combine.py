@@ -11,6 +11,7 @@ from pathlib import Path
 from lightning.pytorch.utilities import rank_zero_only
 
 from molgcn.config import Config
+from molgcn.data.label_columns import measured
 from molgcn.replicates.predictions import Models, load_models
 from molgcn.replicates.report import write_report
 from molgcn.replicates.summary import Summary
@@ -56,8 +57,8 @@ def _measured(models: Models, summary: Summary, batch_size: int) -> dict[str, fl
     metrics: dict[str, float] = {}
     for part in summary.parts:
         found, predictions = models.average(part, batch_size)
-        measured = models.task.measure(predictions, models.molecules.targets[found])
-        metrics |= {f"{part}/{key}": value for key, value in measured.items()}
+        values = models.task.measure(predictions, measured(models.molecules[found]).targets)
+        metrics |= {f"{part}/{key}": value for key, value in values.items()}
     return metrics
 
 

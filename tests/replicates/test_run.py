@@ -252,3 +252,15 @@ def test_the_page_links_to_its_trainings(models):
         assert f'<a href="{name}/report.html">{name}</a>' in page
         assert f"{metrics['test/mae/logp']:.4g}" in page
     assert "the mean prediction of the 2" in page
+
+
+def test_bounds_are_no_values_to_measure_by(small_config, tmp_path):
+    rows = "".join(f"{'C' * (1 + row // 3)}{'ONF'[row % 3]},{'<200' if row % 4 == 0 else row}\n" for row in range(90))
+    (tmp_path / "mine.csv").write_text(f"smiles,y\n{rows}")
+    dataset = {"name": "csv", "path": str(tmp_path / "mine.csv"), "targets": ["y"], "subset": None, "bounded": True}
+    config = small_config(dataset={**dataset, "cache_dir": str(tmp_path)}, training={"ensemble": 2, "report": True})
+    result = train_all(config, tmp_path / "run")
+    table = rows_of(tmp_path / "run" / "predictions_test.csv")
+    exact = [abs(float(row["y"]) - float(row["y predicted"])) for row in table if not row["y"].startswith("<")]
+    assert 0 < len(exact) < len(table)
+    assert result.metrics["test/mae/y"] == pytest.approx(np.mean(exact), rel=1e-5)
