@@ -1,4 +1,4 @@
-"""Several molecules a row, such as a solute and its solvent: one graph of a row, in which each atom says which component it is of."""
+"""Packs several molecules of a row, such as a solute and its solvent, as one graph in which each atom says its component."""
 
 from __future__ import annotations
 

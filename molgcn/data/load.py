@@ -20,7 +20,7 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.given import with_given
 from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
-from molgcn.data.featurize import OnError, featurize_items
+from molgcn.data.featurize import Featurized, OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import with_labels
@@ -179,7 +179,10 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         files=raw.files,
     )
     if raw.components:
-        of_column = lambda items, name: featurize(items, source=f"{source.title}, column '{name}'")  # noqa: E731
+
+        def of_column(items: Sequence[str], name: str) -> Featurized:
+            return featurize(items, source=f"{source.title}, column '{name}'")
+
         result = featurize_components(raw.components, config.smiles_columns, of_column)
         if result.molecules is None:
             raise UserError(f"No row of {source.title} has a molecule in each of {', '.join(config.smiles_columns)}.")

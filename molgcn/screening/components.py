@@ -1,4 +1,4 @@
-"""Rows of several molecules, such as a solute and its solvent, each in a column of its own."""
+"""Reads rows of several molecules, such as a solute and its solvent, each in a column of its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ def one_item(smiles: str | Sequence[str], components: Sequence[str]) -> str:
     Raises:
         UserError: for another number of SMILES than there are components.
     """
+    if isinstance(smiles, str) and not components:
+        return smiles
     given = [smiles] if isinstance(smiles, str) else list(smiles)
-    if len(given) != max(len(components), 1):
-        raise UserError(f"{given} are {len(given)} SMILES. The model takes {', '.join(components) or 'one'} of each row.")
-    return "\n".join(" ".join(text.split()) for text in given) if components else given[0]
+    if len(given) != len(components):
+        raise UserError(
+            f"A row of {len(given)} SMILES, {given}, does not fit: the model takes {', '.join(components) or 'one'} of each row."
+        )
+    return "\n".join(" ".join(text.split()) for text in given)

@@ -1,4 +1,4 @@
-"""The descriptors that models take beside molecules, for rows of a file."""
+"""Reads the descriptors that models take beside molecules from the rows of a file."""
 
 from __future__ import annotations
 
@@ -115,9 +115,10 @@ def _records(molecules: Molecules, wanted: DescriptorInput, matrix: np.ndarray |
             raise UserError(f"descriptors= has {len(matrix):,} rows, and {molecules.name} has more.")
         of_file = () if matrix is None else matrix[count]
         try:
-            yield described(record, [*(cell.number(record) for cell in cells), *of_file], wanted.given)
+            record = described(record, [*(cell.number(record) for cell in cells), *of_file], wanted.given)
         except ValueError as error:
-            yield record._replace(error=str(error))
+            record = record._replace(error=str(error))
+        yield record
         count += 1
     if matrix is not None and count < len(matrix):
         raise UserError(f"descriptors= has {len(matrix):,} rows, and {molecules.name} has {count:,}.")

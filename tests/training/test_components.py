@@ -72,7 +72,7 @@ def test_predictions_are_those_of_the_run(run, folder, tmp_path):
     ensemble = Ensemble.load([run.folder])
     found = predict_smiles(ensemble, [row[:2] for row in ROWS], num_workers=0).values[:, 0]
     np.testing.assert_allclose(found, [float(row["y predicted"]) for row in rows], rtol=1e-5, atol=1e-5)
-    with pytest.raises(UserError, match="takes solute, solvent of each row"):
+    with pytest.raises(UserError, match="the model takes solute, solvent of each row"):
         predict_smiles(ensemble, ["CCO"])
 
 
