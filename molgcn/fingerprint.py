@@ -53,9 +53,9 @@ def fingerprint(config: FingerprintConfig) -> Summary:
     from molgcn.screening.ensemble import Ensemble
     from molgcn.screening.fingerprint import Fingerprints, fingerprint_records
     from molgcn.screening.run import check_paths, open_screening
-    from molgcn.training.restore import find_checkpoint
+    from molgcn.training.restore import find_checkpoints
 
-    checkpoints = [find_checkpoint(path) for path in checkpoint_paths(config.ckpt)]
+    checkpoints = [file for path in checkpoint_paths(config.ckpt) for file in find_checkpoints(path)]
     output = config.output_or("fingerprints.csv")
     check_paths(config, output, checkpoints, ENDINGS)
     ensemble = Ensemble.load(checkpoints, config.backend, config.device)

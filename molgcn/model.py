@@ -94,7 +94,8 @@ def load(
     """Load a trained model for SMILES in Python.
 
     Args:
-        ckpt: a .ckpt file or a run's folder (its best.ckpt is taken), or several, which predict together.
+        ckpt: a .ckpt file or a run's folder (its best.ckpt is taken, of a run of several trainings those of all), or several, which
+            predict together.
         device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:<n>".
         backend: what computes the layers.
 

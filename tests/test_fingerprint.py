@@ -8,9 +8,10 @@ import pytest
 from predictions import SMILES, rows_of
 
 import molgcn
-from molgcn.config import parse
+from molgcn.config import Config, parse
 from molgcn.errors import UserError
 from molgcn.fingerprint import FingerprintConfig, fingerprint
+from molgcn.replicates.run import train_all
 
 
 def config(**values):
@@ -111,3 +112,13 @@ def test_memory_does_not_grow_with_the_file(trained_run, tmp_path):
     peak(512)
     short, long = peak(1_000), peak(12_000)
     assert long < short + 200_000, (short, long)  # the fingerprints themselves take 384 kB
+
+
+def test_a_run_of_several_trainings_is_all_of_them(trained_config, tmp_path):
+    config_of_run = parse(Config, {**trained_config, "training": {"ensemble": 2, "report": False}})
+    train_all(config_of_run, tmp_path / "run")
+    (tmp_path / "new.smi").write_text("\n".join(SMILES))
+    fingerprint(config(ckpt=str(tmp_path / "run"), input=str(tmp_path / "new.smi"), output=str(tmp_path / "f.npy")))
+    values = np.load(tmp_path / "f.npy")
+    assert values.shape == (len(SMILES), 16)
+    np.testing.assert_allclose(molgcn.load(tmp_path / "run", device="cpu").fingerprint(SMILES), values, rtol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,6 +14,8 @@ from molgcn.errors import UserError
 from molgcn.nn.build import resolved_backend
 from molgcn.nn.molecule_net import MoleculeNet
 from molgcn.nn.registry import get_kind
+
+log = logging.getLogger(__name__)
 
 Freeze = Literal["encoder"] | int | None
 
@@ -47,6 +50,7 @@ def check_freeze(config: Config) -> Config:
             f"{key} keeps batch norms of frozen layers in evaluation mode, which backend=fused cannot beside layers that train or dropout. "
             "Use backend=reference or backend=pyg, or training.freeze=encoder with model.dropout=0."
         )
+    log.info("%s: backend=auto takes reference, since backend=fused has one mode for all batch norms and dropout", key)
     return replace(config, backend=BackendConfig(name="reference"))
 
 

@@ -9,7 +9,7 @@ from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.train import train
 
-GCN = {"norm": "batch"}
+GCN = {"norm": "batch", "num_layers": 3}  # whose last layer has no norm
 EDGES = {"name": "gated_gcn", "norm": "batch", "bonds": True, "embed": True, "embed_bonds": True, "num_layers": 3}
 WALKS = {"name": "gin", "embed": True, "encodings": {"rwse": 4, "rwse_dim": 4}, "feed_forward": True, "mlp_norm": True}
 NETWORKS = {"gcn": GCN, "edges": EDGES, "walks": WALKS, "plain": {"norm": None}, "dropout": {"dropout": 0.2}}
@@ -73,11 +73,13 @@ def test_frozen_weights_and_statistics_stay_bit_for_bit(first, small_config, tmp
 
 
 @pytest.mark.parametrize("freeze", ["encoder", 1, 2])
-def test_backends_train_what_is_left_alike(first, small_config, tmp_path, freeze):
-    """Fused where batch norms are all frozen (of two layers the last has none), else what auto takes."""
+def test_backends_train_what_is_left_alike(first, small_config, tmp_path, caplog, freeze):
+    """By fused where all batch norms are frozen, else by reference, which a line says."""
+    caplog.set_level("INFO")
     options = {"optimizer": {"name": "sgd", "lr": 0.01}, "training": {"freeze": freeze}, "ckpt_path": str(first("gcn")), "model": GCN}
     for backend in ("auto", "reference"):
         train(small_config(**options, dataset=FEATURES, backend={"name": backend}), tmp_path / backend)
+    assert ("backend=auto takes reference" in caplog.text) == (freeze == 1)
     one, other = (weights(tmp_path / backend, "last") for backend in ("auto", "reference"))
     for key, value in one.items():
         torch.testing.assert_close(value, other[key], rtol=1e-4, atol=1e-5, msg=key)
