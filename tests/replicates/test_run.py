@@ -252,3 +252,12 @@ def test_the_page_links_to_its_trainings(models):
         assert f'<a href="{name}/report.html">{name}</a>' in page
         assert f"{metrics['test/mae/logp']:.4g}" in page
     assert "the mean prediction of the 2" in page
+
+
+@pytest.mark.slow
+def test_the_calibration_of_one_model_is_not_that_of_their_mean(small_config, tmp_path):
+    training = {"ensemble": 2, "loss": "mve", "calibration": "auto"}
+    train_all(small_config(dataset={"calibration_fraction": 0.2}, training=training), tmp_path / "run")
+    for place, calibrated in ((tmp_path / "run", False), (tmp_path / "run" / "member_0", True)):
+        evaluated = evaluate(parse(EvaluateConfig, {"ckpt": str(place), "device": "cpu"}))
+        assert bool(json.loads((evaluated.folder / "metrics.json").read_text())["calibrated"]) == calibrated
