@@ -1,6 +1,7 @@
 """Cross-validation, repeats and ensembles as one run: what lies in its folder, and that an interrupted one ends as the others do."""
 
 import csv
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from lightning import Callback
 from omegaconf import OmegaConf
+from rich.console import Console
 from run_cases import assert_same_run
 
 from molgcn.config import parse, parse_saved
@@ -219,6 +221,22 @@ def test_folds_of_ensembles(small_config, tmp_path):
     errors = np.abs(predictions - models.molecules.targets)[:, 0]
     for split, metrics in zip(models.splits[::2], result.members.values(), strict=True):
         assert errors[split["test"]].mean() == pytest.approx(metrics["test/mae/logp"], rel=1e-5)
+
+
+def test_targets_of_several_tasks_have_the_metrics_of_their_own(small_config, tmp_path):
+    rows = [f"{'C' * (n % 7 + 1)}O{'N' * (n % 3)},{n % 2},{n / 10}" for n in range(60)]
+    (tmp_path / "x.csv").write_text("\n".join(["smiles,active,y", *rows]))
+    tasks = {"active": "classification", "y": "regression"}
+    dataset = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["active", "y"], "tasks": tasks, "subset": None, **CV, "folds": 2}
+    config = small_config(dataset=dataset, trainer={"max_epochs": 1}, training={"report": True})
+    result = train_all(config, tmp_path / "run")
+    console = Console(width=200, record=True, file=io.StringIO())
+    result.print(console)
+    printed = console.export_text()
+    assert "test ROC AUC" in printed and "test RMSE" in printed
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.count('<a href="fold_0/report.html">') == 2  # a table a target
+    assert {"test/roc_auc/active", "test/mae/y"} <= result.deviations.keys()
 
 
 def test_repeats_draw_the_split_anew(small_config, tmp_path):
