@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_only
@@ -29,19 +29,17 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
     """
     members = {name: result.metrics for name, result in results.items()}
     first = next(iter(results.values()))
-    summary = Summary(
-        folder=folder,
-        best_loss=_or_none(_mean(result.best_loss for result in results.values())),
-        best_epoch=None,
-        epochs=sum(result.epochs for result in results.values()),
-        metrics={key: _mean(metrics[key] for metrics in members.values()) for key in first.metrics},
-        names=first.names,
-        units=first.units,
-        molecules_per_second=_or_none(_mean(result.molecules_per_second for result in results.values())),
-        task=first.task,
-        deviations={} if ensemble else {key: _deviation(metrics[key] for metrics in members.values()) for key in first.metrics},
-        members=members,
-    )
+    alike = {one.name: getattr(first, one.name) for one in fields(RunResult)}  # targets and tasks
+    summed_up = {
+        "folder": folder,
+        "best_loss": _or_none(_mean(result.best_loss for result in results.values())),
+        "best_epoch": None,
+        "epochs": sum(result.epochs for result in results.values()),
+        "metrics": {key: _mean(metrics[key] for metrics in members.values()) for key in first.metrics},
+        "molecules_per_second": _or_none(_mean(result.molecules_per_second for result in results.values())),
+        "deviations": {} if ensemble else {key: _deviation(metrics[key] for metrics in members.values()) for key in first.metrics},
+    }
+    summary = Summary(**alike | summed_up, members=members)
     first_process = rank_zero_only.rank == 0  # type: ignore[attr-defined]
     if first_process and (ensemble or config.training.report):
         models = load_models(config, folder)

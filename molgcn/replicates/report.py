@@ -44,7 +44,7 @@ def write_report(summary: Summary, models: Models, batch_size: int) -> None:
         names=summary.names,
         units=summary.units,
         trainings=Trainings(
-            headers=summary.headers,
+            headers={name: summary.headers(name) for name in summary.names},
             rows={name: summary.rows(name) for name in summary.names},
             totals={name: summary.totals(name) for name in summary.names},
             explained=_explained(summary, len(models.modules)),

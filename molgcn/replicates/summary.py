@@ -13,6 +13,7 @@ from rich.table import Table
 from molgcn.data.splits.parts import PARTS
 from molgcn.errors import shown
 from molgcn.metrics import metric_title
+from molgcn.tasks.base import Task
 from molgcn.training.result import RunResult
 
 
@@ -36,16 +37,15 @@ class Summary(RunResult):
         """The parts that were measured."""
         return [part for part in PARTS if any(key.startswith(f"{part}/") for key in self.metrics)]
 
-    @property
-    def columns(self) -> list[tuple[str, str]]:
-        """Part and metric of each column of a table."""
+    def columns(self, target: str) -> list[tuple[str, str]]:
+        """Return part and metric of each column of a target's table."""
+        task = next(task for task in self.learned.parts if target in task.names)
         measured = {key.split("/")[1] for key in self.metrics}
-        return [(part, metric) for part, metric in self.learned.table_columns(self.parts) if metric in measured]
+        return [(part, metric) for part, metric in task.table_columns(self.parts) if metric in measured]
 
-    @property
-    def headers(self) -> list[str]:
-        """The title of each of them."""
-        return [f"{part} {metric_title(metric)}" for part, metric in self.columns]
+    def headers(self, target: str) -> list[str]:
+        """Return the titles of these columns."""
+        return [f"{part} {metric_title(metric)}" for part, metric in self.columns(target)]
 
     def rows(self, target: str) -> list[tuple[str, list[str]]]:
         """Return name and cells of each member's row for a target."""
@@ -58,21 +58,26 @@ class Summary(RunResult):
         return [("mean", self._cells(self.metrics, target)), ("std", self._cells(self.deviations, target, digits=2))]
 
     def _cells(self, metrics: Mapping[str, float], target: str, digits: int = 4) -> list[str]:
-        values = [metrics.get(f"{part}/{metric}/{target}", math.nan) for part, metric in self.columns]
+        values = [metrics.get(f"{part}/{metric}/{target}", math.nan) for part, metric in self.columns(target)]
         return ["-" if math.isnan(value) else f"{value:.{digits}g}" for value in values]
 
     def print(self, console: Console | None = None) -> None:
-        """Prints the table: with a single target a row a training, and below them, of every target, what they come to."""
+        """Prints a table a task: with a single target a row a training, and below them, of every target, what they come to."""
         console = console or Console()
         rate = self.molecules_per_second
         speed = "nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training"
-        table = Table(title=f"{len(self.members)} trainings, {speed}", title_justify="left")
-        several = len(self.names) > 1
-        for name in ("target", "") if several else (escape(shown(self.learned.labels[0])),):
-            table.add_column(name)
-        for header in self.headers:
+        console.print(f"{len(self.members)} trainings, {speed}", style="italic", highlight=False)
+        for task in self.learned.parts:
+            console.print(self._table(task))
+        console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
+
+    def _table(self, task: Task) -> Table:
+        table, several = Table(), len(task.names) > 1
+        for name in ("target", "") if several else (escape(shown(task.labels[0])),):
+            table.add_column(name, no_wrap=True)
+        for header in self.headers(task.names[0]):
             table.add_column(header, justify="right")
-        for name, label in zip(self.names, self.learned.labels, strict=True):
+        for name, label in zip(task.names, task.labels, strict=True):
             if not several:
                 for member, cells in self.rows(name):
                     table.add_row(member, *cells)
@@ -80,5 +85,4 @@ class Summary(RunResult):
             for number, (total, cells) in enumerate(self.totals(name)):
                 target = [escape(shown(label)) if number == 0 else ""] if several else []
                 table.add_row(*target, total, *cells)
-        console.print(table)
-        console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
+        return table

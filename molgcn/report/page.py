@@ -32,13 +32,13 @@ class Trainings:
     """The trainings of a run of several, as a table of each target.
 
     Attributes:
-        headers: of the columns of numbers.
+        headers: by target, those of the columns of numbers.
         rows: by target, the folder of each training below the page's and its cells.
         totals: by target, name and cells of each row that sums them up.
         explained: what the numbers are.
     """
 
-    headers: Sequence[str]
+    headers: Mapping[str, Sequence[str]]
     rows: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
     totals: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
     explained: str

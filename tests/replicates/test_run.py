@@ -1,6 +1,7 @@
 """Cross-validation, repeats and ensembles as one run: what lies in its folder, and that an interrupted one ends as the others do."""
 
 import csv
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from lightning import Callback
 from omegaconf import OmegaConf
+from rich.console import Console
 from run_cases import assert_same_run
 
 from molgcn.config import parse, parse_saved
@@ -221,6 +223,22 @@ def test_folds_of_ensembles(small_config, tmp_path):
         assert errors[split["test"]].mean() == pytest.approx(metrics["test/mae/logp"], rel=1e-5)
 
 
+def test_targets_of_several_tasks_have_the_metrics_of_their_own(small_config, tmp_path):
+    rows = [f"{'C' * (n % 7 + 1)}O{'N' * (n % 3)},{n % 2},{n / 10}" for n in range(60)]
+    (tmp_path / "x.csv").write_text("\n".join(["smiles,active,y", *rows]))
+    tasks = {"active": "classification", "y": "regression"}
+    dataset = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["active", "y"], "tasks": tasks, "subset": None, **CV, "folds": 2}
+    config = small_config(dataset=dataset, trainer={"max_epochs": 1}, training={"report": True})
+    result = train_all(config, tmp_path / "run")
+    console = Console(width=200, record=True, file=io.StringIO())
+    result.print(console)
+    printed = console.export_text()
+    assert "test ROC AUC" in printed and "test RMSE" in printed
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.count('<a href="fold_0/report.html">') == 2  # a table a target
+    assert {"test/roc_auc/active", "test/mae/y"} <= result.deviations.keys()
+
+
 def test_repeats_draw_the_split_anew(small_config, tmp_path):
     result = train_all(small_config(dataset={"repeats": 2}, trainer={"max_epochs": 1}), tmp_path / "run")
     assert list(result.members) == ["repeat_0", "repeat_1"]
@@ -264,3 +282,12 @@ def test_bounds_are_no_values_to_measure_by(small_config, tmp_path):
     exact = [abs(float(row["y"]) - float(row["y predicted"])) for row in table if not row["y"].startswith("<")]
     assert 0 < len(exact) < len(table)
     assert result.metrics["test/mae/y"] == pytest.approx(np.mean(exact), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_calibration_of_one_model_is_not_that_of_their_mean(small_config, tmp_path):
+    training = {"ensemble": 2, "loss": "mve", "calibration": "auto"}
+    train_all(small_config(dataset={"calibration_fraction": 0.2}, training=training), tmp_path / "run")
+    for place, calibrated in ((tmp_path / "run", False), (tmp_path / "run" / "member_0", True)):
+        evaluated = evaluate(parse(EvaluateConfig, {"ckpt": str(place), "device": "cpu"}))
+        assert bool(json.loads((evaluated.folder / "metrics.json").read_text())["calibrated"]) == calibrated
