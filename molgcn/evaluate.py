@@ -152,7 +152,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         predictions, exact = task.combine(passes), measured(molecules)
         metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, exact.targets).items()}
         if part != "train":  # where errors are smaller than anywhere else
-            found = assess(task, module.calibration, predictions, exact.targets)
+            found = assess(task, ensemble.calibration, predictions, exact.targets)
             metrics |= {f"{part}/{key}": value for key, value in found.items()}
         labels[part] = exact.num_labels
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
@@ -166,12 +166,12 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
-    section = uncertainty_of(task, module.calibration, metrics, detailed, predictions, molecules.targets)
+    section = uncertainty_of(task, ensemble.calibration, metrics, detailed, predictions, molecules.targets)
     subject = Subject(
         title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known, uncertainty=section
     )
     task.write_report(folder / "report.html", subject)
-    calibrated = "" if module.calibration is None else module.calibration.described
+    calibrated = "" if ensemble.calibration is None else ensemble.calibration.described
     summary = {
         "checkpoint": str(checkpoint),
         "data": data.title,
