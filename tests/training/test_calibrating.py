@@ -26,6 +26,7 @@ from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.checkpoint_writer import write
 from molgcn.training.inference import predict_molecules
+from molgcn.training.members import write_members
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
 
@@ -149,6 +150,19 @@ def test_several_models_have_none_and_are_told_so(run, tmp_path, caplog):
     header = (tmp_path / "p.csv").read_text().splitlines()[0]
     assert "conformal" not in header and "calibrated" not in header
     assert "is of the predictions of that model alone" in caplog.text
+
+
+@pytest.mark.parametrize("run", ["mve"], indirect=True)
+def test_the_mean_of_several_models_is_not_evaluated_with_the_calibration_of_one(run, tmp_path):
+    _, config, _, folder, _ = run
+    for name in ("member_0", "member_1"):
+        shutil.copytree(folder, tmp_path / "several" / name)
+    write_members(tmp_path / "several", ["member_0", "member_1"])
+    options = {"ckpt": str(tmp_path / "several"), "device": "cpu", "split": "test", "dataset": {"cache_dir": config.dataset.cache_dir}}
+    found = evaluate(parse(EvaluateConfig, options))
+    assert "test/miscalibration_area/logp" in found.metrics
+    assert not any(key.startswith(("test/calibrated", "test/conformal")) for key in found.metrics)
+    assert json.loads((found.folder / "metrics.json").read_text())["calibrated"] == ""
 
 
 @pytest.mark.parametrize("run", ["mve"], indirect=True)
