@@ -282,12 +282,3 @@ def test_bounds_are_no_values_to_measure_by(small_config, tmp_path):
     exact = [abs(float(row["y"]) - float(row["y predicted"])) for row in table if not row["y"].startswith("<")]
     assert 0 < len(exact) < len(table)
     assert result.metrics["test/mae/y"] == pytest.approx(np.mean(exact), rel=1e-5)
-
-
-@pytest.mark.slow
-def test_the_calibration_of_one_model_is_not_that_of_their_mean(small_config, tmp_path):
-    training = {"ensemble": 2, "loss": "mve", "calibration": "auto"}
-    train_all(small_config(dataset={"calibration_fraction": 0.2}, training=training), tmp_path / "run")
-    for place, calibrated in ((tmp_path / "run", False), (tmp_path / "run" / "member_0", True)):
-        evaluated = evaluate(parse(EvaluateConfig, {"ckpt": str(place), "device": "cpu"}))
-        assert bool(json.loads((evaluated.folder / "metrics.json").read_text())["calibrated"]) == calibrated
