@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from molgcn.class_metrics import METRICS, confusion, predicted_classes
 from molgcn.metrics import metric_title
+from molgcn.metrics.classes import METRICS, confusion, predicted_classes
 from molgcn.report.charts import as_svg
 from molgcn.report.class_plots import confusion_panel, curves
 from molgcn.report.drawings import draw

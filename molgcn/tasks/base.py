@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -56,7 +56,9 @@ class Task(ABC):
         name: what `task=` and checkpoints call it.
         losses: what `training.loss` may name; the first is that of `auto`.
         metrics: the names of the metrics; the first is the one that stands for the others where there is room for one.
+        logged: those of them that every validation computes.
         rising: those of them of which more is better.
+        in_units: those of them that are in the target's unit.
         in_table: those that the terminal's table shows.
         has_units: whether predictions have units.
         plot_name: what the picture of predictions is called, in file names and in loggers.
@@ -68,7 +70,9 @@ class Task(ABC):
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]]
+    logged: ClassVar[tuple[str, ...]]
     rising: ClassVar[frozenset[str]]
+    in_units: ClassVar[frozenset[str]] = frozenset()
     in_table: ClassVar[tuple[str, ...]]
     has_units: ClassVar[bool]
     plot_name: ClassVar[str]
@@ -144,16 +148,45 @@ class Task(ABC):
         """The headers of each target's columns of predictions."""
 
     @abstractmethod
-    def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
-        """Compute every metric of every target.
+    def values(
+        self,
+        predictions: Tensor | np.ndarray,
+        targets: Tensor | np.ndarray,
+        wanted: Collection[str],
+        weights: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Compute metrics of every target, for all molecules or for R resamples of them.
 
         Args:
             predictions: [M, P], as of :meth:`decode`.
             targets: [M, T], NaN where missing.
+            wanted: some of `metrics`.
+            weights: [R, M], how often each resample has a molecule, or None for a single one that has each once.
 
         Returns:
-            Values by "<metric>/<target>", NaN where undefined.
+            [R] by "<metric>/<target>", NaN where undefined.
         """
+
+    def measure(
+        self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str] | None = None
+    ) -> dict[str, float]:
+        """Compute metrics of every target by "<metric>/<target>", all of them or those that are wanted; see :meth:`values`."""
+        found = self.values(predictions, targets, self.metrics if wanted is None else wanted)
+        return {key: float(value) for key, (value,) in found.items()}
+
+    def means(self, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Compute the mean [R] over the targets of every metric in `values`, and how many targets it is the mean of: those that define it.
+
+        There is none of a single target, nor of errors in different units.
+        """
+        metrics = dict.fromkeys(key.partition("/")[0] for key in values)
+        if len(self.names) == 1:
+            return {}, {}
+        comparable = [metric for metric in metrics if metric not in self.in_units or len(set(self.units)) == 1]
+        each = {metric: np.stack([values[f"{metric}/{name}"] for name in self.names]) for metric in comparable}
+        counts = {metric: (~np.isnan(found)).sum(axis=0) for metric, found in each.items()}
+        sums = {metric: np.nansum(found, axis=0) for metric, found in each.items()}
+        return {metric: sums[metric] / np.where(counts[metric], counts[metric], np.nan) for metric in each}, counts
 
     @abstractmethod
     def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
@@ -182,9 +215,9 @@ class Task(ABC):
         """The headers of the targets' columns: "gap [eV]", or "logp" of a target without a unit."""
         return [f"{name} [{unit}]" if unit else name for name, unit in zip(self.names, self.units, strict=True)]
 
-    def keys(self, part: str) -> list[str]:
+    def keys(self, part: str, wanted: Sequence[str] | None = None) -> list[str]:
         """Return the names under which a part's metrics are logged, "<part>/<metric>/<target>", metric by metric."""
-        return [f"{part}/{metric}/{name}" for metric in self.metrics for name in self.names]
+        return [f"{part}/{metric}/{name}" for metric in (self.logged if wanted is None else wanted) for name in self.names]
 
     def table(self, title: str, values: Mapping[str, float], parts: Sequence[str]) -> Table:
         """Make a table of one row a target: the first metric of every part, the others of the last one.

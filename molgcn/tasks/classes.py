@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molgcn.class_metrics import METRICS, RISING, class_metrics
 from molgcn.config import TrainingConfig
 from molgcn.errors import UserError, shown
+from molgcn.metrics.classes import METRICS, RISING, weighted_class_metrics
 from molgcn.tasks.base import Task
 from molgcn.tasks.class_loss import ClassLoss
 
@@ -28,7 +29,7 @@ class ClassTask(Task):
     The statistic is each class's share [T, C] of the labels of the training part.
     """
 
-    metrics = METRICS
+    metrics = logged = METRICS
     rising = RISING
     has_units = False
     in_table = ("roc_auc", "pr_auc", "mcc")
@@ -87,11 +88,18 @@ class ClassTask(Task):
         """Return the digits that float32 has."""
         return [_DIGITS] * self.num_outputs
 
-    def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
-        """Compute `<metric>/<target>`; see :func:`molgcn.class_metrics.class_metrics`."""
+    def values(
+        self,
+        predictions: Tensor | np.ndarray,
+        targets: Tensor | np.ndarray,
+        wanted: Collection[str],
+        weights: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Compute metrics of every target; see :func:`molgcn.metrics.classes.weighted_class_metrics`."""
         given, true = (values.cpu().numpy() if isinstance(values, Tensor) else values for values in (predictions, targets))
-        found = [class_metrics(labels, probabilities) for labels, probabilities in zip(true.T, self.by_target(given), strict=True)]
-        return {f"{metric}/{name}": values[metric] for name, values in zip(self.names, found, strict=True) for metric in self.metrics}
+        columns = zip(self.names, true.T, self.by_target(given), strict=True)
+        found = {name: weighted_class_metrics(labels, probabilities, wanted, weights) for name, labels, probabilities in columns}
+        return {f"{metric}/{name}": values for name, of_target in found.items() for metric, values in of_target.items()}
 
     @abstractmethod
     def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:

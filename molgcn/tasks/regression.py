@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from molgcn.config import TrainingConfig
 from molgcn.data.digits import significant_digits
 from molgcn.errors import UserError
-from molgcn.metrics import errors_of
+from molgcn.metrics.regression import IN_UNITS, LOGGED, METRICS, RISING, regression_metrics
 from molgcn.nn.output_layers import Rescale
 from molgcn.tasks.base import Task
 from molgcn.tasks.masked_loss import MaskedLoss
@@ -30,8 +31,8 @@ class Regression(Task):
 
     name = "regression"
     losses = ("l1", "mse", "huber")
-    metrics = in_table = ("mae", "rmse", "r2")
-    rising = frozenset({"r2"})
+    metrics, logged, rising, in_units = METRICS, LOGGED, RISING, IN_UNITS
+    in_table = ("mae", "rmse", "r2")
     has_units = True
     plot_name = "parity"
 
@@ -98,10 +99,16 @@ class Regression(Task):
         """The header of each target's column, "<target> [<unit>] predicted"."""
         return [[f"{label} predicted"] for label in self.labels]
 
-    def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
-        """Compute `mae/<target>`, `rmse/<target>` and `r2/<target>`; see :func:`molgcn.metrics.errors_of`."""
-        errors = errors_of(predictions, targets)
-        return {f"{metric}/{name}": errors[metric][place] for place, name in enumerate(self.names) for metric in self.metrics}
+    def values(
+        self,
+        predictions: Tensor | np.ndarray,
+        targets: Tensor | np.ndarray,
+        wanted: Collection[str],
+        weights: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Compute metrics of every target; see :func:`molgcn.metrics.regression.regression_metrics`."""
+        found = regression_metrics(predictions, targets, wanted, weights)
+        return {f"{metric}/{name}": found[metric][:, place] for place, name in enumerate(self.names) for metric in found}
 
     def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
         """Draw predicted against true values, one panel a target."""

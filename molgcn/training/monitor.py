@@ -23,11 +23,13 @@ class Monitor:
         key: `training.monitor`: "val/loss", "val/<metric>/<target>", or "val/<metric>", the mean over the targets of which it is defined.
         mode: "min" where less is better, else "max".
         parts: the values that it is the mean of.
+        measured: the metrics that every validation computes: those that the task logs, and the one that this is of.
     """
 
     key: str
     mode: Literal["min", "max"]
     parts: tuple[str, ...]
+    measured: tuple[str, ...]
 
     @classmethod
     def of(cls, key: str, task: Task) -> Monitor:
@@ -37,11 +39,12 @@ class Monitor:
             UserError: where the task has no such value.
         """
         if key == LOSS:
-            return cls(key, "min", (key,))
+            return cls(key, "min", (key,), task.logged)
         for metric in task.metrics:
             each = {f"val/{metric}/{name}" for name in task.names}
             if key in each or key == f"val/{metric}":
-                return cls(key, "max" if metric in task.rising else "min", (key,) if key in each else tuple(sorted(each)))
+                measured = tuple(one for one in task.metrics if one in task.logged or one == metric)
+                return cls(key, "max" if metric in task.rising else "min", (key,) if key in each else tuple(sorted(each)), measured)
         known = [LOSS, *(f"val/{metric}" for metric in task.metrics)]
         raise UserError(
             f"training.monitor={shown(key)} is no value of a validation with task={task.name}. Expected one of {listed(known)}, or one "

@@ -119,7 +119,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
 
     launches = KernelLaunches()
     throughput = Throughput(launches)
-    loggers = build_loggers(config, folder, [*module.task.keys("val"), module.monitor.key])
+    loggers = build_loggers(config, folder, [*module.task.keys("val", module.monitor.measured), module.monitor.key])
     failed = True
     try:
         stopping = stopping_callbacks(config.callbacks, module.monitor)
@@ -251,7 +251,7 @@ def _evaluate(
     metrics: dict[str, float] = {}
     for part in ("train", "val", "test"):
         trainer.test(module, data.evaluation_loader(part), verbose=False)
-        metrics |= {f"{part}/{key}": value for key, value in module.test_results.items()}
+        metrics |= {f"{part}/{key}": value for key, value in module.task.measure(*module.tested).items()}
     rate = statistics.median(throughput.rates) if throughput.rates else None
     names, units = tuple(module.target_names), tuple(module.target_units)
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)

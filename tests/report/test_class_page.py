@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from molgcn.class_metrics import METRICS, confusion
 from molgcn.data import PackedMolecules
+from molgcn.metrics.classes import METRICS, confusion
 from molgcn.report.class_page import write_class_report
 from molgcn.report.class_plots import plot_classes
 from molgcn.report.page import Subject

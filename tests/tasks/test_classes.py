@@ -13,12 +13,12 @@ import pytest
 import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 
-from molgcn.class_metrics import METRICS
 from molgcn.config import parse, parse_saved
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
+from molgcn.metrics.classes import METRICS
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble

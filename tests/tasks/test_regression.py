@@ -18,6 +18,7 @@ from molgcn.config import parse
 from molgcn.data import PackedMolecules
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
+from molgcn.metrics.regression import IN_UNITS
 from molgcn.predict import predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
@@ -74,8 +75,17 @@ def test_names_of_metrics_and_their_values():
     task, values = Regression(("a", "b"), ("", "eV")), np.array([[0.0, 1.0], [2.0, 5.0]])
     assert task.keys("val") == ["val/mae/a", "val/mae/b", "val/rmse/a", "val/rmse/b", "val/r2/a", "val/r2/b"]
     errors = task.measure(values + np.array([[1.0, -2.0], [1.0, 2.0]]), values)
-    assert list(errors) == ["mae/a", "rmse/a", "r2/a", "mae/b", "rmse/b", "r2/b"]
-    assert list(errors.values()) == [1.0, 1.0, 0.0, 2.0, 2.0, 0.0]
+    assert list(errors) == [f"{metric}/{name}" for name in "ab" for metric in ("mae", "rmse", "r2", "pearson", "spearman", "mape")]
+    assert list(errors.values()) == pytest.approx([1.0, 1.0, 0.0, 1.0, 1.0, math.nan, 2.0, 2.0, 0.0, 1.0, 1.0, 1.2], nan_ok=True)
+    assert list(task.measure(values, values, ("r2",))) == ["r2/a", "r2/b"]
+
+
+def test_means_over_targets_leave_out_what_is_undefined():
+    task, values = Regression(("a", "b"), ("", "")), {"mae/a": np.array([1.0, 2.0]), "mae/b": np.array([3.0, math.nan])}
+    means, counts = task.means(values)
+    assert (means["mae"].tolist(), counts["mae"].tolist()) == ([2.0, 2.0], [2, 1])
+    assert list(Regression(("a", "b"), ("", "eV")).means({**values, "r2/a": values["mae/a"], "r2/b": values["mae/b"]})[0]) == ["r2"]
+    assert Regression(("a",), ("",)).means({"mae/a": np.ones(1)}) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -117,7 +127,10 @@ def test_shifted_targets_are_learned_as_well(runs, name):
     shift, scale, values, result, folder = runs[name]
     _, _, _, plain, plain_folder = runs["plain"]
     for key, value in plain.metrics.items():
-        assert result.metrics[key] == pytest.approx(value * (1 if "/r2/" in key else scale), rel=1e-3, abs=1e-4 * scale), key
+        metric = key.split("/")[1]
+        factor = scale if metric in IN_UNITS else 1
+        if metric != "mape":  # it tells errors by the distance from zero, which is shifted
+            assert result.metrics[key] == pytest.approx(value * factor, rel=1e-3, abs=1e-4 * factor), key
     mine, theirs = (pd.read_csv(one / "run" / "predictions_test.csv") for one in (folder, plain_folder))
     np.testing.assert_allclose(mine["y"], [values[row] for row in mine["row"]], rtol=0, atol=1e-4 * scale)
     np.testing.assert_allclose((mine["y predicted"] - shift) / scale, theirs["y predicted"], rtol=0, atol=1e-3)
