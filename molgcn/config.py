@@ -13,8 +13,9 @@ from typing import Any, Literal, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from molgcn.data.config import DatasetConfig, LoaderConfig
-from molgcn.errors import UserError
+from molgcn.errors import UserError, require
 from molgcn.strategies import GONE, check_known
+from molgcn.training.config import TrainingConfig
 
 T = TypeVar("T")
 
@@ -109,12 +110,12 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
-        _require(self.lr > 0, "optimizer.lr", self.lr, "a number above 0")
-        _require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
-        _require(all(0 <= beta < 1 for beta in self.betas), "optimizer.betas", list(self.betas), "two numbers of at least 0 and below 1")
-        _require(self.eps >= 0, "optimizer.eps", self.eps, "a number of at least 0")
-        _require(self.momentum >= 0, "optimizer.momentum", self.momentum, "a number of at least 0")
-        _require(not self.nesterov or self.momentum > 0, "optimizer.nesterov", self.nesterov, "optimizer.momentum above 0 with it")
+        require(self.lr > 0, "optimizer.lr", self.lr, "a number above 0")
+        require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
+        require(all(0 <= beta < 1 for beta in self.betas), "optimizer.betas", list(self.betas), "two numbers of at least 0 and below 1")
+        require(self.eps >= 0, "optimizer.eps", self.eps, "a number of at least 0")
+        require(self.momentum >= 0, "optimizer.momentum", self.momentum, "a number of at least 0")
+        require(not self.nesterov or self.momentum > 0, "optimizer.nesterov", self.nesterov, "optimizer.momentum above 0 with it")
 
 
 @dataclass(frozen=True)
@@ -131,49 +132,21 @@ class SchedulerConfig:
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
-        _require(self.warmup_epochs >= 0, "scheduler.warmup_epochs", self.warmup_epochs, "a number of at least 0")
-        _require(self.start_lr >= 0, "scheduler.start_lr", self.start_lr, "a number of at least 0")
+        require(self.warmup_epochs >= 0, "scheduler.warmup_epochs", self.warmup_epochs, "a number of at least 0")
+        require(self.start_lr >= 0, "scheduler.start_lr", self.start_lr, "a number of at least 0")
         warms = self.start_lr == 0 or self.warmup_epochs > 0
-        _require(warms, "scheduler.start_lr", self.start_lr, "0 without scheduler.warmup_epochs, in which the rate rises from it")
-        _require(self.min_lr >= 0, "scheduler.min_lr", self.min_lr, "a number of at least 0")
+        require(warms, "scheduler.start_lr", self.start_lr, "0 without scheduler.warmup_epochs, in which the rate rises from it")
+        require(self.min_lr >= 0, "scheduler.min_lr", self.min_lr, "a number of at least 0")
         falls = self.name != "exponential" or self.min_lr > 0
-        _require(falls, "scheduler.min_lr", self.min_lr, "a number above 0 with scheduler=exponential, which never falls to 0")
-        _require(self.patience >= 0, "scheduler.patience", self.patience, "a whole number of at least 0")
-        _require(0 < self.factor < 1, "scheduler.factor", self.factor, "a number between 0 and 1")
-        _require(0 < self.pct_start < 1, "scheduler.pct_start", self.pct_start, "a number between 0 and 1")
+        require(falls, "scheduler.min_lr", self.min_lr, "a number above 0 with scheduler=exponential, which never falls to 0")
+        require(self.patience >= 0, "scheduler.patience", self.patience, "a whole number of at least 0")
+        require(0 < self.factor < 1, "scheduler.factor", self.factor, "a number between 0 and 1")
+        require(0 < self.pct_start < 1, "scheduler.pct_start", self.pct_start, "a number between 0 and 1")
         if self.warmup_epochs and self.name in ("onecycle", "plateau"):
             raise UserError(
                 f"scheduler.warmup_epochs does not go with scheduler={self.name}. Use scheduler=cosine, exponential or warmup; "
                 "onecycle warms up by itself over scheduler.pct_start of the run."
             )
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """conf/training: loss, step and what a run writes."""
-
-    captured: Literal["auto"] | bool = "auto"
-    loss: Literal["auto", "mse", "l1", "huber", "bce", "ce", "focal"] = "auto"
-    huber_delta: float = 1.0
-    focal_gamma: float = 2.0
-    class_weights: Literal["balanced"] | None = None
-    monitor: str = "val/loss"
-    gradient_clip_norm: float | None = None
-    accumulate_batches: int = 1
-    ema_decay: float | None = None
-    checkpoint_seconds: float = 60.0
-    report: bool = True
-
-    def __post_init__(self) -> None:
-        """Checks the ranges."""
-        _require(self.huber_delta > 0, "training.huber_delta", self.huber_delta, "a number above 0")
-        _require(self.focal_gamma >= 0, "training.focal_gamma", self.focal_gamma, "a number of at least 0")
-        clip = self.gradient_clip_norm
-        _require(clip is None or clip > 0, "training.gradient_clip_norm", clip, "a number above 0, or null for no clipping")
-        _require(self.accumulate_batches >= 1, "training.accumulate_batches", self.accumulate_batches, "at least 1")
-        ema = self.ema_decay
-        _require(ema is None or 0 < ema < 1, "training.ema_decay", ema, "a number between 0 and 1, or null for no averaging")
-        _require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
 
 
 @dataclass(frozen=True)
@@ -187,9 +160,9 @@ class CallbacksConfig:
     def __post_init__(self) -> None:
         """Checks the ranges."""
         patience, rate = self.early_stopping_patience, self.stop_below_lr
-        _require(patience is None or patience >= 0, "callbacks.early_stopping_patience", patience, "validations, or null to train on")
-        _require(self.early_stopping_min_delta >= 0, "callbacks.early_stopping_min_delta", self.early_stopping_min_delta, "at least 0")
-        _require(rate is None or rate > 0, "callbacks.stop_below_lr", rate, "a number above 0, or null")
+        require(patience is None or patience >= 0, "callbacks.early_stopping_patience", patience, "validations, or null to train on")
+        require(self.early_stopping_min_delta >= 0, "callbacks.early_stopping_min_delta", self.early_stopping_min_delta, "at least 0")
+        require(rate is None or rate > 0, "callbacks.stop_below_lr", rate, "a number above 0, or null")
 
 
 @dataclass(frozen=True)
@@ -224,10 +197,10 @@ class Config:
 
     def __post_init__(self) -> None:
         """Checks the seed, and rates against each other."""
-        _require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
+        require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
         lr, start, least = self.optimizer.lr, self.scheduler.start_lr, self.scheduler.min_lr
-        _require(start <= lr, "scheduler.start_lr", start, f"at most optimizer.lr={lr:g}, to which the schedule rises")
-        _require(least <= lr, "scheduler.min_lr", least, f"at most optimizer.lr={lr:g}, from which the schedule descends")
+        require(start <= lr, "scheduler.start_lr", start, f"at most optimizer.lr={lr:g}, to which the schedule rises")
+        require(least <= lr, "scheduler.min_lr", least, f"at most optimizer.lr={lr:g}, from which the schedule descends")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists and scalars, as a checkpoint or a YAML file takes them."""
@@ -310,9 +283,4 @@ def _refuse_infinite(values: Mapping[str, Any], prefix: str) -> None:
         if isinstance(value, Mapping):
             _refuse_infinite(value, name)
         elif isinstance(value, float):
-            _require(math.isfinite(value), name, value, "a finite number")
-
-
-def _require(condition: bool, key: str, value: object, expected: str) -> None:
-    if not condition:
-        raise UserError(f"{key}={value} is not valid: expected {expected}.")
+            require(math.isfinite(value), name, value, "a finite number")

@@ -11,6 +11,12 @@ class UserError(Exception):
     """
 
 
+def require(condition: bool, key: str, value: object, expected: str) -> None:
+    """Raise a UserError that names a key of the configuration and its value, unless the condition holds."""
+    if not condition:
+        raise UserError(f"{key}={value} is not valid: expected {expected}.")
+
+
 def shown(text: str) -> str:
     """A SMILES or a cell as messages show it: what would steer a terminal is escaped, and at most 80 characters are left."""
     escaped = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text[: _SHOWN + 1])

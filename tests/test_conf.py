@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from molgcn.benchmark.config import BenchmarkConfig
-from molgcn.config import CallbacksConfig, Config, LayerSettings, LoggerConfig, ModelConfig, TrainingConfig, parse
+from molgcn.config import CallbacksConfig, Config, LayerSettings, LoggerConfig, ModelConfig, parse
 from molgcn.data.config import DatasetConfig
 from molgcn.data.sources import SOURCES
 from molgcn.evaluate import EvaluateConfig, spell_out_dataset
@@ -20,6 +20,7 @@ from molgcn.nn.registry import get_kind
 from molgcn.predict import PredictConfig
 from molgcn.search.search import SearchConfig
 from molgcn.search.search_space import as_overrides, first_values, read_space
+from molgcn.training.config import TrainingConfig
 
 FILES = sorted(CONF.rglob("*.yaml"))
 DATACLASSES = {"train": Config, "predict": PredictConfig, "evaluate": EvaluateConfig, "export": ExportConfig, "benchmark": BenchmarkConfig}

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.config import Config, ModelConfig, OptimizerConfig, TrainingConfig, parse, parse_saved
+from molgcn.config import Config, ModelConfig, OptimizerConfig, parse, parse_saved
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig
+from molgcn.training.config import TrainingConfig
 
 
 def test_plain_values_go_around():

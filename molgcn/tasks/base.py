@@ -15,12 +15,12 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor, nn
 
-from molgcn.config import TrainingConfig
 from molgcn.data.digits import digits_of
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError, shown
 from molgcn.metrics import error_text, metric_title
 from molgcn.spreadsheet import Writer
+from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import Subject

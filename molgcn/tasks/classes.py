@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molgcn.config import TrainingConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics.classes import METRICS, RISING, weighted_class_metrics
 from molgcn.tasks.base import Task
 from molgcn.tasks.class_loss import ClassLoss
+from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import Subject

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from molgcn.config import TrainingConfig
 from molgcn.ops.head_loss import Objective, loss_of
+from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.nn import MoleculeNet

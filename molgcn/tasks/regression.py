@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from molgcn.config import TrainingConfig
 from molgcn.data.digits import significant_digits
 from molgcn.errors import UserError
 from molgcn.metrics.regression import IN_UNITS, LOGGED, METRICS, RISING, regression_metrics
 from molgcn.nn.output_layers import Rescale
 from molgcn.tasks.base import Task
 from molgcn.tasks.masked_loss import MaskedLoss
+from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.page import Subject

@@ -19,9 +19,10 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
-from molgcn.config import Config, TrainingConfig
+from molgcn.config import Config
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import AtomicCheckpointIO
+from molgcn.training.config import TrainingConfig
 
 _OURS = {
     "gradient_clip_val": "training.gradient_clip_norm",

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from molgcn.config import TrainingConfig
 from molgcn.data import PackedMolecules
 from molgcn.data.load import LoadedDataset
 from molgcn.errors import UserError
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import TASKS
+from molgcn.training.config import TrainingConfig
 
 COUNT = 12
 HALF = np.arange(COUNT) % 2.0

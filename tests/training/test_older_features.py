@@ -10,7 +10,7 @@ import torch
 from omegaconf import OmegaConf
 from run_cases import assert_same_run, train_and_copy
 
-from molgcn.config import TrainingConfig, parse
+from molgcn.config import parse
 from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_molecules
 from molgcn.errors import UserError
@@ -19,6 +19,7 @@ from molgcn.export import metadata
 from molgcn.predict import predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint import load_checkpoint
+from molgcn.training.config import TrainingConfig
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
 

@@ -1,0 +1,36 @@
+"""The group `training` of the configuration as a checked dataclass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from molgcn.errors import require
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """conf/training: loss, step and what a run writes."""
+
+    captured: Literal["auto"] | bool = "auto"
+    loss: Literal["auto", "mse", "l1", "huber", "bce", "ce", "focal"] = "auto"
+    huber_delta: float = 1.0
+    focal_gamma: float = 2.0
+    class_weights: Literal["balanced"] | None = None
+    monitor: str = "val/loss"
+    gradient_clip_norm: float | None = None
+    accumulate_batches: int = 1
+    ema_decay: float | None = None
+    checkpoint_seconds: float = 60.0
+    report: bool = True
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        require(self.huber_delta > 0, "training.huber_delta", self.huber_delta, "a number above 0")
+        require(self.focal_gamma >= 0, "training.focal_gamma", self.focal_gamma, "a number of at least 0")
+        clip = self.gradient_clip_norm
+        require(clip is None or clip > 0, "training.gradient_clip_norm", clip, "a number above 0, or null for no clipping")
+        require(self.accumulate_batches >= 1, "training.accumulate_batches", self.accumulate_batches, "at least 1")
+        ema = self.ema_decay
+        require(ema is None or 0 < ema < 1, "training.ema_decay", ema, "a number between 0 and 1, or null for no averaging")
+        require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
