@@ -19,7 +19,7 @@ from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
 from molgcn.data.config import NAMES, ColumnName, ColumnNames, DatasetConfig
 from molgcn.data.packed import PackedMolecules
-from molgcn.errors import UserError
+from molgcn.errors import UserError, require
 from molgcn.json_file import read_json, write_json
 
 log = logging.getLogger(__name__)
@@ -50,8 +50,13 @@ class EvaluateConfig:
     split: Literal["train", "val", "test", "all"] | None = None
     dataset: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
     output: str | None = None
+    bootstrap: int = 1000
     backend: BackendConfig = field(default_factory=BackendConfig)
     device: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks the number of resamples."""
+        require(self.bootstrap >= 0, "bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals")
 
 
 @dataclass(frozen=True)
@@ -99,13 +104,16 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from rich.console import Console
 
+    from molgcn.comparison.baselines import simple_baseline
+    from molgcn.comparison.compare import compare, saved_thresholds
+    from molgcn.comparison.comparison import without_nan
+    from molgcn.comparison.table import results_table
     from molgcn.data.load import write_skipped
     from molgcn.report.facts import facts
     from molgcn.report.page import Subject
     from molgcn.training.inference import predict_molecules
     from molgcn.training.provenance import versions
     from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder
-    from molgcn.training.result import without_nan
     from molgcn.training.trained_on import count_trained_on
 
     checkpoint = find_checkpoint(config.ckpt)
@@ -152,7 +160,24 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
-    subject = Subject(title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known)
+    baselines = simple_baseline(module, detailed, molecules.targets)
+    given = predictions, molecules.targets, config.bootstrap, module.config.seed
+    comparison = compare(task, metrics, detailed, *given, baselines, {} if run is None else saved_thresholds(run))
+    subject = Subject(
+        title,
+        about,
+        metrics,
+        counts,
+        labels,
+        detailed,
+        molecules,
+        predictions,
+        names,
+        units,
+        trained_on=known,
+        comparison=comparison,
+        spread=task.spread(predictions),
+    )
     task.write_report(folder / "report.html", subject)
     summary = {
         "checkpoint": str(checkpoint),
@@ -162,13 +187,14 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         "trained_on": trained_on,
         "units": dict(zip(names, units, strict=True)),
         "metrics": without_nan(metrics),
+        **comparison.to_dict(),
     }
     write_json(folder / "metrics.json", summary)
     sizes = ", ".join(f"{part} {count:,}" for part, count in counts.items())
     console = Console()
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     line(f"{checkpoint.name} on {data.title}: {sizes} molecules")
-    console.print(task.table("", metrics, list(parts)))
+    console.print(results_table(task, "", metrics, [*(part for part in parts if part != detailed), detailed], comparison))
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")
     return Evaluation(folder, metrics)
 

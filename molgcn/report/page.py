@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from molgcn.comparison.comparison import Comparison
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.scaffolds import murcko_scaffolds
@@ -41,6 +42,8 @@ class Subject:
         units: T units ("" = none).
         pictures: further PNG files to show, by caption.
         trained_on: by part, molecules that the model was trained on although the part is not its training part.
+        comparison: what the metrics are read beside.
+        spread: [M, T], the standard deviations that the model says its predictions have, or None.
     """
 
     title: str
@@ -55,6 +58,8 @@ class Subject:
     units: Sequence[str]
     pictures: Mapping[str, Path] = field(default_factory=dict)
     trained_on: Mapping[str, int] = field(default_factory=dict)
+    comparison: Comparison = field(default_factory=Comparison)
+    spread: np.ndarray | None = None
 
 
 Draw = Callable[[str], str | None]

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
-from rich.markup import escape
-from rich.table import Table
 from torch import Tensor, nn
 
 from molgcn.data.digits import digits_of
 from molgcn.data.packed import PackedMolecules
-from molgcn.errors import UserError, shown
-from molgcn.metrics import error_text, metric_title
+from molgcn.errors import UserError
 from molgcn.spreadsheet import Writer
 from molgcn.training.config import TrainingConfig
 
@@ -135,6 +132,14 @@ class Task(ABC):
         """Return what an exported network ends with: outputs [B, P] to predictions in the outputs' dtype."""
 
     @abstractmethod
+    def guess(self, *statistics: Tensor) -> np.ndarray:
+        """Return predictions float64 [1, P] that look at no molecule: the best that the statistics alone tell."""
+
+    def spread(self, predictions: np.ndarray) -> np.ndarray | None:
+        """Return the standard deviations [M, T] that predictions [M, P] hold, or None where they hold none."""
+        return None
+
+    @abstractmethod
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
         """Return how far predictions [B, P] are from others, in units in which a network's rounding is alike for all targets."""
 
@@ -174,20 +179,6 @@ class Task(ABC):
         found = self.values(predictions, targets, self.metrics if wanted is None else wanted)
         return {key: float(value) for key, (value,) in found.items()}
 
-    def means(self, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Compute the mean [R] over the targets of every metric in `values`, and how many targets it is the mean of: those that define it.
-
-        There is none of a single target, nor of errors in different units.
-        """
-        metrics = dict.fromkeys(key.partition("/")[0] for key in values)
-        if len(self.names) == 1:
-            return {}, {}
-        comparable = [metric for metric in metrics if metric not in self.in_units or len(set(self.units)) == 1]
-        each = {metric: np.stack([values[f"{metric}/{name}"] for name in self.names]) for metric in comparable}
-        counts = {metric: (~np.isnan(found)).sum(axis=0) for metric, found in each.items()}
-        sums = {metric: np.nansum(found, axis=0) for metric, found in each.items()}
-        return {metric: sums[metric] / np.where(counts[metric], counts[metric], np.nan) for metric in each}, counts
-
     @abstractmethod
     def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
         """Draw predictions [M, P] of true values [M, T] into a PNG file."""
@@ -218,26 +209,6 @@ class Task(ABC):
     def keys(self, part: str, wanted: Sequence[str] | None = None) -> list[str]:
         """Return the names under which a part's metrics are logged, "<part>/<metric>/<target>", metric by metric."""
         return [f"{part}/{metric}/{name}" for metric in (self.logged if wanted is None else wanted) for name in self.names]
-
-    def table(self, title: str, values: Mapping[str, float], parts: Sequence[str]) -> Table:
-        """Make a table of one row a target: the first metric of every part, the others of the last one.
-
-        Args:
-            title: line above the table.
-            values: by "<part>/<metric>/<target>"; NaN shows as "-".
-            parts: the parts to show.
-        """
-        table = Table(title=escape(title), title_justify="left")
-        table.add_column("target")
-        if self.has_units:
-            table.add_column("unit")
-        columns = [*((part, self.metrics[0]) for part in parts), *((parts[-1], metric) for metric in self.in_table[1:])]
-        for part, metric in columns:
-            table.add_column(f"{part} {metric_title(metric)}", justify="right")
-        for name, unit in zip(self.names, self.units, strict=True):
-            cells = [values[f"{part}/{metric}/{name}"] for part, metric in columns]
-            table.add_row(escape(shown(name)), *([escape(unit) or "-"] if self.has_units else []), *map(error_text, cells))
-        return table
 
     def write_predictions(self, path: Path, molecules: PackedMolecules, predictions: np.ndarray) -> None:
         """Write a CSV file of `row`, `smiles`, and of every target the true value and its columns of predictions, one line a molecule.

@@ -80,6 +80,10 @@ class ClassTask(Task):
         """Turn outputs into probabilities, float64."""
         return self.output_layer()(outputs.double())
 
+    def guess(self, *statistics: Tensor) -> np.ndarray:
+        """Return the shares of the classes in the training part [1, P]."""
+        return self.joined(statistics[0].double().cpu().numpy()[None])
+
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
         """Return |a - b|."""
         return (actual - expected).abs()
@@ -104,6 +108,10 @@ class ClassTask(Task):
     @abstractmethod
     def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
         """Return each target's probabilities of predictions [M, P]: [M] of class 1, or [M, C]."""
+
+    @abstractmethod
+    def joined(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return predictions [M, P] of every class's probabilities [M, T, C]."""
 
     def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
         """Draw ROC, precision-recall and calibration curves, or with more than two classes confusions, one row a target."""

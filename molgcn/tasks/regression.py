@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -81,6 +81,10 @@ class Regression(Task):
         mean, std = statistics
         return outputs.double() * std + mean
 
+    def guess(self, *statistics: Tensor) -> np.ndarray:
+        """Return the training part's means [1, T]."""
+        return statistics[0].double().cpu().numpy()[None]
+
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return what turns outputs into values in the targets' units, in the statistics' dtype."""
         return Rescale(*statistics)
@@ -107,8 +111,12 @@ class Regression(Task):
         weights: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
         """Compute metrics of every target; see :func:`molgcn.metrics.regression.regression_metrics`."""
-        found = regression_metrics(predictions, targets, wanted, weights)
+        found = regression_metrics(self.points(predictions), targets, wanted, weights)
         return {f"{metric}/{name}": found[metric][:, place] for place, name in enumerate(self.names) for metric in found}
+
+    def points(self, predictions: Any) -> Any:
+        """Return one value a target [M, T] of predictions [M, P], a tensor or an array."""
+        return predictions
 
     def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
         """Draw predicted against true values, one panel a target."""

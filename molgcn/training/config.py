@@ -23,6 +23,8 @@ class TrainingConfig:
     ema_decay: float | None = None
     checkpoint_seconds: float = 60.0
     report: bool = True
+    bootstrap: int = 1000
+    baseline: Literal["none", "simple", "rf"] = "simple"
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
@@ -34,3 +36,4 @@ class TrainingConfig:
         ema = self.ema_decay
         require(ema is None or 0 < ema < 1, "training.ema_decay", ema, "a number between 0 and 1, or null for no averaging")
         require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
+        require(self.bootstrap >= 0, "training.bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals")

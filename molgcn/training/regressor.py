@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from lightning import Callback
 from lightning.pytorch.trainer.states import TrainerFn
@@ -76,7 +75,7 @@ class MoleculeRegressor(TaskModule):
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
         self.loss = task.loss(config.training, fused=self.model.backend.name == "fused")
-        self.tested = np.empty((0, 0)), np.empty((0, 0))
+        self.test_results: dict[str, float] = {}
         self.monitor = Monitor.of(config.training.monitor, task)
         self.train_loss = TrainingLoss(fused=self.model.backend.name == "fused")
         self.evaluated: list[tuple[Tensor, Tensor]] = []
@@ -191,11 +190,12 @@ class MoleculeRegressor(TaskModule):
     def on_validation_epoch_end(self) -> None:
         """Publishes `val/loss`, the metrics and what is monitored, and shows that to a plateau schedule."""
         prediction, target = self._evaluated()
-        found = self.task.measure(*self._of_all_ranks(prediction, target), self.monitor.measured)
         loss = LossSum()
         loss.update(self.loss(prediction, *self.for_loss(target))[1])
         value = loss.compute_and_reset(self.trainer.strategy)
-        metrics = {"val/loss": value} | {f"val/{key}": error for key, error in found.items()}
+        metrics = {"val/loss": value} | {
+            f"val/{key}": error for key, error in self._errors(prediction, target, self.monitor.measured).items()
+        }
         monitored = metrics[self.monitor.key] = self.monitor.value(metrics)
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.log_dict(metrics, logger=False, sync_dist=True)  # every rank has the same values: they were reduced above
@@ -213,9 +213,8 @@ class MoleculeRegressor(TaskModule):
         self._evaluate(batch, self.averaged)
 
     def on_test_epoch_end(self) -> None:
-        """Keeps predictions and targets in `tested`."""
-        predictions, targets = self._of_all_ranks(*self._evaluated())
-        self.tested = predictions.cpu().numpy(), targets.cpu().numpy()
+        """Keeps the metrics in `test_results`: "<metric>/<target>"."""
+        self.test_results = self._errors(*self._evaluated(), self.task.metrics)
 
     def log_now(self, metrics: dict[str, float]) -> None:
         """Sends values to every logger at the current optimiser step."""
@@ -265,10 +264,10 @@ class MoleculeRegressor(TaskModule):
         self.evaluated = []
         return torch.cat(predictions), torch.cat(targets)
 
-    def _of_all_ranks(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Predictions and targets of all processes, float64, from outputs and targets of this one."""
+    def _errors(self, prediction: Tensor, target: Tensor, wanted: Sequence[str]) -> dict[str, float]:
+        """The task's metrics of outputs and targets, those of all processes."""
         rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1))
-        return rows[:, : prediction.shape[1]], rows[:, prediction.shape[1] :]
+        return self.task.measure(rows[:, : prediction.shape[1]], rows[:, prediction.shape[1] :], wanted)
 
 
 def _targets(batch: Any) -> Tensor:

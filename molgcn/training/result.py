@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
+from molgcn.comparison.comparison import Comparison, without_nan
+from molgcn.comparison.table import results_table
 from molgcn.json_file import write_json
 from molgcn.tasks.registry import TASKS
 
@@ -28,6 +28,7 @@ class RunResult:
         units: their units.
         molecules_per_second: median training rate; None where nothing was left to train.
         task: what was learned.
+        comparison: what the test metrics are read beside.
     """
 
     folder: Path
@@ -39,11 +40,13 @@ class RunResult:
     units: tuple[str, ...]
     molecules_per_second: float | None
     task: str = "regression"
+    comparison: Comparison = field(default_factory=Comparison)
 
     def save(self, overrides: list[str]) -> None:
         """Writes `result.json` into the run's folder, with what the command line changed."""
-        values = {**asdict(self), "folder": str(self.folder), "metrics": without_nan(self.metrics), "overrides": overrides}
-        write_json(self.folder / "result.json", values)
+        values = {**asdict(self), "folder": str(self.folder), "metrics": without_nan(self.metrics), **self.comparison.to_dict()}
+        del values["comparison"]
+        write_json(self.folder / "result.json", {**values, "overrides": overrides})
         (self.folder / "failure.json").unlink(missing_ok=True)
 
     def print(self, console: Console | None = None) -> None:
@@ -52,7 +55,8 @@ class RunResult:
         best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
-        console.print(TASKS[self.task](self.names, self.units).table(title, self.metrics, ("train", "val", "test")))
+        parts = list(dict.fromkeys(key.partition("/")[0] for key in self.metrics))
+        console.print(results_table(TASKS[self.task](self.names, self.units), title, self.metrics, parts, self.comparison))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 
@@ -65,8 +69,3 @@ def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
         return
     values = {"folder": str(folder), "overrides": overrides, "error": str(error)}
     write_json(folder / "failure.json", values)
-
-
-def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """The metrics with None for NaN, which JSON does not have."""
-    return {name: None if math.isnan(value) else value for name, value in metrics.items()}

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning import Callback, Trainer, seed_everything
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -21,6 +22,9 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
+from molgcn.comparison.comparison import Comparison
+from molgcn.comparison.forest import check_forest
+from molgcn.comparison.of_run import compare_run
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.config import DatasetConfig
@@ -42,7 +46,6 @@ from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_keys, check_same_network
-from molgcn.training.inference import predict_molecules
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
@@ -108,6 +111,8 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     data = MoleculeDataModule(_dataset(config, folder), config.loader, backend, config.seed, choose_layout)
     module = build_module(config, data)
     config = module.config
+    if config.training.baseline == "rf":
+        check_forest(data.part("train"))
     if config.trainer.get("precision") in DOUBLE:
         module.double()  # Lightning does so only after it has restored the weights
     if config.ckpt_path is not None and resumed is None:
@@ -133,9 +138,9 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             assert isinstance(metrics_csv, MetricsCSV)
             metrics_csv.truncate(resumed["metrics_csv_size"])
         _fit(trainer, module, data, checkpoint.last_path if resumed else None)
-        result = _evaluate(trainer, module, data, checkpoint, throughput, folder)
+        result, predictions = _evaluate(trainer, module, data, checkpoint, throughput, folder)
         if config.training.report and trainer.is_global_zero:
-            _report(result, module, data, loggers, config)
+            _report(result, predictions, module, data, loggers, config)
         failed = False
     except Exception:
         if before is not None:  # what refused the changed keys, or broke off by them, is not to stand in the way of the next resume=
@@ -245,30 +250,32 @@ def _write_config(content: str, folder: Path) -> None:
 
 def _evaluate(
     trainer: Trainer, module: MoleculeRegressor, data: MoleculeDataModule, checkpoint: RunCheckpoint, throughput: Throughput, folder: Path
-) -> RunResult:
+) -> tuple[RunResult, np.ndarray]:
+    """The results, and on the first process the predictions [M, P] of the test part."""
     if checkpoint.best_path.exists():
         module.load_state_dict(load_checkpoint(checkpoint.best_path)["state_dict"])
     metrics: dict[str, float] = {}
     for part in ("train", "val", "test"):
         trainer.test(module, data.evaluation_loader(part), verbose=False)
-        metrics |= {f"{part}/{key}": value for key, value in module.task.measure(*module.tested).items()}
+        metrics |= {f"{part}/{key}": value for key, value in module.test_results.items()}
+    comparison, predictions = compare_run(module, data, metrics) if trainer.is_global_zero else (Comparison(), np.empty(0))
     rate = statistics.median(throughput.rates) if throughput.rates else None
     names, units = tuple(module.target_names), tuple(module.target_units)
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
     # with one that is not over, which `current_epoch` counts only where it was begun
     epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
-    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, module.task.name)
+    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, module.task.name, comparison), predictions
 
 
 def _report(
     result: RunResult,
+    predictions: np.ndarray,
     module: MoleculeRegressor,
     data: MoleculeDataModule,
     loggers: list[Logger],
     config: Config,
 ) -> None:
     molecules, folder = data.part("test"), result.folder
-    predictions = predict_molecules(module, molecules, config.dataset.batch_size)
     task, picture = module.task, folder / f"{module.task.plot_name}.png"
     task.write_predictions(folder / "predictions_test.csv", molecules, predictions)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(config.training))
@@ -277,6 +284,8 @@ def _report(
         title=f"{folder.resolve().name} on {data.dataset.title}",
         facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
         metrics=result.metrics,
+        comparison=result.comparison,
+        spread=task.spread(predictions),
         sizes={part: len(data.dataset.splits[part]) for part in PARTS},
         labels={part: data.part(part).num_labels for part in PARTS},
         part="test",

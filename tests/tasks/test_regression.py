@@ -14,6 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from molgcn.comparison.table import results_table
 from molgcn.config import parse
 from molgcn.data import PackedMolecules
 from molgcn.evaluate import EvaluateConfig, evaluate
@@ -65,7 +66,8 @@ def test_labels():
 
 def test_a_metric_that_does_not_exist_is_a_dash():
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(Regression(("y",), ("eV",)).table("t", {"all/mae/y": 1.0, "all/rmse/y": 1.0, "all/r2/y": math.nan}, ["all"]))
+    values = {"all/mae/y": 1.0, "all/rmse/y": 1.0, "all/r2/y": math.nan}
+    console.print(results_table(Regression(("y",), ("eV",)), "t", values, ["all"]))
     text = console.export_text()
     assert "nan" not in text.lower()
     assert re.search(r"│\s+1 │\s+1 │\s+- │", text)
@@ -78,14 +80,6 @@ def test_names_of_metrics_and_their_values():
     assert list(errors) == [f"{metric}/{name}" for name in "ab" for metric in ("mae", "rmse", "r2", "pearson", "spearman", "mape")]
     assert list(errors.values()) == pytest.approx([1.0, 1.0, 0.0, 1.0, 1.0, math.nan, 2.0, 2.0, 0.0, 1.0, 1.0, 1.2], nan_ok=True)
     assert list(task.measure(values, values, ("r2",))) == ["r2/a", "r2/b"]
-
-
-def test_means_over_targets_leave_out_what_is_undefined():
-    task, values = Regression(("a", "b"), ("", "")), {"mae/a": np.array([1.0, 2.0]), "mae/b": np.array([3.0, math.nan])}
-    means, counts = task.means(values)
-    assert (means["mae"].tolist(), counts["mae"].tolist()) == ([2.0, 2.0], [2, 1])
-    assert list(Regression(("a", "b"), ("", "eV")).means({**values, "r2/a": values["mae/a"], "r2/b": values["mae/b"]})[0]) == ["r2"]
-    assert Regression(("a",), ("",)).means({"mae/a": np.ones(1)}) == ({}, {})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""What a network is to beat: an answer that looks at no molecule, and a random forest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from molgcn.comparison.forest import forest_predictions
+from molgcn.comparison.means import with_means
+from molgcn.data.packed import PackedMolecules
+from molgcn.tasks.base import Task
+from molgcn.tasks.classes import ClassTask
+from molgcn.tasks.registry import build_task
+from molgcn.training.task_module import TaskModule
+
+FOREST = "random forest"
+
+
+def simple_baseline(module: TaskModule, part: str, targets: np.ndarray) -> dict[str, dict[str, float]]:
+    """Measure the training part's mean, or its shares of classes, as the answer for every molecule.
+
+    Args:
+        module: has the training part's statistics.
+        part: which part the targets are of.
+        targets: [M, T], NaN = missing.
+
+    Returns:
+        By the baseline's name, metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
+    """
+    task = _plain(module.task)
+    name = "class prior" if isinstance(task, ClassTask) else "training mean"
+    return {name: _measured(task, part, np.repeat(task.guess(*module.statistics), len(targets), axis=0), targets)}
+
+
+def forest_baseline(
+    module: TaskModule, part: str, known: PackedMolecules, asked: PackedMolecules, seed: int
+) -> dict[str, dict[str, float]]:
+    """Measure a random forest that is fitted to the training molecules; see :func:`simple_baseline`.
+
+    Args:
+        module: of the task.
+        part: which part the molecules that are asked are of.
+        known: the training part, with SMILES.
+        asked: molecules with SMILES.
+        seed: of the forest.
+    """
+    task = _plain(module.task)
+    found = forest_predictions(known.smiles or [], known.targets, asked.smiles or [], task.num_classes, seed)
+    return {FOREST: _measured(task, part, task.joined(found) if isinstance(task, ClassTask) else found, asked.targets)}
+
+
+def _plain(task: Task) -> Task:
+    """Return the task whose predictions are values or probabilities alone, whatever else a network tells of them."""
+    return build_task(task.name, task.names, task.units, task.num_classes)
+
+
+def _measured(task: Task, part: str, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    found = with_means(task, task.values(predictions, targets, task.metrics))
+    return {f"{part}/{key}": float(values[0]) for key, values in found.items()}

@@ -1,0 +1,40 @@
+"""The comparison that a training run ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from molgcn.comparison.baselines import forest_baseline, simple_baseline
+from molgcn.comparison.compare import chosen_thresholds, compare
+from molgcn.comparison.comparison import Comparison
+from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.training.inference import predict_molecules
+from molgcn.training.regressor import MoleculeRegressor
+
+
+def compare_run(
+    module: MoleculeRegressor, data: MoleculeDataModule, metrics: Mapping[str, float], part: str = "test"
+) -> tuple[Comparison, np.ndarray]:
+    """Compare a part's metrics with baselines, with intervals, and with thresholds that validation chooses.
+
+    Args:
+        module: the trained one, with the run's configuration.
+        data: the run's.
+        metrics: by "<part>/<metric>/<target>".
+        part: the one that gets intervals.
+
+    Returns:
+        The comparison, and the predictions [M, P] of the part's molecules.
+    """
+    config, molecules, validation = module.config, data.part(part), data.part("val")
+    baselines: dict[str, dict[str, float]] = {}
+    if config.training.baseline != "none":
+        baselines |= simple_baseline(module, part, molecules.targets)
+    if config.training.baseline == "rf":
+        baselines |= forest_baseline(module, part, data.part("train"), molecules, config.seed)
+    thresholds = chosen_thresholds(module.task, predict_molecules(module, validation, config.dataset.batch_size), validation.targets)
+    predictions = predict_molecules(module, molecules, config.dataset.batch_size)
+    taken = predictions, molecules.targets, config.training.bootstrap, config.seed
+    return compare(module.task, metrics, part, *taken, baselines, thresholds), predictions
