@@ -109,8 +109,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     from molgcn.comparison.comparison import without_nan
     from molgcn.comparison.table import results_table
     from molgcn.data.load import write_skipped
+    from molgcn.metrics.classes import count_classes
     from molgcn.report.facts import facts
-    from molgcn.report.page import Subject
+    from molgcn.report.subject import Subject
     from molgcn.training.inference import predict_molecules
     from molgcn.training.provenance import versions
     from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder
@@ -143,12 +144,15 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     metrics: dict[str, float] = {}
     contents = Contents()
     labels: dict[str, list[int]] = {}
+    class_counts: dict[str, np.ndarray] = {}
     for part, indices in parts.items():
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
         metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
         labels[part] = molecules.num_labels
+        if task.num_classes:
+            class_counts[part] = count_classes(molecules.targets, task.num_classes)
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
             looked_at = molecules, predictions
@@ -176,6 +180,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         units,
         trained_on=known,
         comparison=comparison,
+        class_counts=class_counts,
         spread=task.spread(predictions),
     )
     task.write_report(folder / "report.html", subject)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from molgcn.comparison.comparison import FOREST, MEAN, PRIOR
 from molgcn.comparison.forest import forest_predictions
 from molgcn.comparison.means import with_means
 from molgcn.data.packed import PackedMolecules
@@ -11,8 +12,6 @@ from molgcn.tasks.base import Task
 from molgcn.tasks.classes import ClassTask
 from molgcn.tasks.registry import build_task
 from molgcn.training.task_module import TaskModule
-
-FOREST = "random forest"
 
 
 def simple_baseline(module: TaskModule, part: str, targets: np.ndarray) -> dict[str, dict[str, float]]:
@@ -27,7 +26,7 @@ def simple_baseline(module: TaskModule, part: str, targets: np.ndarray) -> dict[
         By the baseline's name, metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
     """
     task = _plain(module.task)
-    name = "class prior" if isinstance(task, ClassTask) else "training mean"
+    name = PRIOR if isinstance(task, ClassTask) else MEAN
     return {name: _measured(task, part, np.repeat(task.guess(*module.statistics), len(targets), axis=0), targets)}
 
 

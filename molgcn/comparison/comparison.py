@@ -7,6 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+MEAN, PRIOR, FOREST = "training mean", "class prior", "random forest"
+BASELINES = {
+    MEAN: "the training part's mean as every answer",
+    PRIOR: "the training part's shares of the classes as every answer",
+    FOREST: "a random forest of 100 trees (scikit-learn) on counts of Morgan fingerprints (radius 2, 2,048 bits) of the training molecules",
+}
+
 
 @dataclass(frozen=True)
 class Interval:

@@ -27,7 +27,7 @@ def results_table(task: Task, title: str, values: Mapping[str, float], parts: Se
     """
     comparison = comparison or Comparison()
     table = Table(title=escape(title), title_justify="left", caption=_caption(comparison), caption_justify="left")
-    table.add_column("target")
+    table.add_column("target", overflow="fold")
     if task.has_units:
         table.add_column("unit")
     measured = {key.split("/")[1] for key in values}
@@ -44,8 +44,9 @@ def results_table(task: Task, title: str, values: Mapping[str, float], parts: Se
         if any(f"{part}/{metric}{ending}" in found for part, metric in columns):
             row(" 95 % from", "", lambda key: error_text(found[key].low) if key in found else "", ending)
             row(" 95 % to", "", lambda key: error_text(found[key].high) if key in found else "", ending)
+        # "forest" of "random forest": 80 columns hold no more
         for name, metrics in comparison.baselines.items():
-            row(f" {name}", "", lambda key, metrics=metrics: error_text(metrics[key]) if key in metrics else "", ending)  # type: ignore[misc]
+            row(f" {name.split()[-1]}", "", lambda key, metrics=metrics: error_text(metrics[key]) if key in metrics else "", ending)  # type: ignore[misc]
 
     detailed = len(task.names) <= _DETAILED
     for name, unit in zip(task.names, task.units, strict=True):

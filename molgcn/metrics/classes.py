@@ -103,6 +103,11 @@ def _calibration(true: np.ndarray, given: np.ndarray, weights: np.ndarray) -> Ma
     return {"brier": weights @ squares / total, "log_loss": weights @ -np.log(of_truth) / total}
 
 
+def count_classes(targets: np.ndarray, num_classes: int) -> np.ndarray:
+    """Count the labels [T, C] of each class among labels [M, T], NaN = missing."""
+    return np.stack([(targets == one).sum(axis=0) for one in range(num_classes)], axis=1)
+
+
 def confusion(true: np.ndarray, given: np.ndarray, threshold: float = THRESHOLD) -> np.ndarray:
     """Count molecules [C, C] by true (row) and predicted class (column), of probabilities [n] of class 1 or [n, C]."""
     matrix = np.zeros([2 if given.ndim == 1 else given.shape[1]] * 2, np.int64)

@@ -20,7 +20,7 @@ from molgcn.spreadsheet import Writer
 from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Subject
+    from molgcn.report.subject import Subject
 
 
 class Loss(Protocol):

@@ -18,7 +18,7 @@ from molgcn.tasks.class_loss import ClassLoss
 from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Subject
+    from molgcn.report.subject import Subject
 
 _DIGITS = 7  # as many as float32 has
 

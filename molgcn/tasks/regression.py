@@ -19,7 +19,7 @@ from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Subject
+    from molgcn.report.subject import Subject
 
 
 class Regression(Task):

@@ -34,11 +34,12 @@ from molgcn.data.locks import claimed
 from molgcn.data.split import PARTS, save_split
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
+from molgcn.metrics.classes import count_classes
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.nn.build import edge_channels_of, resolved_backend
 from molgcn.report.facts import facts
-from molgcn.report.page import Subject
 from molgcn.report.plots import plot_learning_curve
+from molgcn.report.subject import Subject
 from molgcn.signals import Terminated
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import settled
@@ -288,6 +289,7 @@ def _report(
         spread=task.spread(predictions),
         sizes={part: len(data.dataset.splits[part]) for part in PARTS},
         labels={part: data.part(part).num_labels for part in PARTS},
+        class_counts={part: count_classes(data.part(part).targets, task.num_classes) for part in PARTS} if task.num_classes else {},
         part="test",
         molecules=molecules,
         predictions=predictions,

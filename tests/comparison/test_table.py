@@ -37,7 +37,7 @@ def test_intervals_and_baselines_stand_below_the_value():
     text = printed(("a",), comparison_of(["/a"]))
     lines = [re.sub(r"[│\s]+", " ", line).strip() for line in text.splitlines()]
     first = lines.index("a - 0.5 0.5 0.5 0.5")
-    assert lines[first + 1 : first + 4] == ["95 % from 0.25 0.25 0.25", "95 % to 0.625 0.625 0.625", "random forest - - -"]
+    assert lines[first + 1 : first + 4] == ["95 % from 0.25 0.25 0.25", "95 % to 0.625 0.625 0.625", "forest - - -"]
     assert "95 % intervals from 1,000 bootstrap resamples of the molecules; up to 3 of them do not define" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
 
@@ -45,7 +45,7 @@ def test_intervals_and_baselines_stand_below_the_value():
 def test_of_many_targets_the_mean_alone_has_them():
     names = tuple("abcdef")
     text = printed(names, comparison_of(["", *(f"/{name}" for name in names)]))
-    assert text.count("95 % from") == text.count("random forest") == 1
+    assert text.count("95 % from") == text.count(" forest") == 1
     assert re.search(r"mean of 6\s+│\s+│\s+0.75 \(of 1\)\s+│\s+0.75\s", text)
 
 

@@ -1,0 +1,63 @@
+"""What a report is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from molgcn.comparison.comparison import Comparison
+from molgcn.data.packed import PackedMolecules
+
+WORST = 12  # molecules that a page draws of each target
+
+PARTS = {"train": "training", "val": "validation", "test": "test", "all": "all"}
+
+Draw = Callable[[str], str | None]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a report is about.
+
+    Attributes:
+        title: what was evaluated, in a line.
+        facts: further lines as name and value: data, model, versions.
+        metrics: "<part>/<metric>/<target>".
+        sizes: molecules of every part in `metrics`.
+        labels: known values of each of the T targets in every part.
+        part: the one that is looked at closely.
+        molecules: its M molecules.
+        predictions: [M, P], as of :meth:`molgcn.tasks.base.Task.decode`.
+        names: T targets.
+        units: T units ("" = none).
+        pictures: further PNG files to show, by caption.
+        trained_on: by part, molecules that the model was trained on although the part is not its training part.
+        comparison: what the metrics are read beside.
+        class_counts: labels [T, C] of each class in every part; none where targets are numbers.
+        spread: [M, T], the standard deviations that the model says its predictions have, or None.
+    """
+
+    title: str
+    facts: Mapping[str, str]
+    metrics: Mapping[str, float]
+    sizes: Mapping[str, int]
+    labels: Mapping[str, Sequence[int]]
+    part: str
+    molecules: PackedMolecules
+    predictions: np.ndarray
+    names: Sequence[str]
+    units: Sequence[str]
+    pictures: Mapping[str, Path] = field(default_factory=dict)
+    trained_on: Mapping[str, int] = field(default_factory=dict)
+    comparison: Comparison = field(default_factory=Comparison)
+    class_counts: Mapping[str, np.ndarray] = field(default_factory=dict)
+    spread: np.ndarray | None = None
+
+    def drawn(self, index: int, draw: Draw) -> dict[str, Any]:
+        """Return the row, SMILES and drawing of a molecule, for its card."""
+        text = None if self.molecules.smiles is None else self.molecules.smiles[index]
+        return {"row": int(self.molecules.rows[index]), "smiles": text, "picture": None if text is None else draw(text)}
