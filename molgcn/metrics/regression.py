@@ -41,51 +41,74 @@ def regression_metrics(
         "spearman" (equal values share their mean rank). NaN where undefined: all without known values, R2 and the correlations where
         the known values are all the same, the correlations also where the predictions are, MAPE where a known value is 0.
     """
-    predicted, true = (_float64(values) for values in (predictions, targets))
-    known = ~true.isnan()
-    votes = None if weights is None else torch.from_numpy(weights).to(true)
-    found = _moments(predicted, true, known, votes)
-    if "spearman" in wanted:
-        each = np.ones((1, len(true))) if weights is None else weights
-        columns = zip(predicted.cpu().numpy().T, true.cpu().numpy().T, strict=True)
-        found["spearman"] = np.stack([_rank_correlation(*column, each) for column in columns], axis=1)
-    return {metric: np.asarray(found[metric]) for metric in METRICS if metric in wanted}
+    values = Values(_float64(predictions), _float64(targets), weights)
+    return {metric: getattr(values, metric)().cpu().numpy() for metric in METRICS if metric in wanted}
 
 
-def _moments(predicted: Tensor, true: Tensor, known: Tensor, votes: Tensor | None) -> dict[str, np.ndarray]:
-    """Compute what sums over molecules tell."""
+class Values:
+    """Predicted and true values, and each metric of them [R, T].
 
-    def total(values: Tensor) -> Tensor:
-        return values.sum(0, keepdim=True) if votes is None else votes @ values
+    Args:
+        predicted: float64 [M, T].
+        true: float64 [M, T], NaN where missing.
+        weights: [R, M], or None for a single resample that has each molecule once.
+    """
 
-    count = total(known.double())
+    def __init__(self, predicted: Tensor, true: Tensor, weights: np.ndarray | None) -> None:
+        self.predicted, self.true, self.known = predicted, true, ~true.isnan()
+        self.weights = None if weights is None else torch.from_numpy(weights).to(true)
+        self.count = self.total(self.known.double())
+        self.error = torch.where(self.known, predicted - true, 0.0)
 
-    def covariation(one: Tensor, other: Tensor) -> Tensor:
-        products = total(one * other)
-        found = products - total(one) * total(other) / count
-        return torch.where(found > _FLAT * products, found, 0.0) if one is other else found
+    def total(self, values: Tensor) -> Tensor:
+        """Return the sums [R, T] of values [M, T] over the molecules of each resample."""
+        return values.sum(0, keepdim=True) if self.weights is None else self.weights @ values
 
-    error = torch.where(known, predicted - true, 0.0)
-    squares = total(error.square())
-    true_deviation, deviation = (_deviation(values, known) for values in (true, predicted))
-    variation, spread = (covariation(values, values) for values in (true_deviation, deviation))
-    shared = covariation(true_deviation, deviation)
-    share = torch.where(known, error.abs() / torch.where(true == 0, torch.nan, true.abs()), 0.0)
-    found = {
-        "mae": total(error.abs()) / count,
-        "rmse": (squares / count).sqrt(),
-        "r2": torch.where(variation > 0, 1 - squares / variation, torch.nan),
-        "pearson": torch.where((variation > 0) & (spread > 0), shared / (variation.sqrt() * spread.sqrt()), torch.nan).clamp(-1, 1),
-        "mape": total(share) / count,
-    }
-    return {metric: values.cpu().numpy() for metric, values in found.items()}
+    def mae(self) -> Tensor:
+        """Return the mean absolute error."""
+        return self.total(self.error.abs()) / self.count
 
+    def rmse(self) -> Tensor:
+        """Return the root of the mean squared error."""
+        return (self.total(self.error.square()) / self.count).sqrt()
 
-def _deviation(values: Tensor, known: Tensor) -> Tensor:
-    """Return each known value's distance from the known ones' mean, by their distances from the smallest: of equal values exactly 0."""
-    candidates = torch.cat([values.masked_fill(~known, torch.inf), values.new_full((1, values.shape[1]), torch.inf)])
-    above = torch.where(known, values - candidates.amin(0), 0.0)
-    return torch.where(known, above - above.sum(0) / known.sum(0), 0.0)
+    def r2(self) -> Tensor:
+        """Return the coefficient of determination."""
+        variation = self._variation(self._deviation(self.true))
+        return torch.where(variation > 0, 1 - self.total(self.error.square()) / variation, torch.nan)
+
+    def pearson(self) -> Tensor:
+        """Return the linear correlation."""
+        deviations = self._deviation(self.true), self._deviation(self.predicted)
+        one, other = (self._variation(deviation) for deviation in deviations)
+        shared = self._covariation(*deviations)
+        return torch.where((one > 0) & (other > 0), shared / (one.sqrt() * other.sqrt()), torch.nan).clamp(-1, 1)
+
+    def spearman(self) -> Tensor:
+        """Return the correlation of the ranks."""
+        weights = np.ones((1, len(self.true))) if self.weights is None else self.weights.cpu().numpy()
+        columns = zip(self.predicted.cpu().numpy().T, self.true.cpu().numpy().T, strict=True)
+        return torch.from_numpy(np.stack([_rank_correlation(*column, weights) for column in columns], axis=1))
+
+    def mape(self) -> Tensor:
+        """Return the mean of the absolute errors over the true values."""
+        share = self.error.abs() / torch.where(self.true == 0, torch.nan, self.true.abs())
+        return self.total(torch.where(self.known, share, 0.0)) / self.count
+
+    def _deviation(self, values: Tensor) -> Tensor:
+        """Return each known value's distance from the known ones' mean, by their distances from the smallest: of equal values exactly 0."""
+        candidates = torch.cat([values.masked_fill(~self.known, torch.inf), values.new_full((1, values.shape[1]), torch.inf)])
+        above = torch.where(self.known, values - candidates.amin(0), 0.0)
+        return torch.where(self.known, above - above.sum(0) / self.known.sum(0), 0.0)
+
+    def _covariation(self, one: Tensor, other: Tensor) -> Tensor:
+        """Return the sums of products of distances from each resample's means, of distances from the means over all molecules."""
+        return self.total(one * other) - self.total(one) * self.total(other) / self.count
+
+    def _variation(self, deviation: Tensor) -> Tensor:
+        """Return the sums of squared distances from each resample's mean, 0 where they are nothing but rounding."""
+        found = self._covariation(deviation, deviation)
+        return torch.where(found > _FLAT * self.total(deviation.square()), found, 0.0)
 
 
 def _rank_correlation(predicted: np.ndarray, true: np.ndarray, weights: np.ndarray) -> np.ndarray:
