@@ -28,13 +28,16 @@ def compare_run(
     Returns:
         The comparison, and the predictions [M, P] of the part's molecules.
     """
-    config, molecules, validation = module.config, data.part(part), data.part("val")
+    config, molecules = module.config, data.part(part)
     baselines: dict[str, dict[str, float]] = {}
     if config.training.baseline != "none":
         baselines |= simple_baseline(module, part, molecules.targets)
     if config.training.baseline == "rf":
         baselines |= forest_baseline(module, part, data.part("train"), molecules, config.seed)
-    thresholds = chosen_thresholds(module.task, predict_molecules(module, validation, config.dataset.batch_size), validation.targets)
+    thresholds = {}
+    if len(data.dataset.splits.get("val", ())):
+        validation = data.part("val")
+        thresholds = chosen_thresholds(module.task, predict_molecules(module, validation, config.dataset.batch_size), validation.targets)
     predictions = predict_molecules(module, molecules, config.dataset.batch_size)
     taken = predictions, molecules.targets, config.training.bootstrap, config.seed
     return compare(module.task, metrics, part, *taken, baselines, thresholds), predictions

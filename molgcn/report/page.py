@@ -10,6 +10,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from molgcn.data.scaffolds import murcko_scaffolds
+from molgcn.metrics import metric_title
+from molgcn.metrics.regression import METRICS
 from molgcn.report import charts
 from molgcn.report.analysis import Errors
 from molgcn.report.drawings import draw
@@ -19,6 +21,8 @@ from molgcn.report.sections.overview import overview
 from molgcn.report.subject import PARTS, Draw, Subject
 from molgcn.report.views import NumberView
 from molgcn.whole_file import whole
+
+_TITLES = {"r2": "R\u00b2"}
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,8 @@ def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
     columns = zip(subject.names, subject.units, targets, subject.predictions.T, spreads, strict=True)
     views = [NumberView(subject, Errors.of(name, unit, *values), spread, scaffolds, draw) for name, unit, *values, spread in columns]
     parts = [TargetPart(view.errors.name, view.errors.unit, [section(view) for section in OF_NUMBERS]) for view in views]
-    write_page(
-        path, subject, "Errors", {"mae": "MAE", "rmse": "RMSE", "r2": "R\u00b2", "pearson": "Pearson", "spearman": "Spearman"}, parts
-    )
+    titles = {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}
+    write_page(path, subject, "Errors", titles, parts)
 
 
 def write_page(path: Path, subject: Subject, measured: str, columns: Mapping[str, str], parts: Sequence[TargetPart]) -> None:
