@@ -42,6 +42,15 @@ def test_values_and_directions(key, task, mode, value):
     assert monitor.is_better(worse, None) and not monitor.is_better(math.nan, None) and not monitor.is_better(worse, worse)
 
 
+@pytest.mark.parametrize("task", [NUMBERS, CLASSES])
+def test_every_metric_can_be_monitored_and_is_then_computed(task):
+    for metric in task.metrics:
+        for key in (f"val/{metric}", f"val/{metric}/b/c"):
+            monitor = Monitor.of(key, task)
+            assert monitor.mode == ("max" if metric in task.rising else "min")
+            assert {*task.logged, metric} == {*monitor.measured}
+
+
 @pytest.mark.parametrize("key", ["loss", "val/roc_auc", "val/mae/c", "train/mae", "val/mae/"])
 def test_an_unknown_one_is_refused(key):
     with pytest.raises(UserError, match=r"training\.monitor=.* task=regression\. Expected one of val/loss, val/mae.*val/mae/a"):
