@@ -106,10 +106,10 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
     from molgcn.comparison.baselines import simple_baseline
     from molgcn.comparison.compare import compare, saved_thresholds
-    from molgcn.comparison.comparison import without_nan
     from molgcn.comparison.table import results_table
     from molgcn.data.load import write_skipped
     from molgcn.metrics.classes import count_classes
+    from molgcn.metrics.comparison import without_nan
     from molgcn.report.facts import facts
     from molgcn.report.subject import Subject
     from molgcn.training.inference import predict_molecules
@@ -164,7 +164,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
-    baselines = simple_baseline(module, detailed, molecules.targets)
+    baselines = simple_baseline(task, module.statistics, detailed, molecules.targets)
     given = predictions, molecules.targets, config.bootstrap, module.config.seed
     comparison = compare(task, metrics, detailed, *given, baselines, {} if run is None else saved_thresholds(run))
     subject = Subject(

@@ -8,10 +8,10 @@ import pytest
 import torch
 from rdkit import Chem
 
-from molgcn.comparison.comparison import without_nan
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate, spell_out_dataset
+from molgcn.metrics.comparison import without_nan
 from molgcn.resources import resource
 from molgcn.training.train import train
 

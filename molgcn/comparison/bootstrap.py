@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from molgcn.comparison.comparison import Interval
+from molgcn.metrics.comparison import Interval
 
 PERCENTILES = (2.5, 97.5)
 _CELLS = 2**21  # weights held at once

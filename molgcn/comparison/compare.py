@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from molgcn.comparison.bootstrap import intervals
-from molgcn.comparison.comparison import Comparison, Threshold
 from molgcn.comparison.means import means_of_parts, with_means
 from molgcn.comparison.thresholds import best_threshold
 from molgcn.json_file import read_json
+from molgcn.metrics.comparison import Comparison, Threshold
 from molgcn.tasks.base import Task
 from molgcn.tasks.classification import Classification
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from molgcn.comparison.comparison import Comparison
 from molgcn.errors import shown
 from molgcn.metrics import error_text, metric_title
+from molgcn.metrics.comparison import Comparison
 from molgcn.tasks.base import Task
 
 _DETAILED = 4  # targets beyond which only the mean has intervals and baselines here; the report has those of all

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from molgcn.comparison.comparison import Threshold
 from molgcn.metrics.classes import THRESHOLD
+from molgcn.metrics.comparison import Threshold
 from molgcn.metrics.ties import Ties
 
 

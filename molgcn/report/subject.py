@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from molgcn.comparison.comparison import Comparison
 from molgcn.data.packed import PackedMolecules
+from molgcn.metrics.comparison import Comparison
 
 WORST = 12  # molecules that a page draws of each target
 

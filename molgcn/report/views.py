@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from molgcn.comparison.comparison import Threshold
 from molgcn.metrics.classes import THRESHOLD
+from molgcn.metrics.comparison import Threshold
 from molgcn.report.analysis import Errors
 from molgcn.report.subject import Draw, Subject
 

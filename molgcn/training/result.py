@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from molgcn.comparison.comparison import Comparison, without_nan
 from molgcn.comparison.table import results_table
 from molgcn.json_file import write_json
+from molgcn.metrics.comparison import Comparison, without_nan
 from molgcn.tasks.registry import TASKS
 
 

@@ -22,9 +22,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
-from molgcn.comparison.comparison import Comparison
 from molgcn.comparison.forest import check_forest
-from molgcn.comparison.of_run import compare_run
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.config import DatasetConfig
@@ -35,6 +33,7 @@ from molgcn.data.split import PARTS, save_split
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
 from molgcn.metrics.classes import count_classes
+from molgcn.metrics.comparison import Comparison
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.nn.build import edge_channels_of, resolved_backend
 from molgcn.report.facts import facts
@@ -46,6 +45,7 @@ from molgcn.tasks.registry import settled
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.compare_run import compare_run
 from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_keys, check_same_network
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers

@@ -8,8 +8,8 @@ import re
 
 from rich.console import Console
 
-from molgcn.comparison.comparison import Comparison, Interval
 from molgcn.comparison.table import results_table
+from molgcn.metrics.comparison import Comparison, Interval
 from molgcn.tasks.regression import Regression
 
 METRICS = ("mae", "rmse", "r2")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from molgcn.comparison.comparison import Comparison, Threshold
 from molgcn.data import PackedMolecules
 from molgcn.metrics.classes import METRICS, confusion, count_classes
+from molgcn.metrics.comparison import Comparison, Threshold
 from molgcn.report.class_page import write_class_report
 from molgcn.report.class_plots import plot_classes
 from molgcn.report.subject import Subject

@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from molgcn.comparison.comparison import Comparison, Interval
 from molgcn.data import PackedMolecules
+from molgcn.metrics.comparison import Comparison, Interval
 from molgcn.report.page import write_report
 from molgcn.report.rendering import number
 from molgcn.report.subject import Subject

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from molgcn.comparison.comparison import BASELINES, Interval
+from molgcn.metrics.comparison import BASELINES, Interval
 from molgcn.report.rendering import render
 from molgcn.report.subject import PARTS, Subject
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from molgcn.comparison.baselines import forest_baseline, simple_baseline
 from molgcn.comparison.compare import chosen_thresholds, compare
-from molgcn.comparison.comparison import Comparison
 from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.metrics.comparison import Comparison
 from molgcn.training.inference import predict_molecules
 from molgcn.training.regressor import MoleculeRegressor
 
@@ -31,9 +31,9 @@ def compare_run(
     config, molecules = module.config, data.part(part)
     baselines: dict[str, dict[str, float]] = {}
     if config.training.baseline != "none":
-        baselines |= simple_baseline(module, part, molecules.targets)
+        baselines |= simple_baseline(module.task, module.statistics, part, molecules.targets)
     if config.training.baseline == "rf":
-        baselines |= forest_baseline(module, part, data.part("train"), molecules, config.seed)
+        baselines |= forest_baseline(module.task, part, data.part("train"), molecules, config.seed)
     thresholds = {}
     if len(data.dataset.splits.get("val", ())):
         validation = data.part("val")
