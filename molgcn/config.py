@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.errors import UserError, require
 from molgcn.strategies import GONE, check_known
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from molgcn.nn.registry import get_kind
 from molgcn.predict import PredictConfig
 from molgcn.search.search import SearchConfig
 from molgcn.search.search_space import as_overrides, first_values, read_space
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 FILES = sorted(CONF.rglob("*.yaml"))
 DATACLASSES = {"train": Config, "predict": PredictConfig, "evaluate": EvaluateConfig, "export": ExportConfig, "benchmark": BenchmarkConfig}

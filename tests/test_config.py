@@ -9,7 +9,7 @@ from molgcn.config import Config, ModelConfig, OptimizerConfig, parse, parse_sav
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 
 def test_plain_values_go_around():

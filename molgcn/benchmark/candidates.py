@@ -17,7 +17,7 @@ from molgcn.nn import GCN
 from molgcn.ops.gcn_stack_discard import capturing_both_ways
 from molgcn.ops.gcn_stack_plan import limit_shared_memory
 from molgcn.tasks.masked_loss import MaskedLoss
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 CANDIDATES = ("fused", "fused_captured", "fused_99kb", "pyg", "pyg_hoisted", "pyg_compiled")
 CAPTURED = ("fused_captured", "fused_99kb")  # need a GPU

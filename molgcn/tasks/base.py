@@ -17,7 +17,7 @@ from molgcn.data.digits import digits_of
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.spreadsheet import Writer
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.subject import Subject

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 
 class ClassLoss:

@@ -15,7 +15,7 @@ from molgcn.errors import UserError, shown
 from molgcn.metrics.classes import METRICS, RISING, weighted_class_metrics
 from molgcn.tasks.base import Task
 from molgcn.tasks.class_loss import ClassLoss
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.subject import Subject

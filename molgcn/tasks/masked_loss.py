@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from molgcn.ops.head_loss import Objective, loss_of
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.nn import MoleculeNet

@@ -16,7 +16,7 @@ from molgcn.metrics.regression import IN_UNITS, LOGGED, METRICS, RISING, regress
 from molgcn.nn.output_layers import Rescale
 from molgcn.tasks.base import Task
 from molgcn.tasks.masked_loss import MaskedLoss
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
     from molgcn.report.subject import Subject

@@ -22,7 +22,7 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from molgcn.config import Config
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import AtomicCheckpointIO
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 _OURS = {
     "gradient_clip_val": "training.gradient_clip_norm",

@@ -12,7 +12,7 @@ from molgcn.data.load import LoadedDataset
 from molgcn.errors import UserError
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import TASKS
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 COUNT = 12
 HALF = np.arange(COUNT) % 2.0

@@ -19,9 +19,9 @@ from molgcn.export import metadata
 from molgcn.predict import predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint import load_checkpoint
-from molgcn.training.config import TrainingConfig
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
+from molgcn.training_config import TrainingConfig
 
 DEUTERATED, PLAIN = "[2H]c1c([2H])c([2H])c([2H])c([2H])c1[2H]", "c1ccccc1"
 

@@ -10,7 +10,7 @@ from molgcn.data.loader import PackedLoader
 from molgcn.metrics import errors_of
 from molgcn.nn import GCN
 from molgcn.tasks.masked_loss import MaskedLoss
-from molgcn.training.config import TrainingConfig
+from molgcn.training_config import TrainingConfig
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

@@ -17,9 +17,9 @@ from molgcn.export import metadata
 from molgcn.predict import predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint import load_checkpoint
-from molgcn.training.config import TrainingConfig
 from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
+from molgcn.training_config import TrainingConfig
 
 ISOMERS = ["C[C@H](F)O", "C[C@@H](F)O", "CC(F)O"]
 
