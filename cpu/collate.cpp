@@ -181,13 +181,18 @@ class PyCollator {
         result.degree_bytes = uint_bytes(degree);
         result.neighbors = neighbors.data();
         result.neighbor_bytes = uint_bytes(neighbors);
-        for (nb::handle array : features) (of_atoms(array) ? result.atoms : result.bonds).push_back(values(array));
+        for (nb::handle array : features) along_axis(result, array).push_back(values(array));
         result.target_words = arrays_.get<const int32_t>(molecules, "target_words");
         result.num_target_words = nb::cast<int64_t>(nb::object(molecules.attr("target_words").attr("shape"))[nb::int_(1)]);
         return result;
     }
 
-    static bool of_atoms(nb::handle array) { return nb::cast<std::string>(array.attr("axis")) == "atom"; }
+    // The list of `all` that holds the arrays of the same axis.
+    template <class All>
+    static auto& along_axis(All& all, nb::handle array) {
+        const std::string axis = nb::cast<std::string>(array.attr("axis"));
+        return axis == "molecule" ? all.molecules : axis == "atom" ? all.atoms : all.bonds;
+    }
 
     Features values(nb::handle array) {
         Features result{};
@@ -207,7 +212,7 @@ class PyCollator {
     Target target(nb::handle object) {
         Target result{};
         for (nb::handle array : object.attr("features"))
-            (of_atoms(array) ? result.atoms : result.bonds).push_back(writable(object, nb::cast<std::string>(array.attr("name")).c_str()));
+            along_axis(result, array).push_back(writable(object, nb::cast<std::string>(array.attr("name")).c_str()));
         if constexpr (std::is_same_v<Target, Slot>) {
             result.ptr = arrays_.get<int32_t>(object, "ptr");
             result.rowptr = arrays_.get<int32_t>(object, "rowptr");

@@ -22,7 +22,7 @@ struct Packed {  // the arrays of molgcn.data.PackedMolecules
     const int64_t *node_ptr, *edge_ptr;
     const void *degree, *neighbors;
     int degree_bytes, neighbor_bytes;
-    std::vector<Features> atoms, bonds;
+    std::vector<Features> molecules, atoms, bonds;
     const int32_t* target_words;  // of float32 targets one each, of float64 two
     int64_t num_target_words;
 };
@@ -33,7 +33,7 @@ struct Plan {  // the arrays of molgcn.data.sampler.EpochPlan
 };
 
 struct Slot {  // the arrays of molgcn.data.slots.Slot
-    std::vector<void*> atoms, bonds;  // in the order of Packed's
+    std::vector<void*> molecules, atoms, bonds;  // in the order of Packed's
     int32_t *ptr, *rowptr, *col, *target_words;
     int64_t* indices;
     int32_t *tile_ptr, *counts;
@@ -116,6 +116,8 @@ inline void gather(const Features& features, int64_t from, int64_t count, void* 
         for (const Features& features : packed.atoms) __builtin_prefetch(static_cast<const char*>(features.values) + node * features.entry_bytes);
         for (const Features& features : packed.bonds)
             __builtin_prefetch(static_cast<const char*>(features.values) + packed.edge_ptr[molecule] * features.entry_bytes);
+        for (const Features& features : packed.molecules)
+            __builtin_prefetch(static_cast<const char*>(features.values) + molecule * features.entry_bytes);
         __builtin_prefetch(packed.target_words + molecule * packed.num_target_words);
     }
 }
@@ -141,6 +143,7 @@ void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t 
         std::memcpy(slot.target_words + row * packed.num_target_words, packed.target_words + molecule * packed.num_target_words, word_bytes);
         running_sum(slot.rowptr + node + 1, degree + from_node, nodes, static_cast<int32_t>(edge));
         add_offset(slot.col + edge, neighbors + from_edge, edges, static_cast<int32_t>(node));
+        for (size_t k = 0; k < packed.molecules.size(); ++k) gather(packed.molecules[k], molecule, 1, slot.molecules[k], row, row + 1);
         for (size_t k = 0; k < packed.atoms.size(); ++k) gather(packed.atoms[k], from_node, nodes, slot.atoms[k], node, end_node);
         for (size_t k = 0; k < packed.bonds.size(); ++k) gather(packed.bonds[k], from_edge, edges, slot.bonds[k], edge, end_edge);
     }

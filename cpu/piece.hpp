@@ -9,7 +9,7 @@ struct Piece {  // the arrays of molgcn.data.piece.Piece
     int64_t *order, *node_ptr, *edge_ptr;
     int32_t *tile_ptr, *target_words;
     void *row_end, *neighbors;
-    std::vector<void*> atoms, bonds;  // in the order of Packed's
+    std::vector<void*> molecules, atoms, bonds;  // in the order of Packed's
     int end_bytes;
     int64_t max_graphs, max_nodes, max_edges, max_tiles;
 };
@@ -38,6 +38,8 @@ inline void fill_share(const Packed& packed, const Plan& plan, int64_t number, i
         const int64_t node = plan.node_ptr[i] - node_base, edge = plan.edge_ptr[i] - edge_base;
         const int64_t nodes = plan.node_ptr[i + 1] - plan.node_ptr[i], edges = plan.edge_ptr[i + 1] - plan.edge_ptr[i];
         std::memcpy(piece.target_words + (i - begin) * packed.num_target_words, packed.target_words + molecule * packed.num_target_words, word_bytes);
+        for (size_t k = 0; k < packed.molecules.size(); ++k)
+            copy_entries(piece.molecules[k], i - begin, packed.molecules[k].values, molecule, 1, packed.molecules[k].entry_bytes);
         copy_entries(piece.neighbors, edge, packed.neighbors, from_edge, edges, packed.neighbor_bytes);
         for (size_t k = 0; k < packed.atoms.size(); ++k)
             copy_entries(piece.atoms[k], node, packed.atoms[k].values, from_node, nodes, packed.atoms[k].entry_bytes);

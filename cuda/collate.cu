@@ -2,7 +2,7 @@
 // batch it is may be left to the device, so that a CUDA graph that is replayed step after step fills in one batch after the other.
 //
 // Macros: END_BYTES (of `row_end`), NEIGHBOR_BYTES, STAGED (the set's arrays hold only this batch, in its order: a
-// molgcn.data.piece.Piece), and for each array of ATOM_ARRAYS and BOND_ARRAYS (molgcn.data.batch_arrays), as in "x_COLUMNS": COLUMNS (of
+// molgcn.data.piece.Piece), and for each array of MOLECULE_ARRAYS, ATOM_ARRAYS and BOND_ARRAYS (molgcn.data.batch_arrays), as in "x_COLUMNS": COLUMNS (of
 // the slot's rows of floats; 0: the slot has the codes) and CODE_BYTES (of a code into the table; 0: the set has the rows themselves);
 // both 0 where the set has no such array. The layout of what is written is that of molgcn.data.slots.Slot; offsets within the epoch come
 // with the plan, so nothing is scanned here.
@@ -29,6 +29,7 @@ __device__ void gather(void* slot, const Value* values, const float* table, long
 }
 #define GATHER(array, from, to, count) \
     gather<array##_COLUMNS, array##_CODE_BYTES>(p.slot_##array, p.array, p.array##_table, from, to, count, lane);
+#define GATHER_MOLECULES(array) GATHER(array, row, i, 1)
 #define GATHER_ATOMS(array) GATHER(array, from_node, node, nodes)
 #define GATHER_BONDS(array) GATHER(array, from_edge, edge, edges)
 
@@ -75,6 +76,7 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
             p.slot_targets[static_cast<long long>(i) * p.target_words + k] = p.targets[row * p.target_words + k];
         for (int k = lane; k < nodes; k += 32) p.slot_rowptr[node + k + 1] = edge + static_cast<int>(p.row_end[from_node + k]);
         for (int k = lane; k < edges; k += 32) p.slot_col[edge + k] = node + p.neighbors[from_edge + k];
+        MOLECULE_ARRAYS(GATHER_MOLECULES)
         ATOM_ARRAYS(GATHER_ATOMS)
         BOND_ARRAYS(GATHER_BONDS)
     }

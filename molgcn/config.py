@@ -181,7 +181,7 @@ class Config:
     """Everything a training run is made from. `trainer` goes to Lightning's Trainer as it is."""
 
     dataset: DatasetConfig
-    task: Literal["auto", "regression", "classification", "multiclass"] = "auto"
+    task: Literal["auto", "regression", "classification", "multiclass", "mixed"] = "auto"
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     backend: BackendConfig = field(default_factory=BackendConfig)

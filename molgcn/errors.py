@@ -1,6 +1,10 @@
 """The one error class for a user's mistakes, and how messages show what the user gave."""
 
+import difflib
+from collections.abc import Sequence
+
 _SHOWN = 80
+_LISTED = 30
 
 
 class UserError(Exception):
@@ -21,3 +25,24 @@ def shown(text: str) -> str:
     """A SMILES or a cell as messages show it: what would steer a terminal is escaped, and at most 80 characters are left."""
     escaped = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text[: _SHOWN + 1])
     return escaped if len(escaped) <= _SHOWN else f"{escaped[: _SHOWN - 3]}..."
+
+
+def row_of(source: str, number: int, kind: str = "smiles") -> str:
+    """Return what a message calls a row of a table or list, or a record of an SDF (`kind="sdf"`)."""
+    if kind == "sdf":
+        return f"Record {number} of {source} (counted from 0)"
+    return f"Row {number} of {source} (counted from 0, without a header)"
+
+
+def nearest(word: str, choices: Sequence[str]) -> str:
+    """A sentence that names the nearest choice, upper or lower case, and lists all of them."""
+    spelled = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(word.lower(), spelled, n=1)
+    suggestion = f" Did you mean '{shown(spelled[close[0]])}'?" if close else ""
+    return f"{suggestion} There are: {listed(choices)}."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a message lists them, no more than thirty."""
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(map(shown, names[:_LISTED])) + more

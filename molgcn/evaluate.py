@@ -17,14 +17,15 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
-from molgcn.data.config import NAMES, ColumnName, ColumnNames, DatasetConfig
+from molgcn.data.column_names import ColumnName, ColumnNames
+from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError, require
 from molgcn.json_file import read_json, write_json
 
 log = logging.getLogger(__name__)
 
-_FOR_ANOTHER_FILE = ("smiles", "targets", "on_error")
+_FOR_ANOTHER_FILE = ("smiles", "targets", "descriptors_path", "on_error")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class EvaluationDataConfig:
     name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
     smiles: ColumnName | None = None
     targets: ColumnNames | None = None
+    descriptors_path: str | None = None
     split_file: str | None = None
     on_error: Literal["raise", "skip"] | None = None
     batch_size: int = 1024
@@ -107,8 +109,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     from molgcn.comparison.baselines import simple_baseline
     from molgcn.comparison.compare import compare, saved_thresholds
     from molgcn.comparison.table import results_table
+    from molgcn.data.label_columns import measured
     from molgcn.data.load import write_skipped
-    from molgcn.metrics.classes import count_classes
     from molgcn.metrics.comparison import without_nan
     from molgcn.report.facts import facts
     from molgcn.report.subject import Subject
@@ -149,16 +151,15 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
         predictions = predict_molecules(module, molecules, config.dataset.batch_size)
-        metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
-        labels[part] = molecules.num_labels
-        if task.num_classes:
-            class_counts[part] = count_classes(molecules.targets, task.num_classes)
+        exact = measured(molecules)
+        metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, exact.targets).items()}
+        labels[part], class_counts[part] = exact.num_labels, task.class_counts(exact.targets)
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
-            looked_at = molecules, predictions
+            looked_at = exact, predictions
     warn_of_extrapolation(data.title, contents, module.trained_on)
     molecules, predictions = looked_at
-    task.plot(molecules.targets, predictions, folder / f"{task.plot_name}_{detailed}.png")
+    task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
     if data.molecules.skipped:
         write_skipped(folder / "skipped.csv", data.molecules.skipped)
     counts = {part: len(indices) for part, indices in parts.items()}
@@ -219,7 +220,8 @@ def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarr
 def _own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> EvaluationData:
     """The data set that the run was trained on, with the split that it saved."""
     from molgcn.data.load import load_dataset, load_molecules
-    from molgcn.data.split import load_split, rows_to_split
+    from molgcn.data.splits.rows import rows_to_split
+    from molgcn.data.splits.saved import load_split
 
     for key in _FOR_ANOTHER_FILE:
         if getattr(given, key) is not None:
@@ -246,7 +248,8 @@ def _own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | Non
 def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:
     """The molecules of `dataset.path`, all as one part unless a split file names parts."""
     from molgcn.data.load import load_molecules
-    from molgcn.data.split import load_split, rows_to_split
+    from molgcn.data.splits.rows import rows_to_split
+    from molgcn.data.splits.saved import load_split
 
     if given.targets is not None and len(given.targets) != len(names):
         raise UserError(f"dataset.targets={given.targets} names {len(given.targets)} columns; the model predicts {', '.join(names)}.")
@@ -256,11 +259,25 @@ def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequen
                 f"dataset.targets={given.targets} would compare predictions of {name} with the column {column}. Name the columns in the "
                 f"order of the model's targets, {', '.join(names)}, or leave dataset.targets out where they have the same names."
             )
+    if (saved.descriptors_path is None) != (given.descriptors_path is None):
+        raise UserError(
+            "The model takes descriptors of a .npz file: give that of these molecules with dataset.descriptors_path=."
+            if given.descriptors_path is None
+            else "The model takes no descriptors of a file: leave out dataset.descriptors_path=."
+        )
+    columns = list(given.targets or names)
+    texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
     dataset = DatasetConfig(
         name=given.name or ("csv" if saved.name == "builtin" else saved.name),
         path=given.path,
         smiles=given.smiles or saved.smiles,
-        targets=list(given.targets or names),
+        targets=columns,
+        labels=texts or None,
+        bounded=saved.bounded,
+        descriptors=saved.descriptors,
+        descriptors_path=given.descriptors_path,
+        descriptor_generators=saved.descriptor_generators,
+        standardize=saved.standardize,
         features=saved.features,
         on_error=given.on_error or saved.on_error,
         num_workers=given.num_workers,

@@ -102,6 +102,8 @@ def metadata(module: MoleculeRegressor) -> dict[str, str]:
         "features_version": "" if featurizer is None else str(featurizer.version),
         "feature_names": "[]" if featurizer is None else json.dumps(featurizer.names),
         "bond_feature_names": "[]" if featurizer is None else json.dumps(featurizer.bond_names),
+        "descriptor_names": json.dumps(module.descriptor_names),
+        "standardize": module.config.dataset.standardize,
         "stereo": "" if featurizer is None else featurizer.stereo,
         "hydrogens": "" if featurizer is None else featurizer.hydrogens,
     }
@@ -126,6 +128,9 @@ def random_batch(model: MoleculeNet, count: int, chosen: Any = slice(None)) -> G
     for name, rows in (("rwse", batch.num_nodes), ("bond_rw", batch.num_edges)):
         if width := getattr(model, name):
             setattr(batch, name, torch.rand(rows, width, generator=generator))
+    if model.descriptors is not None:
+        spread = torch.randn(batch.num_graphs, model.descriptor_channels, generator=generator)
+        batch.descriptors = model.descriptors.mean.cpu() + model.descriptors.std.cpu() * spread
     return batch
 
 
@@ -146,9 +151,10 @@ def largest_difference(run: Run, module: MoleculeRegressor) -> float:
 
 def _shapes(optional: Sequence[str]) -> dict[str, dict[int, Any]]:
     """Return which dimensions of each input are left open."""
-    atoms, bonds = torch.export.Dim("atoms"), torch.export.Dim("bonds")
+    atoms, bonds, molecules = (torch.export.Dim(name) for name in ("atoms", "bonds", "molecules"))
     shapes = {"x": {0: atoms}, "edge_index": {1: bonds}, "batch": {0: atoms}}
-    return shapes | {name: {0: atoms if name == "rwse" else bonds} for name in optional}
+    rows = {"edge_attr": bonds, "rwse": atoms, "bond_rw": bonds, "descriptors": molecules}
+    return shapes | {name: {0: rows[name]} for name in optional}
 
 
 def _example(network: ExportedNetwork) -> dict[str, Any]:

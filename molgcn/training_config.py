@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-from molgcn.errors import require
+from molgcn.data.column_names import ColumnName
+from molgcn.errors import require, shown
 
 
 @dataclass(frozen=True)
@@ -13,10 +15,13 @@ class TrainingConfig:
     """conf/training: loss, step and what a run writes."""
 
     captured: Literal["auto"] | bool = "auto"
-    loss: Literal["auto", "mse", "l1", "huber", "bce", "ce", "focal"] = "auto"
+    loss: Literal["auto", "mse", "l1", "huber", "mve", "evidential", "quantile", "bce", "ce", "focal"] = "auto"
     huber_delta: float = 1.0
+    evidential_regularization: float = 0.2
+    quantile_alpha: float = 0.1
     focal_gamma: float = 2.0
     class_weights: Literal["balanced"] | None = None
+    task_weights: dict[ColumnName, float] | None = None
     monitor: str = "val/loss"
     gradient_clip_norm: float | None = None
     accumulate_batches: int = 1
@@ -29,7 +34,12 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         """Checks the ranges."""
         require(self.huber_delta > 0, "training.huber_delta", self.huber_delta, "a number above 0")
+        weight = self.evidential_regularization
+        require(weight >= 0, "training.evidential_regularization", weight, "a number of at least 0")
+        require(0 < self.quantile_alpha < 1, "training.quantile_alpha", self.quantile_alpha, "a number between 0 and 1")
         require(self.focal_gamma >= 0, "training.focal_gamma", self.focal_gamma, "a number of at least 0")
+        for name, weight in (self.task_weights or {}).items():
+            require(0 <= weight < math.inf, f"training.task_weights={{{shown(name)}}}", weight, "a number of at least 0")
         clip = self.gradient_clip_norm
         require(clip is None or clip > 0, "training.gradient_clip_norm", clip, "a number above 0, or null for no clipping")
         require(self.accumulate_batches >= 1, "training.accumulate_batches", self.accumulate_batches, "at least 1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -13,7 +14,8 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.metrics.comparison import FOREST, MEAN, PRIOR
 from molgcn.tasks.base import Task
 from molgcn.tasks.classes import ClassTask
-from molgcn.tasks.registry import build_task
+from molgcn.tasks.mixed import Mixed
+from molgcn.tasks.regression import Regression
 
 
 def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets: np.ndarray) -> dict[str, dict[str, float]]:
@@ -29,7 +31,7 @@ def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets
         By the baseline's name, metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
     """
     task = _plain(task)
-    name = PRIOR if isinstance(task, ClassTask) else MEAN
+    name = " and ".join(dict.fromkeys(PRIOR if part.num_classes else MEAN for part in task.parts))
     return {name: _measured(task, part, np.repeat(task.guess(*statistics), len(targets), axis=0), targets)}
 
 
@@ -44,15 +46,26 @@ def forest_baseline(task: Task, part: str, known: PackedMolecules, asked: Packed
         seed: of the forest.
     """
     task = _plain(task)
-    found = forest_predictions(known.smiles or [], known.targets, asked.smiles or [], task.num_classes, seed)
-    return {FOREST: _measured(task, part, task.joined(found) if isinstance(task, ClassTask) else found, asked.targets)}
+    columns = [
+        _forest_columns(one, known.smiles or [], targets, asked.smiles or [], seed)
+        for one, _, targets in task.of_parts(np.empty((0, task.num_predictions)), known.targets)
+    ]
+    return {FOREST: _measured(task, part, task.together(columns), asked.targets)}
+
+
+def _forest_columns(task: Task, smiles: Sequence[str], targets: np.ndarray, asked: Sequence[str], seed: int) -> np.ndarray:
+    """Return predictions [K, P] of a task whose targets are measured alike."""
+    found = forest_predictions(smiles, targets, asked, task.num_classes, seed)
+    return task.joined(found) if isinstance(task, ClassTask) else found
 
 
 def _plain(task: Task) -> Task:
     """Return the task whose predictions are values or probabilities alone, whatever else a network tells of them."""
-    return build_task(task.name, task.names, task.units, task.num_classes)
+    if isinstance(task, Mixed):
+        return replace(task, members=tuple(_plain(part) for part in task.parts))
+    return Regression(task.names, task.units, transforms=task.transforms) if isinstance(task, Regression) else task
 
 
 def _measured(task: Task, part: str, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    found = with_means(task, task.values(predictions, targets, task.metrics))
+    found = with_means(task, task.values(predictions, targets, task.all_metrics))
     return {f"{part}/{key}": float(values[0]) for key, values in found.items()}

@@ -42,7 +42,7 @@ def compare(
     """
 
     def resampled(weights: np.ndarray) -> dict[str, np.ndarray]:
-        return with_means(task, task.values(predictions, targets, task.metrics, weights))
+        return with_means(task, task.values(predictions, targets, task.all_metrics, weights))
 
     found = {f"{part}/{key}": interval for key, interval in intervals(resampled, len(targets), resamples, seed).items()}
     means, counted = means_of_parts(task, metrics)
@@ -51,10 +51,12 @@ def compare(
 
 def chosen_thresholds(task: Task, predictions: np.ndarray, targets: np.ndarray) -> dict[str, Threshold]:
     """Choose the threshold of every target with two classes on validation predictions [M, P] and labels [M, T]."""
-    if not isinstance(task, Classification):
-        return {}
-    columns = zip(task.names, targets.T, task.by_target(predictions), strict=True)
-    found = {name: best_threshold(labels, probabilities) for name, labels, probabilities in columns}
+    found = {
+        name: best_threshold(labels, probabilities)
+        for part, given, true in task.of_parts(predictions, targets)
+        if isinstance(part, Classification)
+        for name, labels, probabilities in zip(part.names, true.T, part.by_target(given), strict=True)
+    }
     return {name: threshold for name, threshold in found.items() if threshold is not None}
 
 

@@ -19,11 +19,12 @@ def means(task: Task, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.nd
     Returns:
         Both [R] by metric. There is none of a single target, nor of errors in different units.
     """
-    metrics = dict.fromkeys(key.partition("/")[0] for key in values)
-    if len(task.names) == 1:
-        return {}, {}
-    comparable = [metric for metric in metrics if metric not in task.in_units or len(set(task.units)) == 1]
-    each = {metric: np.stack([values[f"{metric}/{name}"] for name in task.names]) for metric in comparable}
+    each: dict[str, np.ndarray] = {}
+    for metric in dict.fromkeys(key.partition("/")[0] for key in values):
+        holders = [part for part in task.parts if metric in part.metrics]
+        names, units = [name for part in holders for name in part.names], {unit for part in holders for unit in part.units}
+        if len(names) > 1 and (metric not in holders[0].in_units or len(units) == 1):
+            each[metric] = np.stack([values[f"{metric}/{name}"] for name in names])
     counts = {metric: (~np.isnan(found)).sum(axis=0) for metric, found in each.items()}
     return {metric: np.nansum(each[metric], axis=0) / np.where(count, count, np.nan) for metric, count in counts.items()}, counts
 

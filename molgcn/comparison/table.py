@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
@@ -15,8 +16,8 @@ from molgcn.tasks.base import Task
 _DETAILED = 4  # targets beyond which only the mean has intervals and baselines here; the report has those of all
 
 
-def results_table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison | None = None) -> Table:
-    """Make a table of one row a target: the first metric of every part, the others of the last one.
+def results_table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison | None = None) -> Group:
+    """Make a table of one row a target: the first metric of every part, the others of the last one; a table for each kind of target.
 
     Args:
         task: names the targets and the metrics.
@@ -25,7 +26,12 @@ def results_table(task: Task, title: str, values: Mapping[str, float], parts: Se
         parts: the parts to show.
         comparison: intervals, baselines and means to show below the values.
     """
-    comparison = comparison or Comparison()
+    tables = [_table(one, "" if place else title, values, parts, comparison or Comparison()) for place, one in enumerate(task.parts)]
+    return Group(*tables)
+
+
+def _table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison) -> Table:
+    """Make the table of targets that are measured alike."""
     table = Table(title=escape(title), title_justify="left", caption=_caption(comparison), caption_justify="left")
     table.add_column("target", overflow="fold")
     if task.has_units:
@@ -53,7 +59,7 @@ def results_table(task: Task, title: str, values: Mapping[str, float], parts: Se
         row(shown(name), unit or "-", lambda key: error_text(values[key]), f"/{name}")
         if detailed:
             details(f"/{name}")
-    if any(f"{part}/{metric}" in comparison.means for part, metric in columns):
+    if len(task.names) > 1 and any(f"{part}/{metric}" in comparison.means for part, metric in columns):
         table.add_section()
         row(f"mean of {len(task.names)}", "", lambda key: _mean(key, comparison, len(task.names)), "")
         details("")

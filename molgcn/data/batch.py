@@ -30,7 +30,7 @@ class GraphBatch:
         ptr: int32 [B + 1], first atom of each molecule.
         rowptr: int32 [N + 1], first bond that points at each atom.
         col: int32 [E], source atom of each bond, counted through the batch.
-        targets: float [B, T], NaN where missing.
+        targets: float [B, T], NaN where missing; of a set with bounds or weights [B, 2 T + 1], see :mod:`molgcn.data.label_columns`.
         indices: int64 [B], the molecules' places in the packed set; default 0, 1, ...
         tile_nodes: T, node places a tile; default 64, or 128 where a molecule needs it.
         tile_ptr: int32 [tiles + 1], first molecule of each tile; default as many molecules a tile as fit, in their order.
@@ -42,6 +42,7 @@ class GraphBatch:
         edge_table: float [K, D], distinct features of bonds, or None.
         rwse: float [N, k], an encoding of the atoms by random walks, or None.
         bond_rw: float [E, k], an encoding of the bonds by random walks, or None.
+        descriptors: float [B, K], numbers of each molecule beside its graph, or None.
 
     Attributes:
         padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
@@ -55,6 +56,7 @@ class GraphBatch:
     edge_table: Tensor | None = None
     rwse: Tensor | None = None
     bond_rw: Tensor | None = None
+    descriptors: Tensor | None = None
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class GraphBatch:
         edge_table: Tensor | None = None,
         rwse: Tensor | None = None,
         bond_rw: Tensor | None = None,
+        descriptors: Tensor | None = None,
     ) -> None:
         self.x = x
         self.ptr = ptr
@@ -86,6 +89,7 @@ class GraphBatch:
         self.edge_table = edge_table
         self.rwse = rwse
         self.bond_rw = bond_rw
+        self.descriptors = descriptors
         if edge_attr is not None:
             self.edge_attr = edge_attr
         if tile_nodes is not None:
@@ -108,14 +112,14 @@ class GraphBatch:
         ptr = pointers(num_nodes, np.int32)
         bonds = segment_index(molecules.edge_ptr[indices], num_edges)
         col = molecules.neighbors[bonds] + np.repeat(ptr[:-1], num_edges)
-        places = {"atom": nodes, "bond": bonds}
+        places = {"molecule": indices, "atom": nodes, "bond": bonds}
         gathered = {array.name: torch.from_numpy(array.take(places[array.axis])) for array in batch_arrays(molecules)}
         return cls(
             gathered.pop("x"),
             torch.from_numpy(ptr),
             torch.from_numpy(pointers(molecules.degree[nodes], np.int32)),
             torch.from_numpy(col.astype(np.int32)),
-            torch.tensor(molecules.targets[indices]),
+            torch.tensor(molecules.labels[indices]),
             torch.from_numpy(indices),
             tile_nodes=tile_nodes,
             tile_ptr=None if tile_ptr is None else torch.from_numpy(tile_ptr),
@@ -144,7 +148,7 @@ class GraphBatch:
         incoming, order = torch.sort(target * num_nodes + source, stable=True)
         if not torch.equal(incoming, torch.sort(source * num_nodes + target).values):
             raise UserError("A bond is present in one direction only. Give both, as torch_geometric.utils.to_undirected does.")
-        targets, edge_attr = getattr(batch, "y", None), getattr(batch, "edge_attr", None)
+        targets, edge_attr, descriptors = (getattr(batch, name, None) for name in ("y", "edge_attr", "descriptors"))
         if edge_attr is not None:
             if len(edge_attr) != len(source):
                 raise UserError(
@@ -163,6 +167,7 @@ class GraphBatch:
             edge_attr=edge_attr,
             rwse=held_encoding(batch, "rwse"),
             bond_rw=None if bond_rw is None else bond_rw[order],
+            descriptors=None if descriptors is None else descriptors.reshape(num_graphs, -1),
         )
 
     @property
@@ -257,7 +262,7 @@ class GraphBatch:
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
         tensors = [function(tensor) for tensor in (self.x, self.ptr, self.rowptr, self.col, self.targets, self.indices)]
         bonds = ("edge_attr",) if self.edge_code is None else ("edge_code", "edge_table")
-        optional = {name: getattr(self, name) for name in (*bonds, "rwse", "bond_rw")}
+        optional = {name: getattr(self, name) for name in (*bonds, "rwse", "bond_rw", "descriptors")}
         moved: dict[str, Any] = {name: function(tensor) for name, tensor in optional.items() if tensor is not None}
         tile_ptr = None if self._planned_tiles() is None else function(self.tile_ptr)
         large_molecules = vars(self).get("large_molecules") if tile_ptr is None else self.large_molecules
@@ -276,10 +281,11 @@ class GraphBatch:
         return vars(self).get("tile_ptr")
 
     def to_pyg(self) -> Any:
-        """As a `torch_geometric.data.Batch` with x, edge_index, y, batch, ptr, indices and, where it has them, edge_attr, rwse, bond_rw."""
+        """As a `torch_geometric.data.Batch` with x, edge_index, y, batch, ptr, indices and what else a network reads of it."""
         from torch_geometric.data import Batch
 
-        optional = {name: getattr(self, name) for name in ("edge_attr", "rwse", "bond_rw") if getattr(self, name) is not None}
+        names = ("edge_attr", "rwse", "bond_rw", "descriptors")
+        optional = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         ptr = self.ptr.long()
         batch = Batch(x=self.x, edge_index=self.edge_index, y=self.targets, batch=self.batch, ptr=ptr, indices=self.indices, **optional)
         batch._num_graphs = self.num_graphs

@@ -1,4 +1,4 @@
-"""What batches hold of each atom and bond beside the graph: it follows from the list of the packed set's arrays.
+"""What batches hold of each molecule, atom and bond beside the graph: it follows from the list of the packed set's arrays.
 
 Slots, pieces and sets in a GPU's memory have an array for each, of the same name; cpu/collate.hpp and cuda/collate.cu gather all alike.
 """
@@ -6,18 +6,19 @@ Slots, pieces and sets in a GPU's memory have an array for each, of the same nam
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import numpy as np
 
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import ARRAYS
 
+BatchAxis = Literal["molecule", "atom", "bond"]
 NAMES = {
     axis: [name for array in ARRAYS if array.gathered and array.axis == axis for name in (array.name, array.gathered_codes) if name]
-    for axis in ("atom", "bond")
+    for axis in get_args(BatchAxis)
 }
-"""All that batches may hold of an atom or bond."""
+"""All that batches may hold of a molecule, atom or bond."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class BatchArray:
     """
 
     name: str
-    axis: Literal["atom", "bond"]
+    axis: BatchAxis
     values: np.ndarray
     columns: int
     table: np.ndarray | None
@@ -71,7 +72,7 @@ def batch_arrays(molecules: PackedMolecules) -> list[BatchArray]:
         values = getattr(molecules, array.name)
         if not array.gathered or values is None:
             continue
-        axis: Literal["atom", "bond"] = "atom" if array.axis == "atom" else "bond"
+        axis = cast(BatchAxis, array.axis)
         table = None if array.table is None else getattr(molecules, array.table)
         if table is not None and array.gathered_codes is not None:
             found.append(BatchArray(array.gathered_codes, axis, values, 0, None))

@@ -32,6 +32,7 @@ class Capacity:
         nodes: int | None = None,
         edges: int | None = None,
         tile_nodes: int | None = None,
+        repeats: bool = False,
     ) -> Capacity:
         """What any `batch_size` molecules of the set, or all if it has fewer, fit into: as many atoms and bonds as its largest have, each
         counted by itself.
@@ -42,13 +43,17 @@ class Capacity:
             nodes: atoms, if given; for slots that several sets share.
             edges: bonds, if given.
             tile_nodes: node places of a tile; default the set's.
+            repeats: whether a batch may hold a molecule several times, so that all of it may be the largest one.
 
         Raises:
             UserError: when `nodes` or `edges` is less than the set needs.
         """
         sizes = molecules.num_nodes_per_graph
         graphs = min(batch_size, len(molecules))
-        need = {"atoms": _largest(sizes, graphs), "bonds": _largest(np.diff(molecules.edge_ptr), graphs)}
+        need = {
+            "atoms": _largest(sizes, graphs, repeats),
+            "bonds": _largest(np.diff(molecules.edge_ptr), graphs, repeats),
+        }
         given = {"atoms": nodes, "bonds": edges}
         for what, least in need.items():
             if (places := given[what]) is not None and places < least:
@@ -59,8 +64,11 @@ class Capacity:
         nodes, edges = nodes or need["atoms"], need["bonds"] if edges is None else edges
         tile_nodes = tile_nodes or molecules.tile_nodes
         large = min(graphs, int((sizes > tile_nodes).sum()))
+        large = graphs if repeats and large else large
         return cls(graphs, nodes, edges, max_tiles(graphs, nodes, large, tile_nodes), tile_nodes, large > 0, molecules.leaves_merged)
 
 
-def _largest(sizes: np.ndarray, count: int) -> int:
+def _largest(sizes: np.ndarray, count: int, repeats: bool) -> int:
+    if repeats:
+        return count * int(sizes.max())
     return int(np.partition(sizes, len(sizes) - count)[len(sizes) - count :].sum())

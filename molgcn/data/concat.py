@@ -25,12 +25,15 @@ def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
         raise UserError("PackedMolecules.concat needs at least one set.")
     first = parts[0]
     for number, part in enumerate(parts[1:], start=1):
-        for name in ("num_features", "num_edge_features", "features", "target_names", "target_units", "leaves_merged"):
+        for name in ("num_features", "num_edge_features", "features", "descriptor_names", "target_names", "target_units", "leaves_merged"):
             if getattr(part, name) != getattr(first, name):
                 raise UserError(
                     f"Set {number} cannot be joined to set 0: its {name} is {getattr(part, name)!r}, not {getattr(first, name)!r}. "
                     "Featurise both sets alike and name their targets alike."
                 )
+    for name in ("bounds", "weights"):
+        if len({getattr(part, name) is None for part in parts}) > 1:
+            raise UserError(f"Sets with and without {name} cannot be joined. Give all of them some, or none.")
     joined: dict[str, Any] = dict.fromkeys(_MADE_ANEW)
     joined |= {
         array.name: array.join([getattr(part, array.name) for part in parts])

@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, cast
+from typing import Literal
 
-from pydantic import BeforeValidator
-
+from molgcn.data.column_names import ColumnName, ColumnNames, as_names
+from molgcn.data.descriptors.generators import GENERATORS
 from molgcn.data.featurizers import get_featurizer
-from molgcn.errors import UserError, shown
+from molgcn.data.standardize import LEVELS
+from molgcn.data.target_config import TargetConfig
+from molgcn.errors import UserError, nearest
 
 NAMES = ("builtin", "qm9", "zinc", "csv")
 SPLITS = ("random", "scaffold", "column", "file", "benchmark")
 DUPLICATES = ("keep", "first", "mean", "median", "error")
-_LISTED = 30
-
-
-def _as_name(value: object) -> object:
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _as_names(value: object) -> object:
-    if value is None:
-        return None
-    return [_as_name(one) for one in (value if isinstance(value, list | tuple) else [value])]
-
-
-# YAML and Hydra make a number of a header such as 1, and one column needs no brackets
-ColumnName = Annotated[str, BeforeValidator(_as_name)]
-ColumnNames = Annotated[list[str], BeforeValidator(_as_names)]
 
 
 @dataclass
-class DatasetConfig:
-    """What to load and how to split it; the keys are those of conf/dataset/*.yaml.
+class DatasetConfig(TargetConfig):
+    """What to load and how to split it; the keys are those of conf/dataset/*.yaml. What it says of targets is :class:`TargetConfig`.
 
     Attributes:
         name: builtin, qm9, zinc or csv.
         path: file or folder to read instead of the download; required for csv.
         smiles: column of the SMILES (csv, and qm9 from a CSV).
         targets: names of the target columns; None takes the source's default.
+        descriptors: columns of numbers that the model takes beside each molecule's graph.
+        descriptors_path: .npz file of such numbers, row by row.
+        descriptor_generators: those that RDKit computes, names in :data:`molgcn.data.descriptors.generators.GENERATORS`.
+        standardize: the standard form of molecules that features and descriptors are of, one of :data:`molgcn.data.standardize.LEVELS`.
         features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, an older version as in general:1; None takes the source's default.
         stereo: whether features see stereochemistry, those that can; False gives all molecules the rows of ones where it is not known.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
@@ -63,6 +52,10 @@ class DatasetConfig:
     path: str | None = None
     smiles: ColumnName = "smiles"
     targets: ColumnNames | None = None
+    descriptors: ColumnNames | None = None
+    descriptors_path: str | None = None
+    descriptor_generators: ColumnNames | None = None
+    standardize: str = "none"
     features: str | None = None
     stereo: bool = True
     on_error: str = "raise"
@@ -85,22 +78,36 @@ class DatasetConfig:
         Raises:
             UserError: naming the key, what it accepts and the nearest valid value.
         """
+        super().__post_init__()
         _one_of("name", self.name, NAMES)
         _one_of("split", self.split, SPLITS)
         _one_of("on_error", self.on_error, ("raise", "skip"))
+        _one_of("standardize", self.standardize, LEVELS)
         _one_of("duplicates", self.duplicates, DUPLICATES)
         if self.features is not None:
             get_featurizer(self.features)
         if self.targets is not None:
-            self.targets = cast(list[str], _as_names(self.targets))
+            self.targets = as_names(self.targets)
             if not self.targets:
                 raise UserError("dataset.targets is empty. Name at least one target, as in dataset.targets=[gap].")
             if len(set(self.targets)) < len(self.targets):
                 raise UserError(f"dataset.targets names a target twice: {self.targets}.")
+        self._check_descriptors()
         if self.split_seed < 0:
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
+
+    def _check_descriptors(self) -> None:
+        for key in ("descriptors", "descriptor_generators"):
+            names = as_names(getattr(self, key)) or []
+            setattr(self, key, names or None)
+            if len(set(names)) < len(names):
+                raise UserError(f"dataset.{key} names one twice: {names}.")
+        for name in self.descriptor_generators or ():
+            _one_of("descriptor_generators", name, tuple(GENERATORS))
+        if both := [name for name in self.descriptors or () if name in (self.targets or ())]:
+            raise UserError(f"dataset.descriptors={both} is a target too: the model would read what it is to predict. Leave it out of one.")
 
 
 @dataclass(frozen=True)
@@ -114,20 +121,6 @@ class LoaderConfig:
         """Checks the range."""
         if self.num_workers < 0:
             raise UserError(f"loader.num_workers={self.num_workers} is not valid: expected a whole number of at least 0.")
-
-
-def nearest(word: str, choices: Sequence[str]) -> str:
-    """A sentence that names the nearest choice, upper or lower case, and lists all of them."""
-    spelled = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(word.lower(), spelled, n=1)
-    suggestion = f" Did you mean '{shown(spelled[close[0]])}'?" if close else ""
-    return f"{suggestion} There are: {listed(choices)}."
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names as a message lists them, no more than thirty."""
-    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(map(shown, names[:_LISTED])) + more
 
 
 def _one_of(key: str, value: str, choices: Sequence[str]) -> None:

@@ -28,7 +28,12 @@ def load_once(config: DatasetConfig) -> LoadedDataset:
     a sweep over sets does not pile up.
     """
     values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
-    key = repr((values, [_stamps(Path(path).expanduser()) for path in (config.path, config.split_file) if path is not None]))
+    key = repr(
+        (
+            values,
+            [_stamps(Path(path).expanduser()) for path in (config.path, config.descriptors_path, config.split_file) if path is not None],
+        )
+    )
     if key not in _LOADED:
         _LOADED.clear()
         _LOADED[key] = load_dataset(config)
@@ -102,6 +107,7 @@ class MoleculeDataModule(LightningDataModule):
             join_single=shuffle and layout.join_single,
             device=device,
             tile_nodes=layout.tile_nodes,
+            classes=molecules.targets[:, 0] if shuffle and self.config.sampling == "balanced" else None,
         )
         if shuffle and layout.join_single:
             _refuse_single_atoms(loader.sampler, molecules)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from molgcn.data.config import nearest
 from molgcn.data.molecules import InvalidMoleculeError, smiles_reader
 from molgcn.data.text import Lines
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, nearest, shown
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +56,15 @@ class Delimited:
             hint = f" It seems to have no header: its first line is '{first}'. Put a line with the columns' names above it{advice}."
         raise UserError(f"{self.name} has no column '{shown(column)}' ({option}).{hint}")
 
-    def say_separator(self, expected: str, more: str = "") -> None:
-        """Says in one line, with `more`, that cells are separated by another sign than the file's name promises."""
+    @property
+    def decimal_comma(self) -> bool:
+        """Whether 1,5 is a number, as in files of German or French spreadsheets."""
+        return self.separator == ";"
+
+    def say_separator(self, expected: str) -> None:
+        """Says in one line that cells are separated by another sign than the file's name promises."""
         if self.separator != expected:
+            more = ", its numbers may have decimal commas" if self.decimal_comma else ""
             log.info("%s: cells are separated by %s%s", self.name, _SEPARATORS[self.separator], more)
 
 

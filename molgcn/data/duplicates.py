@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from molgcn.data.identity import first_copies
 from molgcn.data.packed import PackedMolecules
@@ -62,7 +63,7 @@ def report_copies(molecules: PackedMolecules, splits: Mapping[str, np.ndarray]) 
 def refuse_repeats(molecules: PackedMolecules, title: str) -> None:
     """Raises UserError where a molecule repeats another one, with the first such rows."""
     assert molecules.hashes is not None
-    first = first_copies(molecules.hashes)
+    first = _first_alike(molecules)
     repeats = np.flatnonzero(first != np.arange(len(first)))
     if len(repeats) == 0:
         return
@@ -85,6 +86,8 @@ def merge_repeats(molecules: PackedMolecules, how: str) -> PackedMolecules:
     group, counts = _groups(molecules)
     if len(counts) == len(molecules):
         return molecules
+    if molecules.bounds is not None and how != "first":
+        raise UserError(f"dataset.duplicates={how} does not go with bounds, which have no {how}. Use first, or dataset.bounded=false.")
     merged = molecules[np.unique(group, return_index=True)[1]]
     if how == "first":
         return merged
@@ -92,10 +95,20 @@ def merge_repeats(molecules: PackedMolecules, how: str) -> PackedMolecules:
     return replace(merged, targets=targets.astype(molecules.targets.dtype))
 
 
+def _first_alike(molecules: PackedMolecules) -> np.ndarray:
+    """Return for each molecule the position of the first one that is the same and has the same descriptors, int64 [M]."""
+    assert molecules.hashes is not None
+    if molecules.descriptors is None:
+        return first_copies(molecules.hashes)
+    conditions = np.array([xxh3_64_intdigest(row.tobytes()) for row in molecules.descriptors], np.uint64)
+    _, first, place = np.unique(np.stack([molecules.hashes, conditions], 1), axis=0, return_index=True, return_inverse=True)
+    return first[place.ravel()]
+
+
 def _groups(molecules: PackedMolecules) -> tuple[np.ndarray, np.ndarray]:
     """The number of each molecule's group, in order of their first molecules, and how many each group has."""
     assert molecules.hashes is not None
-    _, group, counts = np.unique(first_copies(molecules.hashes), return_inverse=True, return_counts=True)
+    _, group, counts = np.unique(_first_alike(molecules), return_inverse=True, return_counts=True)
     return group, counts
 
 

@@ -15,16 +15,19 @@ from typing import Any, Literal
 import numpy as np
 
 from molgcn.data.concat import Gathered
+from molgcn.data.descriptors.attach import with_descriptors
+from molgcn.data.descriptors.generators import calculator, generated_names
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
-from molgcn.data.molecules import READERS, InvalidMoleculeError, count_hydrogens
+from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.packed_arrays import ARRAYS, PackedArray
 from molgcn.data.packing import check_table
 from molgcn.data.segments import smallest_uint
+from molgcn.data.standardize import item_reader
 from molgcn.data.workers import map_chunks
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, row_of, shown
 
 OnError = Literal["raise", "skip"]
 Kind = Literal["smiles", "molblock", "sdf", "mol"]
@@ -38,7 +41,7 @@ class Featurized:
         molecules: packed, without targets; None where there is none.
         kept: int64 [M], position of each molecule in the input.
         labels: float64 [M], or None when no label was asked for.
-        smiles: M SMILES written by RDKit, or None when the input was SMILES.
+        smiles: M SMILES written by RDKit, those before any standardisation, or None when the input was SMILES.
         failures: position in the input and reason of every item left out.
     """
 
@@ -100,6 +103,8 @@ def featurize_items(
     label: str | None = None,
     rows: np.ndarray | None = None,
     source: str = "",
+    generators: Sequence[str] = (),
+    standardize: str = "none",
 ) -> Featurized:
     """Featurises items of one kind and computes a label in the same pass.
 
@@ -110,6 +115,8 @@ def featurize_items(
         label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
         rows: the items' row numbers in the source, for messages.
         source: name of the source, for messages.
+        generators: names in :data:`molgcn.data.descriptors.generators.GENERATORS`, whose descriptors the molecules get.
+        standardize: one of :data:`molgcn.data.standardize.LEVELS`; features, labels and descriptors are those of the standard form.
 
     Raises:
         UserError: see :func:`featurize`.
@@ -121,7 +128,9 @@ def featurize_items(
         raise ValueError(f"unknown label {label!r}")
     if len(items) == 0:
         raise UserError(f"{source or 'The list of SMILES'} holds no molecules. Expected at least one row.")
-    work = partial(featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise")
+    work = partial(
+        featurize_chunk, features=features, kind=kind, label=label, stop=on_error == "raise", generators=generators, standardize=standardize
+    )
     parts: list[Featurized] = []
     joined, tables = Gathered(), [_FeatureTable(array) for array in ARRAYS if array.table is not None]
     position = 0
@@ -130,7 +139,7 @@ def featurize_items(
             local, reason = part.failures[0]
             index = position + local
             row = index if rows is None else int(rows[index])
-            raise UserError(_failure_message(source, row, items[index], reason))
+            raise UserError(_failure_message(source, row, items[index], reason, kind))
         if part.molecules is not None:
             joined.add(reduce(lambda molecules, table: table.recode(molecules), tables, part.molecules))
             part.molecules = None
@@ -154,36 +163,49 @@ def _first_line(item: Any) -> str:
     return shown((_text(item).splitlines() or [""])[0])
 
 
-def _failure_message(source: str, row: int, item: Any, reason: str) -> str:
+def _failure_message(source: str, row: int, item: Any, reason: str, kind: Kind) -> str:
     return (
-        f"Row {row} of {source or 'the list of SMILES'} (counted from 0, without a header): '{_first_line(item)}' cannot be used: "
+        f"{row_of(source or 'the list of SMILES', row, kind)}: '{_first_line(item)}' cannot be used: "
         f"{reason}. Correct the row, or leave such rows out with on_error=skip (dataset.on_error=skip on the command "
         "line), which counts and lists them."
     )
 
 
-def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: str | None, stop: bool, bonds: bool = True) -> Featurized:
+def featurize_chunk(
+    items: Sequence[Any],
+    *,
+    features: str,
+    kind: Kind,
+    label: str | None,
+    stop: bool,
+    bonds: bool = True,
+    generators: Sequence[str] = (),
+    standardize: str = "none",
+) -> Featurized:
     """Featurises a chunk in this process; see :func:`featurize_items`.
 
     `stop` ends it at the first item that fails; without `bonds` they get no features, for a model that does not see any.
     """
-    from rdkit import Chem, rdBase
+    from rdkit import rdBase
 
     label_of = None if label is None else LABELS[label].compute
     featurizer = get_featurizer(features)
     graphs = GraphArrays(featurizer, bonds)
     hydrogens = "written" if graphs.counts_hydrogens else featurizer.hydrogens
-    if hydrogens == "explicit" and kind in ("smiles", "sdf"):
+    if hydrogens == "explicit" and (kind in ("smiles", "sdf") or standardize != "none"):
         hydrogens = "folded"
-    read = READERS[kind](hydrogens, featurizer.stereo != "none")
+    read = item_reader(kind, hydrogens, featurizer.stereo != "none", standardize)
     kept: list[int] = []
     labels: list[float] = []
     written: list[str] = []
+    descriptors: list[np.ndarray] = []
+    calculate = calculator(generators) if generators else None
     failures: list[tuple[int, str]] = []
     with rdBase.BlockLogs():
         for position, item in enumerate(items):
             try:
-                mol = read(item)
+                mol, smiles, own = read(item)
+                values = None if calculate is None else calculate(smiles)
                 graphs.add(mol)
             except InvalidMoleculeError as error:
                 failures.append((position, str(error)))
@@ -193,15 +215,20 @@ def featurize_chunk(items: Sequence[Any], *, features: str, kind: Kind, label: s
             kept.append(position)
             if label_of is not None:
                 labels.append(label_of(count_hydrogens(mol)))  # labels are of heavy atoms, whatever the features
+            if values is not None:
+                descriptors.append(values)
             if kind != "smiles":
-                written.append(Chem.MolToSmiles(Chem.RemoveHs(mol, sanitize=False)))
+                written.append(own)
     arrays, refused = graphs.finish()
     for number in sorted(refused, reverse=True):
         failures.append((kept.pop(number), refused[number]))
-        for values in (labels, written):
-            del values[number : number + 1]
+        for of_molecules in (labels, written, descriptors):
+            del of_molecules[number : number + 1]
+    molecules = PackedMolecules.from_arrays(**arrays, features=features) if kept else None
+    if molecules is not None and descriptors:
+        molecules = with_descriptors(molecules, np.stack(descriptors), generated_names(generators))
     return Featurized(
-        PackedMolecules.from_arrays(**arrays, features=features) if kept else None,
+        molecules,
         kept=np.array(kept, np.int64),
         labels=None if label is None else np.array(labels, np.float64),
         smiles=None if kind == "smiles" else written,

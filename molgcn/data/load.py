@@ -5,25 +5,35 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 
-from molgcn.data import split as splitting
 from molgcn.data.applicability import Contents, contents_of, describe_unlike
-from molgcn.data.cache import identity_hash, load_or_pack
+from molgcn.data.cache import file_hash, identity_hash, load_or_pack
 from molgcn.data.config import DatasetConfig
+from molgcn.data.descriptors.attach import with_descriptors
+from molgcn.data.descriptors.given import with_given
 from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
 from molgcn.data.featurize import OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
+from molgcn.data.label_columns import with_labels
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.splits.column import column_split
+from molgcn.data.splits.parts import PARTS, Split
+from molgcn.data.splits.random import random_split
+from molgcn.data.splits.rows import rows_to_split
+from molgcn.data.splits.saved import load_split
+from molgcn.data.splits.scaffold import scaffold_split
 from molgcn.data.strings import PackedStrings
+from molgcn.data.target_columns import report_bounds, weighed
 from molgcn.data.target_warnings import warn_of_targets
 from molgcn.errors import UserError
 from molgcn.spreadsheet import Writer
@@ -68,12 +78,13 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     """
     molecules, source, data_hash = load_molecules(config)
     splits = _split(molecules, source, config)
-    sizes = [len(splits[part]) for part in splitting.PARTS]
+    sizes = [len(splits[part]) for part in PARTS]
     counts = (f"{count:,}" for count in (*sizes, len(molecules) - sum(sizes)))
     log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
-    warn_of_targets(molecules, splits["train"])
+    molecules = weighed(molecules, splits["train"])
+    warn_of_targets(molecules, splits["train"], config.given("transforms"))
     loaded = LoadedDataset(molecules, splits, source.title, data_hash)
     if unlike := describe_unlike(loaded.trained_on):
         log.warning("%s: the training part has unusual molecules: %s; they are trained on as they are", source.title, unlike)
@@ -87,6 +98,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         UserError: see :func:`load_dataset`.
     """
     source = SOURCES[config.name](config)
+    config.check_columns(source.target_names)
+    if config.name != "csv" and (config.units or config.identity):
+        raise UserError(f"dataset.units, labels, bounded and weights are for dataset=csv, not for {source.title}. Leave them out.")
     featurizer = get_featurizer(source.features)
     if not config.stereo:
         featurizer = featurizer.without_stereo()
@@ -103,8 +117,20 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity["duplicates"] = config.duplicates
     if featurizer.stereo_off:
         identity["stereo"] = False
-    molecules = load_or_pack(config.name, identity, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
+    for key in ("descriptors", "descriptor_generators"):
+        if names := getattr(config, key):
+            identity[key] = names
+    if config.descriptors_path is not None:
+        identity["descriptors_file"] = file_hash(Path(config.descriptors_path).expanduser())
+    if config.standardize != "none":
+        identity["standardize"] = config.standardize
+    # another RDKit may compute other numbers, which the data are not to blame for
+    cached = {**identity, "rdkit": version("rdkit")} if config.descriptor_generators or config.standardize != "none" else identity
+    molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
+    if molecules.target_units != source.target_units:  # packed before units were given
+        molecules = replace(molecules, target_units=source.target_units)
     _report_skipped(source.title, molecules.skipped)
+    report_bounds(molecules, source.title)
     report_repeats(molecules, source.title)
     if config.duplicates == "error":
         refuse_repeats(molecules, source.title)
@@ -115,6 +141,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
     raw = source.read()
     if SOURCES[config.name](config).identity != source.identity:  # else the cache would give these rows for the file of before
         raise UserError(f"{source.title} has changed while it was read. Start again once it is complete.")
+    raw, given = with_given(raw, config, source.title)
     if isinstance(config.subset, int):
         raw = _draw(raw, config.subset, config.split_seed, source.title)
     result = featurize_items(
@@ -126,6 +153,8 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         label=raw.label,
         rows=raw.rows,
         source=source.title,
+        generators=config.descriptor_generators or (),
+        standardize=config.standardize,
     )
     skipped = [
         *raw.left_out,
@@ -142,6 +171,9 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         target_units=source.target_units,
         skipped=sorted(skipped, key=lambda row: row.row),
     )
+    if raw.descriptors is not None:
+        molecules = with_descriptors(molecules, raw.descriptors[result.kept], given)
+    molecules = with_labels(molecules, *(None if one is None else one[result.kept] for one in (raw.bounds, raw.weights)))
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title)
@@ -154,8 +186,7 @@ def _draw(raw: RawMolecules, count: int, seed: int, title: str) -> RawMolecules:
     if count > len(raw.items):
         raise UserError(f"dataset.subset={count} asks for more than the {len(raw.items)} molecules of {title}.")
     chosen = np.sort(np.random.default_rng(seed).choice(len(raw.items), count, replace=False))
-    targets = None if raw.targets is None else raw.targets[chosen]
-    return RawMolecules([raw.items[i] for i in chosen], raw.rows[chosen], targets, raw.kind, raw.label, raw.left_out)
+    return raw.take(chosen)
 
 
 def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:
@@ -165,14 +196,14 @@ def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:
         log.warning("%s: %s rows are left out (%s); skipped.csv in the run's folder lists them", title, f"{len(skipped):,}", listed)
 
 
-def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> splitting.Split:
+def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
     if config.split in ("random", "scaffold"):
         assert molecules.smiles is not None and molecules.hashes is not None
         groups = first_copies(molecules.hashes) if config.group_duplicates else None
         fractions, seed = config.split_fractions, config.split_seed
         if config.split == "random":
-            return splitting.random_split(len(molecules), fractions, seed, groups)
-        return splitting.scaffold_split(molecules.smiles, fractions, seed, config.num_workers, groups)
+            return random_split(len(molecules), fractions, seed, groups)
+        return scaffold_split(molecules.smiles, fractions, seed, config.num_workers, groups)
     if config.split == "column":
         if source.column is None or config.split_column is None:
             raise UserError(
@@ -180,17 +211,17 @@ def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) ->
                 + ("has no columns." if source.column is None else "came without split_column.")
             )
         values = source.column(config.split_column)
-        return splitting.column_split(values, config.split_column, molecules.rows)
+        return column_split(values, config.split_column, molecules.rows)
     if config.split == "file":
         if config.split_file is None:
             raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
-        return splitting.rows_to_split(splitting.load_split(config.split_file), molecules.rows, config.split_file)
+        return rows_to_split(load_split(config.split_file), molecules.rows, config.split_file)
     if source.benchmark is None:
         raise UserError(f"{source.title} has no benchmark split of its own. Use split=random, scaffold, column or file.")
-    return splitting.rows_to_split(source.benchmark(), molecules.rows, f"{source.title}'s benchmark")
+    return rows_to_split(source.benchmark(), molecules.rows, f"{source.title}'s benchmark")
 
 
-def _check_targets(molecules: PackedMolecules, splits: splitting.Split) -> None:
+def _check_targets(molecules: PackedMolecules, splits: Split) -> None:
     present = ~np.isnan(molecules.targets[splits["train"]])
     for name, any_value in zip(molecules.target_names, present.any(axis=0), strict=True):
         if not any_value:

@@ -37,6 +37,7 @@ class MoleculeLoader(ABC):
         join_single: let a single molecule that is left over join the batch before.
         device: where the batches are to be.
         tile_nodes: node places of their tiles, T; default 64, or 128 where a molecule needs it.
+        classes: float [M], of which epochs are to have equally many molecules each; see the sampler.
 
     Raises:
         UserError: see :class:`molgcn.data.sampler.MoleculeSampler`.
@@ -55,13 +56,14 @@ class MoleculeLoader(ABC):
         join_single: bool = False,
         device: str | torch.device = "cpu",
         tile_nodes: int | None = None,
+        classes: np.ndarray | None = None,
     ) -> None:
         check_once(molecules)
         self.molecules = molecules
         self.batch_size = batch_size
         self.device = torch.device(device)
         sizes = molecules.num_nodes_per_graph, np.diff(molecules.edge_ptr)
-        self.sampler = MoleculeSampler(*sizes, batch_size, shuffle, seed, rank, world_size, drop_last, join_single, tile_nodes)
+        self.sampler = MoleculeSampler(*sizes, batch_size, shuffle, seed, rank, world_size, drop_last, join_single, tile_nodes, classes)
         self.plan = PlanAhead(self.sampler)
 
     def __len__(self) -> int:
@@ -130,7 +132,8 @@ class PackedLoader(MoleculeLoader):
         **options: Any,
     ) -> None:
         super().__init__(molecules, batch_size, *args, **options)
-        self.capacity = Capacity.of(molecules, self.sampler.largest_batch, slot_nodes, slot_edges, self.sampler.tile_nodes)
+        places = self.sampler.largest_batch, slot_nodes, slot_edges, self.sampler.tile_nodes
+        self.capacity = Capacity.of(molecules, *places, repeats=self.sampler.repeats)
         self._feed = make_feed(molecules, self.capacity, self.device, resident, num_threads)
         self.plan.stage = getattr(self._feed, "stage", None)
 
@@ -162,7 +165,7 @@ class PyGLoader(MoleculeLoader):
         self.num_workers = num_workers
         self._data = molecules.to_pyg()
         self._edge_table = None if molecules.edge_table is None else torch.tensor(molecules.edge_table, device=self.device)
-        starts = {"atom": molecules.node_ptr, "bond": molecules.edge_ptr}
+        starts = {"molecule": np.arange(len(molecules) + 1), "atom": molecules.node_ptr, "bond": molecules.edge_ptr}
         for number, item in enumerate(self._data):
             item.indices, item.edge_attr = torch.tensor([number]), None
             for array in batch_arrays(molecules):

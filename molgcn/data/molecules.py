@@ -60,6 +60,20 @@ def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
     return read
 
 
+def whole_molecule(smiles: str) -> Any:
+    """Return the molecule of a SMILES as RDKit reads it, with all that it perceives; for what is computed beside features.
+
+    Raises:
+        InvalidMoleculeError: where it is none.
+    """
+    from rdkit import Chem
+
+    mol = Chem.MolFromSmiles(without_atom_maps(smiles.strip()), _smiles_parameters(True, True))
+    if mol is None or mol.GetNumAtoms() == 0:
+        raise InvalidMoleculeError("RDKit does not read its SMILES")
+    return mol
+
+
 def without_atom_maps(smiles: str) -> str:
     """Return a SMILES without the numbers of atom maps and the brackets that only these need; one that has none, or is no SMILES, as it is.
 

@@ -13,6 +13,7 @@ import numpy as np
 from molgcn.data import packing
 from molgcn.data.concat import concat_packed
 from molgcn.data.digits import stored
+from molgcn.data.label_columns import join_labels
 from molgcn.data.packed_arrays import content_hash
 from molgcn.data.select import select_packed
 from molgcn.data.strings import PackedStrings
@@ -45,11 +46,12 @@ class PackedMolecules:
         neighbors: uint8 or uint16 [E], molecule-local source of each bond, sorted by molecule, target, source.
         x: the atoms' features: codes uint8 or uint16 [N] into `table`, or float32 [N, F] when `table` is None.
         table: float32 [K, F], the distinct feature rows, or None.
-        edge_attr: the bonds' features, in the order of `neighbors`: codes uint8 or uint16 [E] into `edge_table`, or float32 [E, D] when
-            `edge_table` is None; None for a set without them.
+        edge_attr: the bonds' features, in the order of `neighbors`: codes into `edge_table` or float32 [E, D], likewise; or None.
         edge_table: float32 [K, D], the distinct rows of the bonds' features, or None.
         rwse: float32 [N, k], an encoding of the atoms by random walks (:func:`molgcn.data.encodings.with_encodings`), or None.
         bond_rw: float32 [E, k], an encoding of the bonds likewise, in the order of `neighbors`, or None.
+        descriptors: float32 [M, K], numbers of each molecule that a model takes beside its graph, or None.
+        descriptor_names: K names.
         targets: float [M, T], NaN where missing: float32, or float64 where that has too few digits (:mod:`molgcn.data.digits`).
         rows: int64 [M], 0-based data row of each molecule in its source.
         smiles: the molecules' SMILES, or None.
@@ -57,9 +59,10 @@ class PackedMolecules:
         target_units: T units ("" = none).
         features: name of the featuriser, or None.
         skipped: rows of the source that are not in the set.
+        bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target; or None.
+        weights: float32 [M, 1], how much each molecule weighs in a loss, or None.
         hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
-        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`; atoms and bonds are then
-            those that are left.
+        leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`); atoms and bonds are then those that are left.
     """
 
     node_ptr: np.ndarray
@@ -81,6 +84,10 @@ class PackedMolecules:
     edge_table: np.ndarray | None = None
     rwse: np.ndarray | None = None
     bond_rw: np.ndarray | None = None
+    descriptors: np.ndarray | None = None
+    descriptor_names: tuple[str, ...] = ()
+    bounds: np.ndarray | None = None
+    weights: np.ndarray | None = None
 
     @classmethod
     def from_arrays(
@@ -173,7 +180,7 @@ class PackedMolecules:
 
     @classmethod
     def from_pyg(cls, data: Sequence[Any], **metadata: Any) -> PackedMolecules:
-        """Packs `torch_geometric.data.Data` with `x` [n, F], `edge_index` [2, m] and, if all have it, `edge_attr` [m, D] and `y` [1, T]."""
+        """Packs PyG's `Data` with `x` [n, F], `edge_index` [2, m] and, all or none, `edge_attr` [m, D], `descriptors` [K], `y` [T]."""
         from molgcn.data.pyg import pack_pyg
 
         return pack_pyg(data, **metadata)
@@ -246,8 +253,10 @@ class PackedMolecules:
 
     @property
     def target_words(self) -> np.ndarray:
-        """The targets as 32-bit words, int32 [M, T] or of float64 [M, 2 T]: what gathers batches copies these."""
-        return self.targets.view(np.int32)
+        """The labels as 32-bit words, int32 [M, L] or of float64 [M, 2 L]: what gathers batches copies these."""
+        return self.labels.view(np.int32)
+
+    labels = cached_property(join_labels)
 
     @property
     def tile_nodes(self) -> int:

@@ -1,6 +1,6 @@
 """The arrays of a packed set, each listed once.
 
-Saving, checking, selecting, joining and hashing them follow from the list, and so does what loaders gather of each atom and bond
+Saving, checking, selecting, joining and hashing them follow from the list, and so does what loaders gather of molecules, atoms and bonds
 (:mod:`molgcn.data.batch_arrays`): slots, pieces, sets in a GPU's memory, C++ and CUDA.
 """
 
@@ -75,10 +75,13 @@ ARRAYS = (
     PackedArray("x", "atom", (np.uint8, np.uint16, np.float32), table="table", gathered=True),
     PackedArray("table", "table row", (np.float32,), optional=True),
     PackedArray("targets", "molecule", (np.float32, np.float64)),
+    PackedArray("bounds", "molecule", (np.float32,), optional=True),
+    PackedArray("weights", "molecule", (np.float32,), optional=True),
     PackedArray(
         "edge_attr", "bond", (np.uint8, np.uint16, np.float32), optional=True, table="edge_table", gathered=True, gathered_codes="edge_code"
     ),
     PackedArray("edge_table", "table row", (np.float32,), optional=True),
+    PackedArray("descriptors", "molecule", (np.float32,), optional=True, gathered=True),
     PackedArray("rows", "molecule", (np.int64,), seen=False),
     PackedArray("smiles", "molecule", (str,), optional=True, seen=False),
     PackedArray("hashes", "molecule", (np.uint64,), optional=True, seen=False),

@@ -28,11 +28,11 @@ class Piece:
         buffer: uint8, all of it.
         order: int64 [graphs], the molecules; as `node_ptr` and `edge_ptr` int64 [graphs + 1] and `tile_ptr` int32 [tiles + 1] a part of the
             epoch's plan.
-        targets: float [graphs, T], in the set's dtype.
+        targets: float [graphs, L], the labels, in the set's dtype.
         row_end: [nodes], as in :class:`molgcn.data.resident.DeviceMolecules`.
         neighbors: [edges], as in :class:`molgcn.data.PackedMolecules`.
-        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`, of which it has an attribute each, as the set stores it: [nodes]
-            or [edges] codes, or rows.
+        features: the set's :func:`molgcn.data.batch_arrays.batch_arrays`, which it has as the set stores them: [graphs],
+            [nodes] or [edges] codes, or rows.
     """
 
     order: Tensor
@@ -49,13 +49,13 @@ class Piece:
     ) -> None:
         self.capacity = capacity
         self.features = batch_arrays(molecules)
-        places = {"atom": capacity.nodes, "bond": capacity.edges}
+        places = {"molecule": capacity.graphs, "atom": capacity.nodes, "bond": capacity.edges}
         shapes: dict[str, tuple[tuple[int, ...], type | np.dtype]] = {
             "order": ((capacity.graphs,), np.int64),
             "node_ptr": ((capacity.graphs + 1,), np.int64),
             "edge_ptr": ((capacity.graphs + 1,), np.int64),
             "tile_ptr": ((capacity.tiles + 1,), np.int32),
-            "targets": ((capacity.graphs, molecules.targets.shape[1]), molecules.targets.dtype),
+            "targets": ((capacity.graphs, molecules.labels.shape[1]), molecules.labels.dtype),
             "row_end": ((capacity.nodes,), row_end_type(molecules)),
             "neighbors": ((capacity.edges,), molecules.neighbors.dtype),
         }

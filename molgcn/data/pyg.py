@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.merge_leaves import refuse_merged
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
@@ -24,15 +25,9 @@ def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
             raise UserError(
                 f"Data {number} has x of shape {list(item.x.shape)}; expected [atoms, {data[0].x.shape[1]}], as the first molecule has."
             )
-    targets = None
-    if _all_have(data, "y", "a y of shape [1, T], with NaN where missing"):
-        widths = [item.y.numel() for item in data]
-        if len(set(widths)) > 1:
-            raise UserError(
-                f"The molecules have between {min(widths)} and {max(widths)} targets in `y`. Expected [1, T] with one T for all."
-            )
-        targets = torch.stack([item.y.reshape(-1) for item in data]).numpy()
-    return PackedMolecules.from_arrays(
+    targets = _rows(data, "y", "targets", "a y of shape [1, T], with NaN where missing")
+    descriptors = _rows(data, "descriptors", "numbers", "descriptors of shape [1, K]")
+    packed = PackedMolecules.from_arrays(
         np.array([item.x.shape[0] for item in data]),
         np.array([item.edge_index.shape[1] for item in data]),
         torch.cat([item.edge_index for item in data], dim=1).numpy(),
@@ -41,6 +36,19 @@ def pack_pyg(data: Sequence[Any], **metadata: Any) -> PackedMolecules:
         targets=targets,
         **metadata,
     )
+    return packed if descriptors is None else with_descriptors(packed, descriptors)
+
+
+def _rows(data: Sequence[Any], name: str, of: str, what: str) -> np.ndarray | None:
+    """Return an attribute of all molecules as rows [M, columns], or None where no molecule has it."""
+    if not _all_have(data, name, what):
+        return None
+    widths = [getattr(item, name).numel() for item in data]
+    if len(set(widths)) > 1:
+        raise UserError(
+            f"The molecules have between {min(widths)} and {max(widths)} {of} in `{name}`. Expected [1, columns], as many columns for all."
+        )
+    return torch.stack([getattr(item, name).reshape(-1) for item in data]).numpy()
 
 
 def _all_have(data: Sequence[Any], name: str, what: str) -> bool:
@@ -86,7 +94,9 @@ def unpack_pyg(molecules: PackedMolecules) -> list[Any]:
         for name, encodings, places in (("rwse", molecules.rwse, nodes), ("bond_rw", molecules.bond_rw, bonds)):
             if encodings is not None:
                 item[name] = torch.tensor(encodings[places])
+        if molecules.descriptors is not None:
+            item.descriptors = torch.tensor(molecules.descriptors[i : i + 1])
         if molecules.targets.shape[1]:
-            item.y = torch.tensor(molecules.targets[i : i + 1])
+            item.y = torch.tensor(molecules.labels[i : i + 1])
         result.append(item)
     return result

@@ -18,17 +18,17 @@ from molgcn.data.sampler import BatchSpan, EpochPlan
 from molgcn.data.slots import ARRAYS, Slot
 
 SOURCE, KERNEL, THREADS = "collate.cu", "collate", 256
-_FEATURES = [*NAMES["atom"], *NAMES["bond"]]
+_FEATURES = [name for names in NAMES.values() for name in names]
 _HEADER = Header(
     "collate_structs.h",
-    lists={"ATOM_ARRAYS": NAMES["atom"], "BOND_ARRAYS": NAMES["bond"]},
+    lists={f"{axis.upper()}_ARRAYS": names for axis, names in NAMES.items()},
     BatchSpan=[("long long" if name.startswith("first") else "int", name) for name in BatchSpan._fields],
     Parameters=[
         # the resident set
         ("const long long*", "node_ptr edge_ptr"),  # [M + 1], null if STAGED
         ("const TYPE(END_BYTES)*", "row_end"),  # [N], end of the atom's bonds, counted within its molecule
         ("const TYPE(NEIGHBOR_BYTES)*", "neighbors"),  # [E]
-        # each of molgcn.data.batch_arrays, null if the set has none: [N or E] codes, or rows; and the table that is looked up, or null
+        # each of molgcn.data.batch_arrays, null if the set has none: [M, N or E] codes, or rows; and the table that is looked up, or null
         *((f"const TYPE({name}_CODE_BYTES)*", name) for name in _FEATURES),
         *(("const float*", f"{name}_table") for name in _FEATURES),
         ("const int*", "targets"),  # [M, target_words], 32-bit words: of float32 one each, of float64 two
@@ -66,7 +66,8 @@ class DeviceMolecules:
         self.features = batch_arrays(molecules)
         self.row_end = torch.tensor(row_ends(molecules), device=device)
         self.neighbors = torch.tensor(molecules.neighbors, device=device)
-        self._rest = {name: torch.tensor(getattr(molecules, name), device=device) for name in ("node_ptr", "edge_ptr", "targets")}
+        self._rest = {name: torch.tensor(getattr(molecules, name), device=device) for name in ("node_ptr", "edge_ptr")}
+        self._rest["targets"] = torch.tensor(molecules.labels, device=device)
         self._rest |= {array.name: torch.tensor(array.values, device=device) for array in self.features} | tables(self.features, device)
 
     @classmethod
@@ -122,7 +123,7 @@ def row_ends(molecules: PackedMolecules) -> np.ndarray:
 
 def resident_bytes(molecules: PackedMolecules) -> int:
     """At most so many bytes does a :class:`DeviceMolecules` take."""
-    arrays = [molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.targets]
+    arrays = [molecules.node_ptr, molecules.edge_ptr, molecules.neighbors, molecules.labels]
     arrays += [stored for array in batch_arrays(molecules) for stored in (array.values, array.table) if stored is not None]
     return sum(array.nbytes for array in arrays) + 4 * molecules.num_nodes
 

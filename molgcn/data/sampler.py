@@ -69,6 +69,8 @@ class MoleculeSampler:
     With several ranks each epoch's permutation is dealt out in turn: disjoint shares, equal ones when shuffling (up to `world_size - 1`
     molecules, others every epoch, are then left out), and equal up to one molecule when not, so that validation sees every molecule.
 
+    With `classes` an epoch is no permutation: as many molecules are drawn, with replacement, equally many of each class.
+
     Args:
         num_nodes: int [M], atoms a molecule.
         num_edges: int [M], bonds a molecule.
@@ -80,6 +82,7 @@ class MoleculeSampler:
         drop_last: leave a short last batch out.
         join_single: let a single molecule that is left over join the batch before, which then has B + 1: batch norm needs two atoms.
         tile_nodes: node places of the tiles, T; default 64, or 128 where a molecule needs it.
+        classes: float [M], the class of each molecule, of which epochs that are shuffled are to have equally many; NaN is never drawn.
 
     Raises:
         UserError: for a batch size, seed or tile size out of range, or fewer molecules than ranks (or, with `drop_last`, than one batch).
@@ -97,6 +100,7 @@ class MoleculeSampler:
         drop_last: bool = False,
         join_single: bool = False,
         tile_nodes: int | None = None,
+        classes: np.ndarray | None = None,
     ) -> None:
         if batch_size < 1:
             raise UserError(f"dataset.batch_size={batch_size}: expected at least 1.")
@@ -116,6 +120,8 @@ class MoleculeSampler:
         self.drop_last = drop_last
         self.join_single = join_single
         self.tile_nodes = tile_nodes or tile_size(int(self.num_nodes.max()))
+        given = [] if classes is None else np.unique(classes[~np.isnan(classes)]).tolist()
+        self._members = [np.flatnonzero(classes == one) for one in given]
         self.epoch = 0
         self.position = 0
         self._resume = 0
@@ -138,6 +144,11 @@ class MoleculeSampler:
         return self.batch_size + self._joins
 
     @property
+    def repeats(self) -> bool:
+        """Whether a batch may hold a molecule several times."""
+        return self.shuffle and bool(self._members)
+
+    @property
     def _joins(self) -> bool:
         return self.join_single and not self.drop_last and self.share > self.batch_size and self.share % self.batch_size == 1
 
@@ -149,7 +160,12 @@ class MoleculeSampler:
         """int64, the molecules of this rank in the given epoch, before they are put into tiles."""
         order = np.arange(len(self.num_nodes))
         if self.shuffle:
-            np.random.Generator(np.random.PCG64([self.seed, epoch])).shuffle(order)
+            generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
+            if self._members:
+                shares = np.array_split(order, len(self._members))  # of which only the lengths count
+                drawn = [generator.choice(members, len(share)) for members, share in zip(self._members, shares, strict=True)]
+                order = np.concatenate(drawn)
+            generator.shuffle(order)
         return order[self.rank :: self.world_size][: len(self) * self.batch_size if self.drop_last else self.share]
 
     def plan(self, epoch: int) -> EpochPlan:

@@ -42,8 +42,8 @@ class Slot:
 
     After a fill of B molecules, N atoms and E bonds in K tiles the first places hold the batch. What follows reads as molecules without
     atoms: the rest of `ptr` is N, that of `rowptr` E, `targets` NaN (missing) and `indices` -1. They are in
-    no tile: the rest of `tile_ptr` is B. The rest of the arrays of atoms and bonds is never read through the pointers and keeps what it
-    held: rows of earlier batches or zeros, codes that the table has.
+    no tile: the rest of `tile_ptr` is B. The rest of the arrays of atoms and bonds is never read through the pointers, and that of
+    `descriptors` has no part in a loss; they keep what they held: rows of earlier batches or zeros, codes that the table has.
 
     Args:
         molecules: the set that its batches are of; what it has of :mod:`molgcn.data.batch_arrays` the slot has too.
@@ -58,7 +58,7 @@ class Slot:
         ptr: int32 [graphs + 1].
         rowptr: int32 [nodes + 1].
         col: int32 [edges].
-        targets: float [graphs, T], in the set's dtype.
+        targets: float [graphs, L], the labels (:mod:`molgcn.data.label_columns`), in the set's dtype.
         indices: int64 [graphs].
         tile_ptr: int32 [tiles + 1].
         counts: int32 [4], molecules, atoms, bonds and tiles in use, for kernels to read.
@@ -67,7 +67,8 @@ class Slot:
         edge_attr: float32 [edges, D], or None.
         edge_table: float32 [K, D], the set's, or None.
         rwse: float32 [nodes, k], or None; likewise
-        bond_rw: float32 [edges, k], or None.
+        bond_rw: float32 [edges, k], or None; and
+        descriptors: float32 [graphs, K], or None.
     """
 
     x: Tensor
@@ -83,6 +84,7 @@ class Slot:
     edge_table: Tensor | None = None
     rwse: Tensor | None = None
     bond_rw: Tensor | None = None
+    descriptors: Tensor | None = None
 
     def __init__(
         self, molecules: PackedMolecules, capacity: Capacity, device: str | torch.device = "cpu", pin_memory: bool = False
@@ -91,7 +93,7 @@ class Slot:
         places |= {f"{axis} + 1": count + 1 for axis, count in places.items()}
         self.features = batch_arrays(molecules)
         arrays = [SlotArray(array.name, array.axis, _TYPES[array.batch_type], array.batch_shape) for array in self.features]
-        arrays.append(SlotArray("targets", "molecule", _TYPES[molecules.targets.dtype.type], molecules.targets.shape[1:]))
+        arrays.append(SlotArray("targets", "molecule", _TYPES[molecules.labels.dtype.type], molecules.labels.shape[1:]))
         arrays += ARRAYS
         for array in arrays:
             shape = (places[array.axis], *array.columns)
@@ -140,7 +142,8 @@ class PaddedBatch(GraphBatch):
 
     def __init__(self, slot: Slot) -> None:
         self._edge_rows = slot.edge_attr  # and not the slot, which keeps this batch
-        options = slot.hints | {name: getattr(slot, name) for name in ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw")}
+        names = ("tile_ptr", "edge_code", "edge_table", "rwse", "bond_rw", "descriptors")
+        options = slot.hints | {name: getattr(slot, name) for name in names}
         super().__init__(slot.x, slot.ptr, slot.rowptr, slot.col, slot.targets, slot.indices, **options)
         self.counts = slot.counts
 
@@ -271,6 +274,7 @@ class SlotBatch(GraphBatch):
     edge_code = _view("edge_code", "num_edges")
     rwse = _view("rwse", "num_nodes")
     bond_rw = _view("bond_rw", "num_edges")
+    descriptors = _view("descriptors", "num_graphs")
 
     @property
     def edge_table(self) -> Tensor | None:  # type: ignore[override]

@@ -45,6 +45,7 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
             "features": _with_version(molecules.features),
             "target_names": list(molecules.target_names),
             "target_units": list(molecules.target_units),
+            "descriptor_names": list(molecules.descriptor_names),
             "skipped": [asdict(row) for row in molecules.skipped],
         }
         with open(temporary / "meta.json", "w") as file:
@@ -81,6 +82,7 @@ def load_packed(folder: Path, formats: Sequence[str] = READABLE) -> PackedMolecu
             **_open(folder, meta["checksums"]),
             target_names=tuple(meta["target_names"]),
             target_units=tuple(meta["target_units"]),
+            descriptor_names=tuple(meta.get("descriptor_names", ())),
             features=_spelled(meta["features"]),
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
         )

@@ -31,16 +31,18 @@ class Columns(dict[str, PackedStrings]):
         path: the file.
         decimal_comma: whether 1,5 is a number there, as in files of German or French spreadsheets.
         text: of each column.
+        kind: "sdf" where they are properties of an SDF's records.
     """
 
-    def __init__(self, path: Path, decimal_comma: bool, text: dict[str, PackedStrings]) -> None:
+    def __init__(self, path: Path, decimal_comma: bool, text: dict[str, PackedStrings], kind: str = "smiles") -> None:
         super().__init__(text)
         self.path = path
         self.decimal_comma = decimal_comma
+        self.kind = kind
 
     def numbers(self, column: str) -> np.ndarray:
         """As :func:`numbers`, of a column."""
-        return numbers(self[column], self.path, column, self.decimal_comma)
+        return numbers(self[column], self.path, column, self.decimal_comma, self.kind)
 
 
 @contextmanager
@@ -84,15 +86,14 @@ def read_columns(path: Path, columns: Sequence[str], key: str = "targets") -> Co
     """
     with _open(path, columns) as table:
         places = [table.place(column, f"dataset.{key}") for column in columns]
-        decimal_comma = table.separator == ";"
-        table.say_separator(separator_of(path), ", its numbers may have decimal commas" if decimal_comma else "")
+        table.say_separator(separator_of(path))
         cells = PackedStrings.columns([row[place] for place in places] for row in table.rows)
     if not cells:
         raise UserError(f"{path} has a header but no rows. Expected one row a molecule.")
-    return Columns(path, decimal_comma, dict(zip(columns, cells, strict=True)))
+    return Columns(path, table.decimal_comma, dict(zip(columns, cells, strict=True)))
 
 
-def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False) -> np.ndarray:
+def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool = False, kind: str = "smiles") -> np.ndarray:
     """float64 [M] of a column's text, NaN where the cell is empty or says NA, NaN, null or None.
 
     Args:
@@ -101,6 +102,7 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
         column: the name, for messages.
         decimal_comma: whether 1,5 is a number. A column may have points or commas, not both: 1.234 might be meant as either. A warning
             tells of a column whose signs all look as if they stood between thousands.
+        kind: "sdf" for a property of an SDF's records.
 
     Raises:
         UserError: for another text or an infinite number, with its row; or when every cell is missing.
@@ -110,23 +112,38 @@ def numbers(values: Sequence[str], path: Path, column: str, decimal_comma: bool 
 
     def mistake(row: int, what: str) -> UserError:
         place = f"{path}, column '{shown(column)}', row {row} (counted from 0, without the header)"
+        if kind == "sdf":
+            place = f"{path}, property '{shown(column)}', record {row} (counted from 0)"
         return UserError(f"{place}: '{shown(values[row])}' is {what}")
 
     for row, text in enumerate(values):
-        stripped = text.strip()
-        if stripped.lower() in MISSING:
-            continue
         try:
-            result[row] = _with_point(stripped) if comma else float(stripped.replace("_", "?"))  # Python passes over _: 1_5 would be 15
+            result[row] = number(text, comma)
         except ValueError as error:
-            raise mistake(row, f"not a number. {_as_classes(values) or _advice(stripped, comma)}") from error
+            raise mistake(row, f"not a number. {_as_classes(column, values) or _advice(text.strip(), comma)}") from error
         if abs(result[row]) > np.finfo(np.float32).max:
             raise mistake(row, "infinite (float32). Leave it empty if missing.")
     if np.isnan(result).all():
-        raise UserError(f"{path}: all {len(result)} values of column '{shown(column)}' are missing. Name another target.")
+        raise UserError(f"{path}: all {len(result)} values of column '{shown(column)}' are missing. Name another column.")
     if decimal_comma:
         _warn_of_thousands(values, path, column)
     return result
+
+
+def number(text: str, comma: bool) -> float:
+    """Return the number in a cell, NaN where it is empty or says NA, NaN, null or None.
+
+    Args:
+        text: the cell.
+        comma: whether it is written with a decimal comma.
+
+    Raises:
+        ValueError: for another text.
+    """
+    stripped = text.strip()
+    if stripped.lower() in MISSING:
+        return np.nan
+    return _with_point(stripped) if comma else float(stripped.replace("_", "?"))  # Python passes over _: 1_5 would be 15
 
 
 def _warn_of_thousands(values: Sequence[str], path: Path, column: str) -> None:
@@ -145,17 +162,25 @@ def _with_point(text: str) -> float:
     return float(text.replace(",", "."))
 
 
-def _as_classes(values: Sequence[str]) -> str | None:
-    """Return which numbers to write for a column that holds nothing but a few words; None for another."""
+def _as_classes(column: str, values: Sequence[str]) -> str | None:
+    """Return how to number the classes of a column that holds nothing but a few words; None for another."""
     words = {text.strip() for text in values if text.strip().lower() not in MISSING}
     if not 2 <= len(words) <= _MOST_WORDS or any(character.isdigit() for word in words for character in word):
         return None
-    in_order = enumerate(sorted(words, key=lambda word: (word.lower() in _YES, word)))
+    in_order = sorted(words, key=lambda word: (word.lower() in _YES, word))
     task = "classification" if len(words) == 2 else "multiclass"
-    return f"Write classes as numbers, such as {', '.join(f'{number} for {shown(word)}' for number, word in in_order)} (task={task})."
+    pairs = ", ".join(f"{_escaped(word)}: {number}" for number, word in enumerate(in_order))
+    return f"If its words are classes, number them: 'dataset.labels={{{_escaped(column)}: {{{pairs}}}}}' (task={task})."
+
+
+def _escaped(word: str) -> str:
+    """Return a word as it stands in a mapping on the command line."""
+    return re.sub(r"([\\()\[\]{}:=,])", r"\\\1", shown(word))
 
 
 def _advice(text: str, comma: bool) -> str:
+    if text[0] in "<>\u2264\u2265":
+        return "Values that are only known to lie below or above a number are learned with dataset.bounded=true."
     if comma:
         return "Cells of this column have decimal commas, so that none may have a point. Correct it, or leave it empty if missing."
     if _THOUSANDS.fullmatch(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 import numpy as np
 
@@ -13,15 +14,17 @@ log = logging.getLogger(__name__)
 _COARSE = 1e-3  # of the spread: steps of float32 that a model would notice
 
 
-def warn_of_targets(molecules: PackedMolecules, train: np.ndarray) -> None:
+def warn_of_targets(molecules: PackedMolecules, train: np.ndarray, transformed: Collection[str] = ()) -> None:
     """Warn of targets whose values a network in float32 cannot tell apart.
 
     Args:
         molecules: the set.
         train: int [n], its training part; each target has a value there.
+        transformed: targets that are not learned as they are.
     """
     for name, column in zip(molecules.target_names, molecules.targets.T, strict=True):
-        _warn_of_steps(name, column[train].astype(np.float64))
+        if name not in transformed:
+            _warn_of_steps(name, column[train].astype(np.float64))
 
 
 def _warn_of_steps(name: str, column: np.ndarray) -> None:

@@ -105,7 +105,7 @@ def _calibration(true: np.ndarray, given: np.ndarray, weights: np.ndarray) -> Ma
 
 def count_classes(targets: np.ndarray, num_classes: int) -> np.ndarray:
     """Count the labels [T, C] of each class among labels [M, T], NaN = missing."""
-    return np.stack([(targets == one).sum(axis=0) for one in range(num_classes)], axis=1)
+    return np.array([(targets == one).sum(axis=0) for one in range(num_classes)], np.int64).reshape(num_classes, targets.shape[1]).T
 
 
 def confusion(true: np.ndarray, given: np.ndarray, threshold: float = THRESHOLD) -> np.ndarray:

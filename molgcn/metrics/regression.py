@@ -41,7 +41,7 @@ def regression_metrics(
         "spearman" (equal values share their mean rank). NaN where undefined: all without known values, R2 and the correlations where
         the known values are all the same, the correlations also where the predictions are, MAPE where a known value is 0.
     """
-    values = Values(_float64(predictions), _float64(targets), weights)
+    values = Values(as_float64(predictions), as_float64(targets), weights)
     return {metric: getattr(values, metric)().cpu().numpy() for metric in METRICS if metric in wanted}
 
 
@@ -64,13 +64,17 @@ class Values:
         """Return the sums [R, T] of values [M, T] over the molecules of each resample."""
         return values.sum(0, keepdim=True) if self.weights is None else self.weights @ values
 
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the means [R, T] of values [M, T] over the molecules with a true value."""
+        return self.total(torch.where(self.known, values, 0.0)) / self.count
+
     def mae(self) -> Tensor:
         """Return the mean absolute error."""
-        return self.total(self.error.abs()) / self.count
+        return self.mean(self.error.abs())
 
     def rmse(self) -> Tensor:
         """Return the root of the mean squared error."""
-        return (self.total(self.error.square()) / self.count).sqrt()
+        return self.mean(self.error.square()).sqrt()
 
     def r2(self) -> Tensor:
         """Return the coefficient of determination."""
@@ -92,8 +96,7 @@ class Values:
 
     def mape(self) -> Tensor:
         """Return the mean of the absolute errors over the true values."""
-        share = self.error.abs() / torch.where(self.true == 0, torch.nan, self.true.abs())
-        return self.total(torch.where(self.known, share, 0.0)) / self.count
+        return self.mean(self.error.abs() / torch.where(self.true == 0, torch.nan, self.true.abs()))
 
     def _deviation(self, values: Tensor) -> Tensor:
         """Return each known value's distance from the known ones' mean, by their distances from the smallest: of equal values exactly 0."""
@@ -124,5 +127,6 @@ def _rank_correlation(predicted: np.ndarray, true: np.ndarray, weights: np.ndarr
         return np.clip(shared / np.sqrt(variation * spread), -1, 1)
 
 
-def _float64(values: Tensor | np.ndarray) -> Tensor:
+def as_float64(values: Tensor | np.ndarray) -> Tensor:
+    """Return values as a tensor in float64, on the device where they are."""
     return values.double() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float64))

@@ -16,7 +16,12 @@ from molgcn.nn.registry import get_kind
 
 
 def build_network(
-    model: ModelConfig, backend: BackendConfig, in_channels: int, out_channels: int, edge_channels: int | None = None
+    model: ModelConfig,
+    backend: BackendConfig,
+    in_channels: int,
+    out_channels: int,
+    edge_channels: int | None = None,
+    descriptor_channels: int = 0,
 ) -> MoleculeNet:
     """Return the untrained network of a configuration.
 
@@ -26,6 +31,7 @@ def build_network(
         in_channels: features an atom.
         out_channels: targets.
         edge_channels: features a bond, or None for a network that does not see them.
+        descriptor_channels: descriptors a molecule.
 
     Raises:
         UserError: see :class:`molgcn.nn.MoleculeNet`.
@@ -46,6 +52,7 @@ def build_network(
         out_channels,
         conv=model.name,
         edge_channels=edge_channels,
+        descriptor_channels=descriptor_channels,
         backend=backend.name,
         strategy=backend.strategy,
         **options | settings,

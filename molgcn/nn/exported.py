@@ -27,9 +27,10 @@ class ExportedNetwork(nn.Module):
         - **x:** float [N, F], atom features
         - **edge_index:** int64 [2, E], source and target of every bond, both directions present
         - **batch:** int64 [N], the molecule of every atom, from 0, without gaps
-        - **edge_attr:** float [E, D], bond features; these and the next two where they are among the network's `optional_inputs`
+        - **edge_attr:** float [E, D], bond features; these and the next three where they are among the network's `optional_inputs`
         - **rwse:** float [N, k], return probabilities of random walks
         - **bond_rw:** float [E, k], probabilities of random walks from each bond's source to its target
+        - **descriptors:** float [B, K], numbers of each molecule, not standardised
         - **output:** [B, P] in the dtype that `output` gives, B = the largest number in `batch` + 1
     """
 
@@ -47,10 +48,14 @@ class ExportedNetwork(nn.Module):
         edge_attr: Tensor | None = None,
         rwse: Tensor | None = None,
         bond_rw: Tensor | None = None,
+        descriptors: Tensor | None = None,
     ) -> Tensor:
         """Return predictions [B, P]."""
-        count: int = batch.max().item() + 1  # type: ignore[assignment]  # int() would make it a constant of the export
-        torch._check(count >= 1)
-        torch._check(count <= batch.shape[0])
-        graph = GraphInputs(x, edge_index, batch, count, edge_attr, rwse, bond_rw)
+        if descriptors is not None:
+            count = descriptors.shape[0]
+        else:
+            count = batch.max().item() + 1  # type: ignore[assignment]  # int() would make it a constant of the export
+            torch._check(count >= 1)
+            torch._check(count <= batch.shape[0])
+        graph = GraphInputs(x, edge_index, batch, count, edge_attr, rwse, bond_rw, descriptors)
         return self.output(forward.predictions(self.network, graph, REDUCTIONS))

@@ -38,7 +38,8 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
     h = torch.cat(states, dim=1) if model.readout == "all" else h
     batch = torch.zeros_like(h[:, 0], dtype=torch.int64) if graph.batch is None else graph.batch
     pooled = reductions.pool(model.pool, h, batch, graph.num_graphs, model.gate)
-    return model.head(pooled if graph.num_atoms is None else pooled[:-1])  # without the padding's
+    pooled = pooled if graph.num_atoms is None else pooled[:-1]  # without the padding's
+    return model.head(model.with_descriptors(pooled, graph.descriptors))
 
 
 def _atoms(model: MoleculeNet, graph: GraphInputs) -> Tensor:

@@ -28,6 +28,7 @@ class GraphInputs:
         edge_attr: float [E, D], features of the bonds, or None.
         rwse: float [N, k], return probabilities of random walks, or None.
         bond_rw: float [E, k], probabilities of random walks from a bond's source to its target, or None.
+        descriptors: float [B, K], numbers of each molecule, or None; of a padded batch without one of the padding.
         num_atoms: of a padded batch: integer [], real atoms; else None.
         num_bonds: of a padded batch: integer [], real bonds; else None.
     """
@@ -39,6 +40,7 @@ class GraphInputs:
     edge_attr: Tensor | None = None
     rwse: Tensor | None = None
     bond_rw: Tensor | None = None
+    descriptors: Tensor | None = None
     num_atoms: Tensor | None = None
     num_bonds: Tensor | None = None
 
@@ -53,9 +55,9 @@ def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
     edge_attr = None if model.edge_channels is None else getattr(batch, "edge_attr", None)
     _check_width(batch.x, "x", model.in_channels, "atom")
     _check_width(edge_attr, "edge_attr", model.edge_channels, "bond")
-    num_graphs, counts = getattr(batch, "num_graphs", 1), getattr(batch, "counts", None)
+    num_graphs, counts, descriptors = getattr(batch, "num_graphs", 1), getattr(batch, "counts", None), getattr(batch, "descriptors", None)
     if counts is None:
-        return GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs, edge_attr, rwse, bond_rw)
+        return GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs, edge_attr, rwse, bond_rw, descriptors)
     one_more = (0, 0, 0, 1)
     return GraphInputs(
         F.pad(batch.x, one_more),
@@ -65,6 +67,7 @@ def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
         edge_attr,
         None if rwse is None else F.pad(rwse, one_more),
         bond_rw,
+        descriptors,
         num_atoms=counts[1],
         num_bonds=counts[2],
     )

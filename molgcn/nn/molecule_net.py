@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from molgcn.data.batch import GraphBatch
 from molgcn.nn.activations import ACTIVATIONS
 from molgcn.nn.backend import Backend, backend_module, check_strategy, resolve_backend, why_not_fused
+from molgcn.nn.descriptors import Descriptors
 from molgcn.nn.encoders import WalkEncoder
 from molgcn.nn.feed_forward import FeedForward
 from molgcn.nn.head import build_head, linears_of
@@ -35,7 +36,8 @@ class MoleculeNet(nn.Module):
     .. math::
         H_{l+1} = \mathrm{block}(\mathrm{dropout}(\mathrm{act}(\mathrm{norm}(\mathrm{conv}(H_l)))) \; (+ H_l)),
 
-    with a feed-forward block where `feed_forward` asks for one. The molecules' atoms are then pooled and the head applied.
+    with a feed-forward block where `feed_forward` asks for one. The molecules' atoms are then pooled, descriptors of
+    the molecules put beside that, and the head applied.
 
     Args:
         in_channels: features an atom, F.
@@ -44,6 +46,7 @@ class MoleculeNet(nn.Module):
         out_channels: targets, T.
         conv: name of the layer, one of :func:`molgcn.nn.registry.layer_names`.
         edge_channels: features a bond, D; None leaves them out.
+        descriptor_channels: numbers a molecule that the head takes beside the pooled states, K; standardised by :class:`Descriptors`.
         backend: "fused" (this project's operators, for few networks), "pyg" (PyTorch Geometric's layers), "reference" (plain PyTorch) or
             "auto" (the best that this machine has for the network).
         strategy: how the fused operator parallelises; "auto" chooses.
@@ -83,6 +86,7 @@ class MoleculeNet(nn.Module):
         *,
         conv: str = "gine",
         edge_channels: int | None = None,
+        descriptor_channels: int = 0,
         backend: BackendName = "auto",
         strategy: str = "auto",
         activation: str = "relu",
@@ -111,6 +115,7 @@ class MoleculeNet(nn.Module):
         self.out_channels = out_channels
         self.conv = conv
         self.edge_channels = edge_channels
+        self.descriptor_channels = descriptor_channels
         self.activation = activation
         self.dropout = dropout
         self.norm = norm
@@ -159,10 +164,11 @@ class MoleculeNet(nn.Module):
     def _build_head(self) -> None:
         hidden = self.hidden_channels
         width = hidden * (self.num_layers if self.readout == "all" else 1)
+        self.descriptors = Descriptors(self.descriptor_channels) if self.descriptor_channels else None
         halves = [hidden >> (i + 1) for i in range(self.head_layers)]
         self.gate = nn.Linear(width, 1) if self.pool == "attention" else None
         widths = halves if self.head_channels is None else self.head_channels
-        self.head = build_head(width, widths, self.out_channels, ACTIVATIONS[self.activation])
+        self.head = build_head(width + self.descriptor_channels, widths, self.out_channels, ACTIVATIONS[self.activation])
 
     def _layer(self, index: int) -> LayerOptions:
         """Return the options of layer `index`; a layer that is not stacked has the depth, and what is inside it, among its settings."""
@@ -219,9 +225,13 @@ class MoleculeNet(nn.Module):
 
     @property
     def optional_inputs(self) -> list[str]:
-        """What the network reads of a batch beside `x` and `edge_index`: names out of `edge_attr`, `rwse` and `bond_rw`."""
-        widths = {"edge_attr": self.edge_channels, "rwse": self.rwse, "bond_rw": self.bond_rw}
+        """What the network reads of a batch beside `x` and `edge_index`: names out of `edge_attr`, `rwse`, `bond_rw` and `descriptors`."""
+        widths = {"edge_attr": self.edge_channels, "rwse": self.rwse, "bond_rw": self.bond_rw, "descriptors": self.descriptor_channels}
         return [name for name, width in widths.items() if width]
+
+    def with_descriptors(self, pooled: Tensor, descriptors: Tensor | None) -> Tensor:
+        """Return what the head takes: the pooled states [B, H] and, where the network has them, descriptors [B, K] beside them."""
+        return pooled if self.descriptors is None else self.descriptors(pooled, descriptors)
 
     @property
     def linears(self) -> list[nn.Linear] | None:
@@ -256,4 +266,5 @@ class MoleculeNet(nn.Module):
 
     def _about_layers(self) -> str:
         edges = "" if self.edge_channels is None else f"edge_channels={self.edge_channels}, "
+        edges += f"descriptor_channels={self.descriptor_channels}, " if self.descriptor_channels else ""
         return f"conv='{self.conv}', {edges}"

@@ -61,6 +61,8 @@ def _check_sizes(model: MoleculeNet) -> None:
         raise UserError(f"in_channels={model.in_channels}: expected at least one feature an atom, batch.x.shape[1].")
     if model.out_channels < 1:
         raise UserError(f"out_channels={model.out_channels}: expected at least one target, batch.targets.shape[1].")
+    if model.descriptor_channels < 0:
+        raise UserError(f"descriptor_channels={model.descriptor_channels}: expected at least 0, batch.descriptors.shape[1].")
     if model.hidden_channels < 1:
         raise UserError(f"model.hidden_channels={model.hidden_channels}: expected at least 1.")
     if model.num_layers < 1:

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.ops.expect import expect
+from molgcn.ops.masked_mean import masked_mean
+from molgcn.ops.precision import without_bfloat16
 
 LOSSES = ("mse", "l1", "huber")
 
@@ -82,21 +84,25 @@ def head_loss_reference(x: Tensor, weights: Sequence[Tensor], biases: Sequence[T
     """:func:`head_loss` in PyTorch's operators, for any device and dtype."""
     for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         x = F.linear(x.relu() if place else x, weight, bias)
+    terms, known, _ = loss_terms(x, objective)
+    return masked_mean(terms, known)
+
+
+def loss_terms(outputs: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each target's loss given predictions [B, T], whether it is known, and its standardised value; [B, T] each."""
     target, mean, std, loss, delta = objective
     known = ~torch.isnan(target)
-    target = torch.where(known, (target - mean) / std, x.detach())
+    target = torch.where(known, (target - mean) / std, outputs.detach())
     if loss == "huber":
-        terms = F.huber_loss(x, target, reduction="none", delta=delta)
+        terms = F.huber_loss(outputs, target, reduction="none", delta=delta)
     else:
-        terms = (F.mse_loss if loss == "mse" else F.l1_loss)(x, target, reduction="none")
-    total, count = torch.where(known, terms, 0.0).sum(), known.sum()
-    return total / count.clamp(min=1), torch.stack((total.detach().double(), count.double()))
+        terms = (F.mse_loss if loss == "mse" else F.l1_loss)(outputs, target, reduction="none")
+    return terms, known, target
 
 
 def loss_of(outputs: Tensor, objective: Objective, fused: bool) -> tuple[Tensor, Tensor]:
     """Return the loss of predictions [B, T] that are there already; with `fused` by the operator on CUDA in float32."""
-    if outputs.dtype == torch.bfloat16:  # of a head under autocast
-        outputs = outputs.float()
+    outputs = without_bfloat16(outputs)
     takes = fused and outputs.is_cuda and outputs.dtype == torch.float32
     return (head_loss if takes else head_loss_reference)(outputs, [], [], objective)
 

@@ -10,7 +10,7 @@ from molgcn.cuda_runtime.structs import Header, fill
 _HEADER = Header(
     "loss_sum_structs.h",
     Parameters=[
-        ("const double*", "batch"),  # [2]: sum of the terms, not below zero, and their number
+        ("const double*", "batch"),  # [2]: sum of the terms, above minus infinity, and their number
         ("double*", "sums"),  # [2]
         ("uint64*", "finite"),
     ],

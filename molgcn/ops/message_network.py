@@ -57,6 +57,11 @@ class Epilogue(NamedTuple):
         return self.head[0].shape[0] if self.head else 0
 
 
+_AFTER_GRAPH = len(Graph._fields)  # places among the operator's arguments
+_OPTIONS = _AFTER_GRAPH + 4
+_EPILOGUE = _OPTIONS + len(CallOptions._fields)
+
+
 class NetworkCall(NamedTuple):
     """A network that is called on a batch.
 
@@ -96,11 +101,16 @@ class NetworkCall(NamedTuple):
     @staticmethod
     def of(*arguments: Any) -> NetworkCall:
         """The inverse of :attr:`arguments`."""
-        rest = iter(arguments)
-        graph = Graph(*(next(rest) for _ in Graph._fields))
-        tensors, statistics, seed, spec = next(rest), next(rest), next(rest), NetworkSpec.from_string(next(rest))
-        options = CallOptions(*(next(rest) for _ in CallOptions._fields))
-        return NetworkCall(graph, spec, Parameters.of(spec, tensors, statistics), seed, options, Epilogue(*rest))
+        tensors, statistics, seed, text = arguments[_AFTER_GRAPH:_OPTIONS]
+        spec = NetworkSpec.from_string(text)
+        return NetworkCall(
+            Graph(*arguments[:_AFTER_GRAPH]),
+            spec,
+            Parameters.of(spec, tensors, statistics),
+            seed,
+            CallOptions(*arguments[_OPTIONS:_EPILOGUE]),
+            Epilogue(*arguments[_EPILOGUE:]),
+        )
 
 
 class Outputs(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 
 def allowed_precision(device: torch.device) -> str:
@@ -23,3 +24,8 @@ def _matmul_precision() -> str:
         return "bf16" if torch.get_float32_matmul_precision() == "medium" else "tf32"
     except RuntimeError:  # turned on by `torch.backends`, which torch.get_float32_matmul_precision does not know of
         return "tf32"
+
+
+def without_bfloat16(outputs: Tensor) -> Tensor:
+    """Return a network's outputs as losses take them: in float32 where autocast left them in bfloat16."""
+    return outputs.float() if outputs.dtype == torch.bfloat16 else outputs

@@ -10,7 +10,7 @@ import numpy as np
 from molgcn.metrics import metric_title
 from molgcn.metrics.classes import METRICS
 from molgcn.report.drawings import draw
-from molgcn.report.page import TargetPart, write_page
+from molgcn.report.page import Section, TargetPart, write_page
 from molgcn.report.sections import OF_CLASSES
 from molgcn.report.subject import Draw, Subject
 from molgcn.report.views import ClassView
@@ -19,14 +19,18 @@ _TITLES = {"brier": "Brier", "accuracy": "accuracy", "balanced_accuracy": "balan
 
 
 def write_class_report(path: Path, subject: Subject, probabilities: Sequence[np.ndarray], draw: Draw = draw) -> None:
-    """Write the page about predicted probabilities.
+    """Write a page about targets that are classes; see :func:`class_section`."""
+    write_page(path, subject, [class_section(subject, probabilities, draw)])
+
+
+def class_section(subject: Subject, probabilities: Sequence[np.ndarray], draw: Draw = draw) -> Section:
+    """Return what a page shows of targets that are classes.
 
     Args:
-        path: the file.
         subject: what it is about.
         probabilities: of each target, [M] of class 1, or [M, C].
         draw: gives the picture of a SMILES as an address, None where it cannot.
     """
     views = [ClassView.of(subject, place, given, draw) for place, given in enumerate(probabilities)]
     parts = [TargetPart(view.name, "", [section(view) for section in OF_CLASSES]) for view in views]
-    write_page(path, subject, "Probabilities measured", {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}, parts)
+    return Section(subject, "probabilities measured", {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}, parts)

@@ -28,7 +28,7 @@ def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[
         "Data": data,
         "Data hash": data_hash[:16],
         "Features": f"{module.features}, {model.in_channels} an atom" if module.features else f"{model.in_channels} an atom",
-        "Trained on": f"{config.dataset.name}, {module.loss.options[0]} loss, {config.optimizer.name}, seed {config.seed}",
+        "Trained on": f"{config.dataset.name}, {module.task.loss_name(config.training)} loss, {config.optimizer.name}, seed {config.seed}",
         "Computed by": f"backend {model.backend.name} on {module.device}",
         "Versions": ", ".join(f"{name} {number}" for name, number in shown.items()),
     }

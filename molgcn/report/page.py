@@ -34,11 +34,32 @@ class TargetPart:
     sections: Sequence[Markup]
 
 
+@dataclass(frozen=True)
+class Section:
+    """What a page shows of targets that are measured alike.
+
+    Attributes:
+        subject: what it is about.
+        measured: what its numbers are: "errors".
+        columns: metrics of the table of its targets and their titles.
+        parts: of each target.
+    """
+
+    subject: Subject
+    measured: str
+    columns: Mapping[str, str]
+    parts: Sequence[TargetPart]
+
+
 def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
-    """Write the page about predicted numbers.
+    """Write a page about targets that are numbers; see :func:`error_section`."""
+    write_page(path, subject, [error_section(subject, draw)])
+
+
+def error_section(subject: Subject, draw: Draw = draw) -> Section:
+    """Return what a page shows of targets that are numbers.
 
     Args:
-        path: of the page.
         subject: what it is about.
         draw: gives the picture of a SMILES as an address, None where it cannot.
     """
@@ -48,26 +69,23 @@ def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
     columns = zip(subject.names, subject.units, targets, subject.predictions.T, spreads, strict=True)
     views = [NumberView(subject, Errors.of(name, unit, *values), spread, scaffolds, draw) for name, unit, *values, spread in columns]
     parts = [TargetPart(view.errors.name, view.errors.unit, [section(view) for section in OF_NUMBERS]) for view in views]
-    titles = {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}
-    write_page(path, subject, "Errors", titles, parts)
+    return Section(subject, "errors", {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}, parts)
 
 
-def write_page(path: Path, subject: Subject, measured: str, columns: Mapping[str, str], parts: Sequence[TargetPart]) -> None:
-    """Write a page.
+def write_page(path: Path, subject: Subject, sections: Sequence[Section]) -> None:
+    """Write a page of one section, or of several one below the other.
 
     Args:
         path: the file.
-        subject: what it is about.
-        measured: what the numbers are: "Errors".
-        columns: metrics of the table of all targets and their titles.
-        parts: of each target.
+        subject: what the whole page is about.
+        sections: what it shows.
     """
     page = render(
         "layout.html.jinja",
         subject=subject,
-        measured=measured,
-        overview=overview(subject, columns),
-        parts=parts,
+        measured=" and ".join(section.measured for section in sections).capitalize(),
+        overviews=[overview(section.subject, section.columns) for section in sections],
+        parts=[part for section in sections for part in section.parts],
         part_names=PARTS,
         pictures={caption: charts.embedded(file.read_bytes(), "image/png") for caption, file in subject.pictures.items()},
         skipped=len(subject.molecules.skipped),

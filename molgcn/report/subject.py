@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from molgcn.data.label_columns import with_targets
 from molgcn.data.packed import PackedMolecules
 from molgcn.metrics.comparison import Comparison
 
@@ -56,6 +57,20 @@ class Subject:
     comparison: Comparison = field(default_factory=Comparison)
     class_counts: Mapping[str, np.ndarray] = field(default_factory=dict)
     spread: np.ndarray | None = None
+
+    def of_targets(self, places: Sequence[int], columns: Sequence[int]) -> Subject:
+        """Return the same about some of the targets, at `places` among them, with their columns of predictions."""
+        names, units = ([values[place] for place in places] for values in (self.names, self.units))
+        return replace(
+            self,
+            labels={part: [counts[place] for place in places] for part, counts in self.labels.items()},
+            molecules=with_targets(self.molecules, places),
+            predictions=self.predictions[:, columns],
+            names=names,
+            units=units,
+            class_counts={part: counts[places] for part, counts in self.class_counts.items()},
+            spread=None if self.spread is None else self.spread[:, places],
+        )
 
     def drawn(self, index: int, draw: Draw) -> dict[str, Any]:
         """Return the row, SMILES and drawing of a molecule, for its card."""

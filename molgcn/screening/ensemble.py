@@ -1,8 +1,9 @@
-"""One or several trained models that predict together."""
+"""One or several trained models that predict together, each once or several times with dropout."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,9 @@ from molgcn.config import BackendConfig
 from molgcn.data.applicability import common_domain
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
+from molgcn.screening.descriptors import DescriptorInput
+from molgcn.screening.dropout import activate_dropout, seeded
+from molgcn.tasks.base import Task
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.restore import find_checkpoint, load_regressor, require_features
 
@@ -20,18 +24,27 @@ class Ensemble:
     """Models of the same task, targets, units and features: their mean and standard deviation.
 
     Args:
-        members: trained modules in evaluation mode, on one device.
+        members: trained modules in evaluation mode, on one device; with `dropout_samples` they are changed.
         sources: where each came from, for messages.
+        dropout_samples: passes of each member with its dropout active, whose predictions count as those of as many models; 0 for one pass
+            without dropout.
+        seed: of the dropout.
 
     Raises:
-        UserError: when they do not predict the same from the same, or take other input than SMILES.
+        UserError: when they do not predict the same from the same, take other input than SMILES, or have no dropout where it is asked for.
     """
 
-    def __init__(self, members: Sequence[MoleculeRegressor], sources: Sequence[Path | str] = ()) -> None:
+    def __init__(
+        self, members: Sequence[MoleculeRegressor], sources: Sequence[Path | str] = (), dropout_samples: int = 0, seed: int = 0
+    ) -> None:
         self.members = list(members)
+        self.dropout_samples = dropout_samples
+        self.seed = seed
         sources = list(sources) or [f"member {number}" for number in range(len(self.members))]
         self.features = require_features(self.members[0], Path(sources[0]))
         self.task = self.members[0].task
+        self.descriptors = DescriptorInput.of(self.members[0])
+        self.standardize = self.members[0].config.dataset.standardize
         self.sees_bonds = any(member.model.edge_channels is not None for member in self.members)
         self.names, self.units = list(self.task.names), list(self.task.units)
         self.smiles_columns = list(dict.fromkeys(member.config.dataset.smiles for member in self.members))
@@ -43,22 +56,41 @@ class Ensemble:
                 ("targets", self.names, member.target_names),
                 ("units", self.units, member.target_units),
                 ("features", self.features, member.features),
+                ("predictions", self.task.described, member.task.described),
+                ("standard forms", self.standardize, member.config.dataset.standardize),
+                ("descriptors", self.descriptors, DescriptorInput.of(member)),
+                ("columns of predictions", self.task.columns, member.task.columns),
             ):
                 if ours != theirs:
                     raise UserError(
                         f"{source} and {sources[0]} differ in their {what}: {theirs} and {ours}. Members of an ensemble predict the same "
                         "targets, in the same units and from the same features; predict with each by itself."
                     )
+        if dropout_samples:
+            for member, source in zip(self.members, sources, strict=True):
+                activate_dropout(member, source)
 
     @classmethod
-    def load(cls, checkpoints: Sequence[str | Path], backend: BackendConfig | None = None, device: str = "cpu") -> Ensemble:
+    def load(
+        cls,
+        checkpoints: Sequence[str | Path],
+        backend: BackendConfig | None = None,
+        device: str = "cpu",
+        dropout_samples: int = 0,
+        seed: int = 0,
+    ) -> Ensemble:
         """The models of checkpoint files or runs' folders.
 
         Raises:
             UserError: see :func:`molgcn.training.restore.load_regressor`.
         """
         paths = [find_checkpoint(path) for path in checkpoints]
-        return cls([load_regressor(path, backend, device) for path in paths], paths)
+        return cls([load_regressor(path, backend, device) for path in paths], paths, dropout_samples, seed)
+
+    @property
+    def num_passes(self) -> int:
+        """Predictions that are made of each molecule, N."""
+        return len(self.members) * max(self.dropout_samples, 1)
 
     @property
     def digits(self) -> list[int]:
@@ -66,12 +98,19 @@ class Ensemble:
         return [max(digits) for digits in zip(*(member.target_digits for member in self.members), strict=True)]
 
     @torch.no_grad()
-    def predict(self, molecules: PackedMolecules) -> np.ndarray:
-        """Every member's predictions of the molecules, as one batch: float64 [members, M, P]."""
-        batch = molecules.batch(slice(None), device=self.members[0].device)
-        return torch.stack([member(batch) for member in self.members]).cpu().numpy()
+    def predict(self, molecules: PackedMolecules, start: int = 0) -> np.ndarray:
+        """Return every pass's predictions of molecules, as one batch: float64 [N, M, P].
+
+        Args:
+            molecules: M molecules.
+            start: number of the first one's row; dropout differs from batch to batch, but not from run to run.
+        """
+        device = self.members[0].device
+        batch = molecules.batch(slice(None), device=device)
+        with seeded(self.seed, start, device) if self.dropout_samples else nullcontext():
+            return torch.stack([member(batch) for member in self.members for _ in range(max(self.dropout_samples, 1))]).cpu().numpy()
 
 
-def mean_and_deviation(predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Mean [M, P] over members of float64 [members, M, P] and, of several, their sample standard deviation (n - 1) [M, P]."""
-    return predictions.mean(axis=0), predictions.std(axis=0, ddof=1) if len(predictions) > 1 else None
+def combined(task: Task, passes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the predictions [M, P] of float64 [N, M, P] and, of several passes, each column's sample standard deviation (n - 1) [M, P]."""
+    return task.combine(passes), passes.std(axis=0, ddof=1) if len(passes) > 1 else None

@@ -11,10 +11,11 @@ from itertools import chain, islice
 import numpy as np
 
 from molgcn.data.applicability import Contents
+from molgcn.data.descriptors.attach import with_descriptors
+from molgcn.data.formats import Kind, Record
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
-from molgcn.screening.ensemble import Ensemble, mean_and_deviation
-from molgcn.screening.formats import Record
-from molgcn.screening.prepare import Kind, Prepared, prepare
+from molgcn.screening.ensemble import Ensemble, combined
+from molgcn.screening.prepare import Prepared, prepare
 
 CHARACTERS = 16_000_000  # of the records that are featurised at once
 NOT_FINITE = "the model's output is not a finite number"
@@ -29,7 +30,7 @@ class Predicted:
         records: R rows of the input.
         smiles: R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES.
         values: float64 [R, P], columns of predictions, NaN where there is an error.
-        deviation: float64 [R, P], the members' standard deviation; None for a single model.
+        deviation: float64 [R, P], the standard deviation over models and passes with dropout; None for a single one.
         errors: number in the stretch, and why there is no prediction.
         contents: what the molecules hold.
     """
@@ -61,7 +62,14 @@ def predict_records(
     chunks = _chunks(iter(records), batch_size)
     first = list(islice(chunks, -(-POOL_THRESHOLD // batch_size))) if num_workers is None else []
     workers = choose_workers(sum(len(records) for _, records in first) if num_workers is None else sys.maxsize, num_workers)
-    work = partial(prepare, features=ensemble.features, kind=kind, bonds=ensemble.sees_bonds)
+    work = partial(
+        prepare,
+        features=ensemble.features,
+        kind=kind,
+        bonds=ensemble.sees_bonds,
+        generators=ensemble.descriptors.generators,
+        standardize=ensemble.standardize,
+    )
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first
     for prepared, (start, rows) in map_stream(work, items, workers):
@@ -83,16 +91,22 @@ def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Re
 
 
 def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Predicted:
-    shape = len(records), ensemble.task.num_outputs
-    values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if len(ensemble.members) > 1 else None
-    errors = dict(prepared.failures)
-    if prepared.molecules is not None:
-        mean, std = mean_and_deviation(ensemble.predict(prepared.molecules))
+    shape = len(records), ensemble.task.num_predictions
+    values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if ensemble.num_passes > 1 else None
+    errors = {place: record.error for place, record in enumerate(records) if record.error} | dict(prepared.failures)
+    usable = np.array([place not in errors for place in prepared.kept.tolist()], bool)
+    if prepared.molecules is not None and usable.any():
+        kept = prepared.kept[usable]
+        molecules = prepared.molecules if usable.all() else prepared.molecules[usable]
+        if ensemble.descriptors.given:
+            given = np.array([records[place].descriptors for place in kept.tolist()])
+            molecules = with_descriptors(molecules, given, ensemble.descriptors.given)
+        mean, std = combined(ensemble.task, ensemble.predict(molecules, start))
         finite = np.isfinite(mean).all(axis=1)
-        errors |= dict.fromkeys(prepared.kept[~finite].tolist(), NOT_FINITE)
-        values[prepared.kept[finite]] = mean[finite]
+        errors |= dict.fromkeys(kept[~finite].tolist(), NOT_FINITE)
+        values[kept[finite]] = mean[finite]
         if deviation is not None and std is not None:
-            deviation[prepared.kept[finite]] = std[finite]
+            deviation[kept[finite]] = std[finite]
     smiles = None
     if prepared.smiles is not None:
         smiles = [""] * len(records)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from molgcn.data.applicability import Contents, contents_of
 from molgcn.data.featurize import featurize_chunk
+from molgcn.data.formats import Kind
 from molgcn.data.packed import PackedMolecules
-
-Kind = Literal["smiles", "sdf"]
 
 
 @dataclass(frozen=True)
@@ -34,9 +32,13 @@ class Prepared:
     contents: Contents
 
 
-def prepare(items: Sequence[str], *, features: str, kind: Kind, bonds: bool) -> Prepared:
-    """Parses, featurises and packs a stretch of SMILES or mol blocks; without `bonds` they get no features."""
-    done = featurize_chunk(items, features=features, kind=kind, label=None, stop=False, bonds=bonds)
+def prepare(
+    items: Sequence[str], *, features: str, kind: Kind, bonds: bool, generators: Sequence[str] = (), standardize: str = "none"
+) -> Prepared:
+    """Parses, featurises and packs a stretch of SMILES or mol blocks; other arguments as of :func:`featurize_chunk`."""
+    done = featurize_chunk(
+        items, features=features, kind=kind, label=None, stop=False, bonds=bonds, generators=generators, standardize=standardize
+    )
     if done.molecules is None:
         return Prepared(None, done.kept, done.smiles, done.failures, Contents())
     smiles = done.smiles or [items[place] for place in done.kept.tolist()]

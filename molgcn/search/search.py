@@ -112,7 +112,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its heartbeat
     about = {"objective": settings.objective, "direction": settings.direction, "space": space}
     composed = compose([])
-    named = settled(composed, choose_task(composed.task, data).name)  # as a study of an earlier version has it
+    named = settled(composed, choose_task(composed.task, data, composed.dataset))  # as a study of an earlier version has it
     study = open_study(folder, settings.study, about, named, data)
     before = _finished(study)
     if before:

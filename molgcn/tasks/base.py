@@ -14,23 +14,26 @@ import torch
 from torch import Tensor, nn
 
 from molgcn.data.digits import digits_of
+from molgcn.data.label_columns import LabelColumns
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
+from molgcn.metrics.classes import count_classes
+from molgcn.ops.masked_mean import Weighing
 from molgcn.spreadsheet import Writer
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
+    from molgcn.report.page import Section
     from molgcn.report.subject import Subject
 
 
 class Loss(Protocol):
-    """A task's loss over the targets that are not missing.
+    """A task's loss over the targets that are not missing."""
 
-    Attributes:
-        options: what it computes by beside tensors; captured steps are made anew where it changes.
-    """
-
-    options: tuple[Any, ...]
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """What it computes by beside tensors; captured steps are made anew where it changes."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Return the mean and float64 [2], sum and number of its terms, of outputs and what :meth:`Task.for_loss` returns."""
@@ -50,43 +53,49 @@ class Task(ABC):
         names: the T targets.
         units: their units ("" = none).
         num_classes: C, classes of each target; 0 where targets are numbers.
+        target_weights: how much each target weighs in the loss; all 1 where they are left out.
         name: what `task=` and checkpoints call it.
         losses: what `training.loss` may name; the first is that of `auto`.
         metrics: the names of the metrics; the first is the one that stands for the others where there is room for one.
         logged: those of them that every validation computes.
         rising: those of them of which more is better.
+        unordered: those of which neither more nor less is better, so that a run cannot be chosen by them.
         in_units: those of them that are in the target's unit.
-        in_table: those that the terminal's table shows.
+        in_table: those that the terminal's table shows, where they were measured.
         has_units: whether predictions have units.
-        plot_name: what the picture of predictions is called, in file names and in loggers.
     """
 
     names: Sequence[str]
     units: Sequence[str]
     num_classes: int = 0
+    target_weights: Sequence[float] = ()
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]]
     logged: ClassVar[tuple[str, ...]]
     rising: ClassVar[frozenset[str]]
     in_units: ClassVar[frozenset[str]] = frozenset()
+    unordered: ClassVar[frozenset[str]] = frozenset()
     in_table: ClassVar[tuple[str, ...]]
     has_units: ClassVar[bool]
-    plot_name: ClassVar[str]
 
     @classmethod
-    def settled(cls, options: TrainingConfig) -> TrainingConfig:
+    def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
+        """Return the task of targets of which a configuration says more than names and units."""
+        return cls(names, units, num_classes)
+
+    def settled(self, options: TrainingConfig) -> TrainingConfig:
         """Return the options of training with `loss=auto` named.
 
         Raises:
             UserError: for an option that belongs to another task.
         """
         if options.loss == "auto":
-            return replace(options, loss=cls.losses[0])  # type: ignore[arg-type]  # one of those that it may be
-        if options.loss not in cls.losses:
+            return replace(options, loss=self.losses[0])  # type: ignore[arg-type]  # one of those that it may be
+        if options.loss not in self.losses:
             raise UserError(
-                f"training.loss={options.loss} does not go with task={cls.name}, which is learned with {' or '.join(cls.losses)}. Use one "
-                "of these, leave the key out, or name another task with task=regression|classification|multiclass."
+                f"training.loss={options.loss} does not go with task={self.name}, which is learned with {' or '.join(self.losses)}. Use "
+                "one of these, leave the key out, or name another task with task=regression|classification|multiclass."
             )
         return options
 
@@ -120,24 +129,32 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Tensor, ...]:
-        """Return targets [B, T] and statistics as the loss takes them for a model of this dtype."""
+    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
+        """Return labels [B, L] (:mod:`molgcn.data.label_columns`) and statistics as the loss takes them for a model of this dtype."""
+
+    def weighing(self, labels: LabelColumns, dtype: torch.dtype) -> tuple[Weighing, ...]:
+        """Return what weighs the terms of a loss beside the targets: one, or none where all weigh the same and none is a bound.
+
+        It is made of operators that a CUDA graph can capture.
+        """
+        if labels.weights is None and not self.target_weights:
+            return ()
+        of_molecules = torch.ones_like(labels.targets[:, :1]) if labels.weights is None else labels.weights
+        of_targets = self.target_weights or [1.0] * len(self.names)
+        weights = torch.cat([of_molecules * weight for weight in of_targets], dim=1).to(dtype)
+        return (Weighing(weights, None if labels.bounds is None else labels.bounds.to(dtype)),)
 
     @abstractmethod
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn a network's outputs [B, P] into predictions, float64 [B, P]: T, or of T targets with C classes T * C, target by target."""
+        """Turn a network's outputs [B, O] into predictions, float64 [B, P]: every target's columns, target by target."""
 
     @abstractmethod
     def output_layer(self, *statistics: Tensor) -> nn.Module:
-        """Return what an exported network ends with: outputs [B, P] to predictions in the outputs' dtype."""
+        """Return what an exported network ends with: outputs [B, O] to predictions [B, P] in the outputs' dtype."""
 
     @abstractmethod
     def guess(self, *statistics: Tensor) -> np.ndarray:
         """Return predictions float64 [1, P] that look at no molecule: the best that the statistics alone tell."""
-
-    def spread(self, predictions: np.ndarray) -> np.ndarray | None:
-        """Return the standard deviations [M, T] that predictions [M, P] hold, or None where they hold none."""
-        return None
 
     @abstractmethod
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
@@ -151,6 +168,19 @@ class Task(ABC):
     @abstractmethod
     def columns(self) -> list[list[str]]:
         """The headers of each target's columns of predictions."""
+
+    @property
+    def holds_values(self) -> list[bool]:
+        """Whether each column of predictions holds values, and not the standard deviations of others."""
+        return [True] * self.num_predictions
+
+    def spread(self, predictions: np.ndarray) -> np.ndarray | None:
+        """Return the standard deviation [M, T] that predictions [M, P] say of themselves; None where the task's do not."""
+        return None
+
+    def combine(self, members: np.ndarray) -> np.ndarray:
+        """Return the predictions [M, P] of an ensemble, of its members' float64 [N, M, P]."""
+        return members.mean(axis=0)
 
     @abstractmethod
     def values(
@@ -176,25 +206,70 @@ class Task(ABC):
         self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str] | None = None
     ) -> dict[str, float]:
         """Compute metrics of every target by "<metric>/<target>", all of them or those that are wanted; see :meth:`values`."""
-        found = self.values(predictions, targets, self.metrics if wanted is None else wanted)
+        found = self.values(predictions, targets, self.all_metrics if wanted is None else wanted)
         return {key: float(value) for key, (value,) in found.items()}
 
     @abstractmethod
-    def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
-        """Draw predictions [M, P] of true values [M, T] into a PNG file."""
+    def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
+        """Draw predictions [M, P] of true values [M, T] into PNG files of a folder, whose names end with `ending`.
+
+        Returns:
+            The files by what loggers call them.
+        """
+
+    def loss_name(self, config: TrainingConfig) -> str:
+        """Return which loss is learned by."""
+        return self.settled(config).loss
 
     def loss_label(self, config: TrainingConfig) -> str:
         """Return what the axis of a learning curve says."""
-        return f"{self.settled(config).loss} loss"
+        return f"{self.loss_name(config)} loss"
 
     @abstractmethod
+    def sections(self, subject: Subject) -> list[Section]:
+        """Return what the HTML page about a trained model shows of the targets."""
+
     def write_report(self, path: Path, subject: Subject) -> None:
         """Write the HTML page about a trained model."""
+        from molgcn.report.page import write_page
+
+        write_page(path, subject, self.sections(subject))
+
+    @property
+    def parts(self) -> tuple[Task, ...]:
+        """The tasks that this one is made of, each with some of its targets: of all but a mixed one itself."""
+        return (self,)
+
+    def of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
+        """Return each part with its columns of predictions and of targets."""
+        return [(self, predictions, targets)]
+
+    def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
+        """Return predictions [M, P] of each part's columns of them."""
+        return predictions[0]
+
+    @property
+    def all_metrics(self) -> tuple[str, ...]:
+        """The metrics of every part."""
+        return tuple(dict.fromkeys(metric for part in self.parts for metric in part.metrics))
+
+    def logged_with(self, metric: str | None) -> tuple[str, ...]:
+        """Return the metrics that every validation computes where a run is chosen by this one, or by none."""
+        return tuple(one for one in self.all_metrics if one == metric or any(one in part.logged for part in self.parts))
+
+    def class_counts(self, targets: np.ndarray) -> np.ndarray:
+        """Count the labels [T, C] of each class among targets [M, T]; C is 0 where all targets are numbers."""
+        return count_classes(targets, max(part.num_classes for part in self.parts))
 
     @property
     def num_outputs(self) -> int:
-        """Columns of outputs and of predictions, P."""
+        """Columns of a network's outputs, O."""
         return len(self.names)
+
+    @property
+    def num_predictions(self) -> int:
+        """Columns of predictions, P."""
+        return sum(map(len, self.columns))
 
     @property
     def described(self) -> str:
@@ -208,7 +283,8 @@ class Task(ABC):
 
     def keys(self, part: str, wanted: Sequence[str] | None = None) -> list[str]:
         """Return the names under which a part's metrics are logged, "<part>/<metric>/<target>", metric by metric."""
-        return [f"{part}/{metric}/{name}" for metric in (self.logged if wanted is None else wanted) for name in self.names]
+        chosen = self.logged if wanted is None else wanted
+        return [f"{part}/{metric}/{name}" for metric in self.metrics if metric in chosen for name in self.names]
 
     def write_predictions(self, path: Path, molecules: PackedMolecules, predictions: np.ndarray) -> None:
         """Write a CSV file of `row`, `smiles`, and of every target the true value and its columns of predictions, one line a molecule.
@@ -221,15 +297,20 @@ class Task(ABC):
         columns = self.columns
         header = ["row", "smiles", *(name for pair in zip(self.labels, columns, strict=True) for name in (pair[0], *pair[1]))]
         smiles = molecules.smiles or [""] * len(molecules)
-        digits = [(digits_of(values), len(names)) for values, names in zip(molecules.targets.T, columns, strict=True)]
-        forms = [f".{number}g" for number, count in digits for _ in range(1 + count)]
+        forms = [f".{digits_of(values)}g" for values in molecules.targets.T]
         places = np.cumsum([len(names) for names in columns])[:-1]
         with open(path, "w", newline="") as file:
             writer = Writer(file)
             writer.writerow(header)
             for i, (true, predicted) in enumerate(zip(molecules.targets, predictions, strict=True)):
-                values = [value for one, some in zip(true, np.split(predicted, places), strict=True) for value in (one, *some)]
-                writer.writerow([int(molecules.rows[i]), smiles[i], *map(_cell, values, forms)])
+                signs = [""] * len(true) if molecules.bounds is None else [_SIGNS[bound] for bound in molecules.bounds[i].tolist()]
+                cells: list[str] = []
+                for sign, one, some, form in zip(signs, true, np.split(predicted, places), forms, strict=True):
+                    cells += [sign + _cell(one, form), *(_cell(value, form) for value in some)]
+                writer.writerow([int(molecules.rows[i]), smiles[i], *cells])
+
+
+_SIGNS = {-1: "<", 0: "", 1: ">"}  # of bounds
 
 
 def _cell(value: float, form: str) -> str:

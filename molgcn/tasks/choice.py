@@ -3,44 +3,109 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.tasks.base import Task
+from molgcn.tasks.classification import Classification
+from molgcn.tasks.mixed import Mixed
+from molgcn.tasks.multiclass import Multiclass
 from molgcn.tasks.registry import build_task
+from molgcn.tasks.regression import Regression
 
 if TYPE_CHECKING:
+    from molgcn.config import Config
     from molgcn.data.load import LoadedDataset
+    from molgcn.data.packed import PackedMolecules
 
 log = logging.getLogger(__name__)
 
 _MOST_CLASSES = 1_000
+_WITHOUT_BOUNDS = ("evidential", "quantile")
 
 
-def choose_task(wanted: str, data: LoadedDataset) -> Task:
+def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = None) -> Task:
     """Return the task of a data set, which is checked for it; a line says where `auto` has chosen classification.
 
     Args:
         wanted: `task`.
         data: the set with its split.
+        given: what the configuration says of the targets; default nothing.
 
     Raises:
         UserError: for labels that are no classes, or where training has only one.
     """
     molecules = data.molecules
     names, targets = molecules.target_names, molecules.targets
-    seen = _values(targets)
-    if wanted == "auto":
-        wanted = _suggested(names, seen)
-    count = {"classification": 2, "multiclass": _count_classes(targets)}.get(wanted, 0)
-    task = build_task(wanted, names, molecules.target_units, count)
+    given = given or TargetConfig()
+    tasks = _by_column(wanted, names, targets, given.given("tasks"))
+    kinds = set(tasks.values())
+    name = kinds.pop() if len(kinds) == 1 else Mixed.name
+    labels = targets[:, [tasks[one] == Multiclass.name for one in names]]
+    count = {Regression.name: 0, Classification.name: 2}.get(name, _count_classes(labels) if labels.size else 0)
+    task = build_task(name, names, molecules.target_units, count, replace(given, tasks=tasks))
     task.check(targets, molecules.rows)
-    if count:
-        binary = wanted == "classification"
-        _check_classes(task, [{0, 1} if binary else found for found in seen], _values(targets[data.splits["train"]]))
+    for part in task.parts:
+        if part.num_classes:
+            labels = targets[:, [names.index(one) for one in part.names]]
+            expected: list[set[float]] = [{0, 1}] * len(part.names) if part.name == Classification.name else _values(labels)
+            trained = _values(labels[data.splits["train"]])
+            _check_classes(part, expected, trained)
+            for where in ("val", "test"):
+                _warn_of_one_class(part, where, trained, _values(labels[data.splits[where]]))
     return task
+
+
+def check_options(task: Task, config: Config, molecules: PackedMolecules) -> None:
+    """Check that what is asked for can be done with these targets.
+
+    Args:
+        task: their task.
+        config: of the run, with what is `auto` of the task named.
+        molecules: the set.
+
+    Raises:
+        UserError: for balanced sampling of anything but one target's classes, classes that are transformed or bounded, or bounds that
+            the loss has no use for.
+    """
+    sampling, loss = config.dataset.sampling, config.training.loss
+    if sampling is not None and (len(task.names) > 1 or not task.num_classes):
+        what = f"task={task.name}" if len(task.names) == 1 else f"{len(task.names)} targets"
+        raise UserError(
+            f"dataset.sampling={sampling} does not go with {what}: it draws equally many molecules of each class of a single target. Leave "
+            "it out, or weigh molecules with dataset.weights or training.class_weights."
+        )
+    bounded = np.zeros(len(task.names), bool) if molecules.bounds is None else (molecules.bounds != 0).any(axis=0)
+    classes = {name for part in task.parts if part.num_classes for name in part.names}
+    for name, has_bounds in zip(task.names, bounded, strict=True):
+        if name in classes and config.dataset.given("transforms").get(name, "standardize") != "standardize":
+            raise UserError(f"dataset.transforms names '{shown(name)}', which is learned as classes. Leave it out there.")
+        if name in classes and has_bounds:
+            raise UserError(f"Target '{shown(name)}' has bounds, which are no classes. Use task=regression, or correct its cells.")
+    if loss in _WITHOUT_BOUNDS and bounded.any():
+        raise UserError(f"training.loss={loss} does not go with bounds. Use l1, mse, huber or mve, or leave bounded cells empty.")
+
+
+def _by_column(wanted: str, names: tuple[str, ...], targets: np.ndarray, given: Mapping[str, str]) -> dict[str, str]:
+    """Return each target's task: the one that is given for it, or else the one that `task` or its values say.
+
+    Raises:
+        UserError: where `task` says something else, or is mixed without saying which targets have which.
+    """
+    if wanted == Mixed.name and not given:
+        raise UserError("task=mixed needs dataset.tasks={<column>: classification, ...}, which says what each column holds.")
+    for name, task in given.items():
+        if wanted not in ("auto", Mixed.name, task):
+            raise UserError(f"task={wanted} contradicts dataset.tasks, which has {task} for '{shown(name)}'. Leave one of the two out.")
+    if not given:
+        return dict.fromkeys(names, _suggested(names, _values(targets)) if wanted == "auto" else wanted)
+    seen = dict(zip(names, _values(targets), strict=True))
+    return {name: given.get(name) or (_suggested((name,), [seen[name]]) if wanted in ("auto", Mixed.name) else wanted) for name in names}
 
 
 def _values(targets: np.ndarray) -> list[set[float]]:
@@ -81,3 +146,15 @@ def _check_classes(task: Task, expected: list[set[float]], trained: list[set[flo
         if lacking := sorted(wanted - found):
             listed = ", ".join(f"{one:g}" for one in lacking[:10]) + (", ..." if len(lacking) > 10 else "")
             log.warning("No training molecule has the class %s of '%s': it cannot be learned", listed, shown(name))
+
+
+def _warn_of_one_class(task: Task, where: str, trained: list[set[float]], found: list[set[float]]) -> None:
+    """Warn of each target of which a part has a single class, although there are more to tell apart."""
+    for name, several, here in zip(task.names, trained, found, strict=True):
+        if len(several) > 1 and len(here) == 1:
+            (only,) = here
+            log.warning(
+                "The %s part has only the class %g of '%s': metrics that compare classes, such as ROC-AUC, are undefined there and print "
+                "'-'. Use another split for them",
+                *({"val": "validation", "test": "test"}[where], only, shown(name)),
+            )

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from molgcn.ops.masked_mean import Weighing, masked_mean
+from molgcn.ops.precision import without_bfloat16
 from molgcn.training_config import TrainingConfig
 
 
@@ -25,16 +27,16 @@ class ClassLoss:
     def __init__(self, config: TrainingConfig) -> None:
         self.options = (config.loss, config.focal_gamma, config.class_weights)
 
-    def __call__(self, outputs: Tensor, labels: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, outputs: Tensor, labels: Tensor, frequencies: Tensor, weighing: Weighing | None = None) -> tuple[Tensor, Tensor]:
         """Return the mean loss and float64 [2], sum and number of its terms.
 
         Args:
             outputs: [B, T], the logit of class 1, or [B, T * C], each target's C logits.
             labels: [B, T], classes, NaN = missing.
             frequencies: [T, C], each class's share of the training part's labels.
+            weighing: of the labels, where they do not weigh the same.
         """
-        if outputs.dtype == torch.bfloat16:  # of a head under autocast
-            outputs = outputs.float()
+        outputs = without_bfloat16(outputs)
         name, gamma, weights = self.options
         known = ~labels.isnan()
         classes = torch.where(known, labels, 0.0)
@@ -49,9 +51,8 @@ class ClassLoss:
         if weights == "balanced":
             balance = torch.where(frequencies > 0, 1 / (frequencies.shape[1] * frequencies), 1.0)
             terms = terms * balance.expand(len(labels), -1, -1).gather(2, classes.long()[..., None])[..., 0]
-        total, count = torch.where(known, terms, 0.0).sum(), known.sum()
-        return total / count.clamp(min=1), torch.stack((total.detach().double(), count.double()))
+        return masked_mean(terms, known, weighing)
 
-    def of_model(self, model: Any, batch: Any, labels: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    def of_model(self, model: Any, batch: Any, *taken: Any) -> tuple[Tensor, Tensor]:
         """Return the same of a model's outputs for a batch."""
-        return self(model(batch), labels, frequencies)
+        return self(model(batch), *taken)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from molgcn.data.label_columns import split_labels
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.metrics.classes import METRICS, RISING, weighted_class_metrics
 from molgcn.tasks.base import Task
@@ -18,22 +21,37 @@ from molgcn.tasks.class_loss import ClassLoss
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
+    from molgcn.report.page import Section
     from molgcn.report.subject import Subject
 
 _DIGITS = 7  # as many as float32 has
 
 
+@dataclass(frozen=True)
 class ClassTask(Task):
     """Predict for each of T targets the probabilities of C classes, which labels call 0 to C - 1.
 
     The statistic is each class's share [T, C] of the labels of the training part.
+
+    Attributes:
+        class_names: of each target what its first classes are called; a class without a name is called by its number.
     """
 
+    class_names: Sequence[Sequence[str]] = ()
     metrics = logged = METRICS
     rising = RISING
     has_units = False
     in_table = ("roc_auc", "pr_auc", "mcc")
-    plot_name = "classes"
+
+    @classmethod
+    def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
+        """Return the task with the classes' names that `dataset.labels` gives."""
+        return cls(names, units, num_classes, class_names=tuple(tuple(given.class_names(name)) for name in names))
+
+    def class_name(self, target: int, number: int) -> str | None:
+        """Return what class `number` of a target, counted from 0, is called; None where it has no name."""
+        given = self.class_names[target] if self.class_names else ()
+        return given[number] if number < len(given) else None
 
     @property
     @abstractmethod
@@ -72,9 +90,10 @@ class ClassTask(Task):
         """Return the loss that `training.loss` names, over the labels that are there."""
         return ClassLoss(self.settled(config))
 
-    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Tensor, ...]:
-        """Return labels and the classes' shares."""
-        return tuple(values.to(dtype) for values in (targets, *statistics))
+    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
+        """Return labels, the classes' shares and what weighs."""
+        labels = split_labels(targets, len(self.names))
+        return *(values.to(dtype) for values in (labels.targets, *statistics)), *self.weighing(labels, dtype)
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn outputs into probabilities, float64."""
@@ -113,14 +132,16 @@ class ClassTask(Task):
     def joined(self, probabilities: np.ndarray) -> np.ndarray:
         """Return predictions [M, P] of every class's probabilities [M, T, C]."""
 
-    def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
+    def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
         """Draw ROC, precision-recall and calibration curves, or with more than two classes confusions, one row a target."""
         from molgcn.report.class_plots import plot_classes  # Matplotlib takes long to import
 
+        path = folder / f"classes{ending}.png"
         plot_classes(targets, self.by_target(predictions), self.names, path)
+        return {"classes": path}
 
-    def write_report(self, path: Path, subject: Subject) -> None:
-        """Write the page: metrics, curves, counts of labels, and the worst molecules drawn."""
-        from molgcn.report.class_page import write_class_report
+    def sections(self, subject: Subject) -> list[Section]:
+        """Return metrics, curves, counts of labels, and the worst molecules drawn."""
+        from molgcn.report.class_page import class_section
 
-        write_class_report(path, subject, self.by_target(subject.predictions))
+        return [class_section(subject, self.by_target(subject.predictions))]

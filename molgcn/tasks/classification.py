@@ -28,8 +28,8 @@ class Classification(ClassTask):
 
     @property
     def columns(self) -> list[list[str]]:
-        """The header of each target's column, "<target> probability"."""
-        return [[f"{label} probability"] for label in self.labels]
+        """The header of each target's column, "<target> probability", with the name of class 1 where it has one."""
+        return [[f"{label} probability {self.class_name(place, 1) or ''}".rstrip()] for place, label in enumerate(self.labels)]
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return the logistic function."""

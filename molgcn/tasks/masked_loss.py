@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from molgcn.ops.head_loss import Objective, loss_of
+from molgcn.ops.head_loss import Objective, loss_of, loss_terms
+from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
+from molgcn.ops.precision import without_bfloat16
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -29,10 +31,26 @@ class MaskedLoss:
         """What a model is to predict, for :meth:`molgcn.nn.MoleculeNet.loss`."""
         return Objective(target, mean, std, *self.options)
 
-    def __call__(self, prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean loss and float64 [2], sum and number of its terms; arguments as of :class:`molgcn.ops.head_loss.Objective`."""
-        return loss_of(prediction, self.objective(target, mean, std), self.fused)
+    def __call__(
+        self, prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor, weighing: Weighing | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean loss and float64 [2], sum and number of its terms.
 
-    def of_model(self, model: MoleculeNet, batch: Any, *taken: Tensor) -> tuple[Tensor, Tensor]:
-        """The same of a model's predictions for a batch, in fewer operators where its backend has some."""
-        return model.loss(batch, self.objective(*taken))
+        Args:
+            prediction: [B, T], standardised.
+            target: as of :class:`molgcn.ops.head_loss.Objective`; likewise
+            mean: and
+            std: of it.
+            weighing: of the targets, where they do not weigh the same or some are bounds: then PyTorch's operators compute the loss.
+        """
+        objective = self.objective(target, mean, std)
+        if weighing is None:
+            return loss_of(prediction, objective, self.fused)
+        prediction = without_bfloat16(prediction)
+        terms, known, targets = loss_terms(prediction, objective)
+        return masked_mean(within_bounds(terms, prediction, targets, weighing), known, weighing)
+
+    def of_model(self, model: MoleculeNet, batch: Any, *taken: Any) -> tuple[Tensor, Tensor]:
+        """Return the same of a model's predictions for a batch, in fewer operators where its backend has some and nothing weighs."""
+        target, mean, std, *weighing = taken
+        return self(model(batch), *taken) if weighing else model.loss(batch, self.objective(target, mean, std))

@@ -28,13 +28,14 @@ class Multiclass(ClassTask):
 
     @property
     def num_outputs(self) -> int:
-        """Columns of outputs and of predictions, T * C."""
+        """Columns of outputs, T * C."""
         return len(self.names) * self.num_classes
 
     @property
     def columns(self) -> list[list[str]]:
         """The headers of each target's columns, "<target> probability <class>"."""
-        return [[f"{label} probability {number}" for number in range(self.num_classes)] for label in self.labels]
+        places = enumerate(self.labels)
+        return [[f"{label} probability {self.class_name(place, one) or one}" for one in range(self.num_classes)] for place, label in places]
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return the softmax over each target's classes."""

@@ -2,28 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from molgcn.config import Config
+from molgcn.data.target_config import TargetConfig
+from molgcn.errors import UserError, nearest, shown
 from molgcn.tasks.base import Task
 from molgcn.tasks.classification import Classification
+from molgcn.tasks.evidential import Evidential
+from molgcn.tasks.mean_variance import MeanVariance
+from molgcn.tasks.mixed import Mixed
 from molgcn.tasks.multiclass import Multiclass
+from molgcn.tasks.quantile import Quantile
 from molgcn.tasks.regression import Regression
+from molgcn.tasks.uncertain import UncertainRegression
+from molgcn.training_config import TrainingConfig
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Regression, Classification, Multiclass)}
+SINGLE: dict[str, type[Task]] = {task.name: task for task in (Regression, Classification, Multiclass)}
+TASKS: dict[str, type[Task]] = {**SINGLE, Mixed.name: Mixed}
+# what a loss of regression makes of the network's outputs; with those that are not here each output is a target's value
+UNCERTAIN: dict[str, type[UncertainRegression]] = {"mve": MeanVariance, "evidential": Evidential, "quantile": Quantile}
 
 
-def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classes: int) -> Task:
-    """Return the task that a configuration or checkpoint names; see :class:`molgcn.tasks.base.Task`."""
-    return TASKS[name](tuple(names), tuple(units), num_classes)
+def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig | None = None) -> Task:
+    """Return the task that a configuration or checkpoint names.
+
+    Args:
+        name: the task.
+        names: the targets.
+        units: their units ("" = none).
+        num_classes: classes of each target that has some.
+        given: what the configuration says of the targets; of a mixed task each one's own.
+    """
+    given = given or TargetConfig()
+    if name != Mixed.name:
+        return SINGLE[name].of_columns(tuple(names), tuple(units), num_classes, given)
+    parts = []
+    for one in SINGLE:
+        if places := [place for place, target in enumerate(names) if given.given("tasks")[target] == one]:
+            count = {Regression.name: 0, Classification.name: 2}.get(one, num_classes)
+            parts.append(build_task(one, [names[place] for place in places], [units[place] for place in places], count, given))
+    return Mixed(tuple(names), tuple(units), num_classes, members=tuple(parts))
 
 
-def settled(config: Config, task: str) -> Config:
+def learned_with(task: Task, options: TrainingConfig) -> Task:
+    """Return the task with what training says of it: how targets weigh, and whether regression learns how sure a value is too.
+
+    Raises:
+        UserError: for such a loss of targets that are transformed, or the weight of what is no target.
+    """
+    task, kind = _weighed(task, options.task_weights or {}), UNCERTAIN.get(options.loss)
+    return task if kind is None else _uncertain(task, kind, options)
+
+
+def _uncertain(task: Task, kind: type[UncertainRegression], options: TrainingConfig) -> Task:
+    if isinstance(task, Mixed):
+        return replace(task, members=tuple(_uncertain(part, kind, options) for part in task.members))
+    if not isinstance(task, Regression):
+        return task
+    if task.transforms.change:
+        raise UserError(
+            f"training.loss={options.loss} says how sure a value is in the target's own unit, in which dataset.transforms=log10 and "
+            "quantile_normal have no deviation. Leave one of the two out."
+        )
+    return kind.of(task, options)
+
+
+def _weighed(task: Task, weights: Mapping[str, float]) -> Task:
+    """Return the task with weights by target, 1 where none is given, divided by their mean."""
+    for name in weights:
+        if name not in task.names:
+            raise UserError(f"training.task_weights names '{shown(name)}', which is no target.{nearest(name, task.names)}")
+    if not weights:
+        return task
+    mean = sum(weights.get(name, 1.0) for name in task.names) / len(task.names)
+    if mean == 0:
+        raise UserError("training.task_weights gives every target the weight 0. Give one of them more.")
+    if isinstance(task, Mixed):
+        return replace(task, members=tuple(_with_weights(part, weights, mean) for part in task.members))
+    return _with_weights(task, weights, mean)
+
+
+def _with_weights(task: Task, weights: Mapping[str, float], mean: float) -> Task:
+    return replace(task, target_weights=tuple(weights.get(name, 1.0) / mean for name in task.names))
+
+
+def task_of(config: Config) -> Task:
+    """Return the task that a run's own configuration names, without what its data says of classes and units."""
+    names = list(config.dataset.given("tasks")) or config.dataset.targets or []
+    return build_task(config.task, names, [""] * len(names), 0, config.dataset)
+
+
+def settled(config: Config, task: Task) -> Config:
     """Return the configuration with what `auto` means for a task.
 
     Raises:
         UserError: for an option that belongs to another task.
     """
-    return replace(config, task=cast(Any, task), training=TASKS[task].settled(config.training))
+    dataset = config.dataset
+    if len(task.parts) > 1:
+        dataset = replace(dataset, tasks={name: part.name for part in task.parts for name in part.names} | dataset.given("tasks"))
+    return replace(config, task=cast(Any, task.name), dataset=dataset, training=task.settled(config.training))

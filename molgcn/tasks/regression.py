@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from molgcn.data.digits import significant_digits
-from molgcn.errors import UserError
+from molgcn.data.digits import FLOAT32_DIGITS, significant_digits
+from molgcn.data.label_columns import split_labels
+from molgcn.data.target_config import TargetConfig
+from molgcn.errors import UserError, shown
 from molgcn.metrics.regression import IN_UNITS, LOGGED, METRICS, RISING, regression_metrics
 from molgcn.nn.output_layers import Rescale
-from molgcn.tasks.base import Task
+from molgcn.tasks.base import Loss, Task
 from molgcn.tasks.masked_loss import MaskedLoss
+from molgcn.tasks.transforms import Inverse, Transforms
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
+    from molgcn.report.page import Section
     from molgcn.report.subject import Subject
 
 
+@dataclass(frozen=True)
 class Regression(Task):
     """Predict T numbers of a molecule, in the targets' units.
 
     The statistics are each target's mean [T] and standard deviation [T] over the training set's known values, in the targets' dtype:
-    float64 where float32 has too few digits.
+    float64 where float32 has too few digits. Of transformed targets they are those of what is learned; then come the transforms' curves,
+    where there are some.
+
+    Attributes:
+        transforms: what is learned of each target.
     """
 
-    name = "regression"
-    losses = ("l1", "mse", "huber")
-    metrics, logged, rising, in_units = METRICS, LOGGED, RISING, IN_UNITS
-    in_table = ("mae", "rmse", "r2")
-    has_units = True
-    plot_name = "parity"
+    transforms: Transforms = field(default_factory=Transforms)
 
-    @classmethod
-    def settled(cls, options: TrainingConfig) -> TrainingConfig:
+    name = "regression"
+    losses = ("l1", "mse", "huber", "mve", "evidential", "quantile")
+    metrics: ClassVar[tuple[str, ...]] = METRICS
+    logged: ClassVar[tuple[str, ...]] = LOGGED
+    rising, in_units = RISING, IN_UNITS
+    in_table = ("mae", "rmse", "r2", "nll", "coverage")
+    has_units = True
+
+    def settled(self, options: TrainingConfig) -> TrainingConfig:
         """Return the options of training with `loss=auto` named; see :meth:`Task.settled`."""
         if options.class_weights is not None:
             raise UserError(
@@ -46,21 +58,42 @@ class Regression(Task):
             )
         return super().settled(options)
 
+    @classmethod
+    def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
+        """Return the task with the transforms that `dataset.transforms` names."""
+        chosen = given.given("transforms")
+        return cls(names, units, num_classes, transforms=Transforms(tuple(chosen.get(name, "standardize") for name in names)))
+
     def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
-        """Accept any number."""
+        """Accept any number that has a logarithm where one is learned.
+
+        Raises:
+            UserError: naming target, row and value.
+        """
+        for place in self.transforms.places("log10"):
+            wrong = np.flatnonzero(targets[:, place] <= 0)
+            if len(wrong):
+                raise UserError(
+                    f"Target '{shown(self.names[place])}' has the value {targets[wrong[0], place]:g} in row {rows[wrong[0]]} (counted from "
+                    "0, without the header), which has no logarithm. Correct it or leave the cell empty, or use quantile_normal or "
+                    "standardize in place of log10 in dataset.transforms."
+                )
 
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
         """Compute mean and standard deviation of known targets [M, T], in their dtype; a target that does not vary gets 1."""
-        values, varies = targets.astype(np.float64), np.nanmin(targets, axis=0) < np.nanmax(targets, axis=0)
+        curves = {"target_curves": self.transforms.fit(targets)} if self.transforms.fits else {}
+        values = self.transforms.forward(torch.from_numpy(targets.astype(np.float64)), *curves.values()).numpy()
+        varies = np.nanmin(targets, axis=0) < np.nanmax(targets, axis=0)
         found = np.nanmean(values, axis=0), np.where(varies, np.nanstd(values, axis=0), 1.0)
         mean, std = (torch.from_numpy(one.astype(targets.dtype)) for one in found)
-        return {"target_mean": mean, "target_std": std}
+        return {"target_mean": mean, "target_std": std, **curves}
 
     def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of mean and standard deviation."""
-        return dict.fromkeys(("target_mean", "target_std"), (len(self.names),))
+        """Return the shapes of mean, standard deviation and curves."""
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("target_mean", "target_std"), (len(self.names),))
+        return shapes | ({"target_curves": self.transforms.shape()} if self.transforms.fits else {})
 
-    def loss(self, config: TrainingConfig, fused: bool) -> MaskedLoss:
+    def loss(self, config: TrainingConfig, fused: bool) -> Loss:
         """Return the loss that `training.loss` names, over the targets that are not missing."""
         return MaskedLoss(self.settled(config), fused)
 
@@ -68,35 +101,57 @@ class Regression(Task):
         """Return what the axis of a learning curve says."""
         return f"{super().loss_label(config)} (targets standardised)"
 
-    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return targets, mean and standard deviation; float64 targets of a float32 model are standardised before."""
-        mean, std = statistics
+    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
+        """Return targets, mean, standard deviation and what weighs; float64 targets of a float32 model are standardised before."""
+        mean, std, *curves = statistics
+        labels = split_labels(targets, len(self.names))
+        targets, weighing = labels.targets, self.weighing(labels, dtype)
+        if self.transforms.change:
+            targets = self.transforms.forward(targets.double(), *curves).to(targets.dtype)
         if torch.promote_types(targets.dtype, mean.dtype) == dtype:
-            return targets, mean, std
+            return targets, mean, std, *weighing
         zero = torch.zeros_like(mean, dtype=torch.float32)
-        return ((targets - mean) / std).float(), zero, zero + 1
+        return ((targets - mean) / std).float(), zero, zero + 1, *weighing
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn standardised outputs [B, T] into values in the targets' units, float64."""
-        mean, std = statistics
-        return outputs.double() * std + mean
+        mean, std, *curves = statistics
+        return self.transforms.inverse(outputs.double() * std + mean, *curves)
 
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        """Return the training part's means [1, T]."""
-        return statistics[0].double().cpu().numpy()[None]
+        """Return the training part's means [1, T], of logarithms where these are learned."""
+        return self.decode(torch.zeros(1, len(self.names), device=statistics[0].device), *statistics).double().cpu().numpy()
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return what turns outputs into values in the targets' units, in the statistics' dtype."""
-        return Rescale(*statistics)
+        mean, std, *curves = statistics
+        rescale = Rescale(mean, std)
+        return nn.Sequential(rescale, Inverse(self.transforms, *curves)) if self.transforms.change else rescale
 
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
-        """Return |a - b| / (|b - mean| + standard deviation)."""
-        mean, std = statistics
+        """Return |a - b| / (|b - mean| + standard deviation), of logarithms where these are learned."""
+        mean, std = self._scale(*statistics)
+        if logarithms := self.transforms.places("log10"):
+            actual, expected = actual.clone(), expected.clone()
+            for values in (actual, expected):
+                values[:, logarithms] = values[:, logarithms].log10()
         return (actual - expected).abs() / ((expected - mean).abs() + std)
 
     def digits(self, *statistics: Tensor) -> list[int]:
         """Return the significant digits that show each target's spread."""
-        return [significant_digits(*scale) for scale in zip(*(values.tolist() for values in statistics), strict=True)]
+        found = [significant_digits(*scale) for scale in zip(*(values.tolist() for values in self._scale(*statistics)), strict=True)]
+        for place in self.transforms.places("log10"):
+            found[place] = FLOAT32_DIGITS
+        return found
+
+    def _scale(self, mean: Tensor, std: Tensor, curves: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation of values, where not their logarithms are learned."""
+        mean, std = mean.clone(), std.clone()
+        for place in self.transforms.places("quantile_normal"):
+            assert curves is not None
+            values = curves[place, 0]
+            mean[place], std[place] = values.mean(), values.std() if values[0] < values[-1] else 1.0
+        return mean, std
 
     @property
     def columns(self) -> list[list[str]]:
@@ -111,21 +166,29 @@ class Regression(Task):
         weights: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
         """Compute metrics of every target; see :func:`molgcn.metrics.regression.regression_metrics`."""
-        found = regression_metrics(self.points(predictions), targets, wanted, weights)
+        found = self._measured(predictions, targets, wanted, weights)
         return {f"{metric}/{name}": found[metric][:, place] for place, name in enumerate(self.names) for metric in found}
+
+    def _measured(
+        self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str], weights: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        """Compute metrics [R, T]."""
+        return regression_metrics(self.points(predictions), targets, wanted, weights)
 
     def points(self, predictions: Any) -> Any:
         """Return one value a target [M, T] of predictions [M, P], a tensor or an array."""
         return predictions
 
-    def plot(self, targets: np.ndarray, predictions: np.ndarray, path: Path) -> None:
+    def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
         """Draw predicted against true values, one panel a target."""
         from molgcn.report.plots import plot_parity  # Matplotlib takes long to import
 
-        plot_parity(targets, predictions, self.names, self.units, path)
+        path = folder / f"parity{ending}.png"
+        plot_parity(targets, self.points(predictions), self.names, self.units, path)
+        return {"parity": path}
 
-    def write_report(self, path: Path, subject: Subject) -> None:
-        """Write the page: errors with units, parity, errors by size and scaffold, and the worst molecules drawn."""
-        from molgcn.report.page import write_report
+    def sections(self, subject: Subject) -> list[Section]:
+        """Return errors with units, parity, errors by size and scaffold, and the worst molecules drawn."""
+        from molgcn.report.page import error_section
 
-        write_report(path, subject)
+        return [error_section(replace(subject, predictions=self.points(subject.predictions)))]

@@ -22,7 +22,7 @@ def describe(
     Args:
         config: the run's configuration.
         features: the featuriser, with its version if it is not the newest, or None for graphs of one's own.
-        architecture: `in_channels`, `edge_channels`, `task`, `target_names`, `target_units` and `num_classes`.
+        architecture: `in_channels`, `edge_channels`, `descriptor_names`, `task`, `target_names`, `target_units` and `num_classes`.
         trained_on: see :func:`molgcn.data.applicability.domain_of`; None where it is not known.
 
     Returns:

@@ -9,6 +9,7 @@ import numpy as np
 from molgcn.comparison.baselines import forest_baseline, simple_baseline
 from molgcn.comparison.compare import chosen_thresholds, compare
 from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data.label_columns import measured
 from molgcn.metrics.comparison import Comparison
 from molgcn.training.inference import predict_molecules
 from molgcn.training.regressor import MoleculeRegressor
@@ -28,16 +29,16 @@ def compare_run(
     Returns:
         The comparison, and the predictions [M, P] of the part's molecules.
     """
-    config, molecules = module.config, data.part(part)
+    config, task, molecules = module.config, module.task, measured(data.part(part))
     baselines: dict[str, dict[str, float]] = {}
     if config.training.baseline != "none":
-        baselines |= simple_baseline(module.task, module.statistics, part, molecules.targets)
+        baselines |= simple_baseline(task, module.statistics, part, molecules.targets)
     if config.training.baseline == "rf":
-        baselines |= forest_baseline(module.task, part, data.part("train"), molecules, config.seed)
+        baselines |= forest_baseline(task, part, measured(data.part("train")), molecules, config.seed)
     thresholds = {}
     if len(data.dataset.splits.get("val", ())):
-        validation = data.part("val")
-        thresholds = chosen_thresholds(module.task, predict_molecules(module, validation, config.dataset.batch_size), validation.targets)
+        validation = measured(data.part("val"))
+        thresholds = chosen_thresholds(task, predict_molecules(module, validation, config.dataset.batch_size), validation.targets)
     predictions = predict_molecules(module, molecules, config.dataset.batch_size)
     taken = predictions, molecules.targets, config.training.bootstrap, config.seed
-    return compare(module.task, metrics, part, *taken, baselines, thresholds), predictions
+    return compare(task, metrics, part, *taken, baselines, thresholds), predictions

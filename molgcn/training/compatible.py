@@ -11,7 +11,7 @@ from molgcn.config import Config, parse_saved
 from molgcn.errors import UserError
 from molgcn.json_file import read_json
 from molgcn.overrides import as_typed
-from molgcn.tasks.registry import settled
+from molgcn.tasks.registry import settled, task_of
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.yaml_file import read_yaml
 
@@ -32,7 +32,7 @@ def check_same_keys(config: Config, folder: Path) -> Config:
     """
     before = parse_saved(read_yaml(folder / "config.yaml", dict))
     if config.task in ("auto", before.task):
-        config = settled(config, before.task)
+        config = settled(config, task_of(before))
     for (key, had, why), (_, value, _) in zip(_kept(before), _kept(config), strict=True):
         if had != value:
             raise UserError(
@@ -54,7 +54,8 @@ def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
         for key, value in asdict(getattr(config, section)).items():
             yield f"{section}.{key}", value, "its optimiser and schedule go on where they stood"
     yield "training.accumulate_batches", config.training.accumulate_batches, "its schedule counts the optimiser's steps"
-    for key in ("loss", "huber_delta", "focal_gamma", "class_weights", "monitor"):
+    losses = ("loss", "huber_delta", "evidential_regularization", "quantile_alpha", "focal_gamma", "class_weights", "task_weights")
+    for key in (*losses, "monitor"):
         yield f"training.{key}", getattr(config.training, key), "its best loss so far is of this kind"
     for key in ("limit_val_batches", "overfit_batches"):
         yield f"trainer.{key}", config.trainer.get(key), "its best loss so far is of these molecules"
@@ -122,7 +123,7 @@ def check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], pa
         hint = " ".join(f"model.{name}={'null' if value is None else value}" for name, value in changed.items())
         raise UserError(
             f"The checkpoint {path} is of another architecture: {key[6:]} has shape {saved.get(key, 'none')} there and "
-            f"{mine.get(key, 'none')} here. " + (f"Give {hint}." if hint else "Use the features and targets that it was trained with.")
+            f"{mine.get(key, 'none')} here. " + (f"Give {hint}." if hint else "Use its features, targets and loss.")
         )
 
 

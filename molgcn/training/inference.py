@@ -21,7 +21,7 @@ def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, bat
         batch_size: molecules a batch.
     """
     module.eval()
-    predictions = np.empty((len(molecules), module.task.num_outputs))
+    predictions = np.empty((len(molecules), module.task.num_predictions))
     model = module.model
     layout = BatchLayout(bonds=model.edge_channels is not None, rwse=model.rwse, bond_rw=model.bond_rw)
     for batch in PackedLoader(lay_out(molecules, layout), batch_size, shuffle=False):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from molgcn.data.config import listed
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, listed, shown
 from molgcn.tasks.base import Task
 
 LOSS = "val/loss"
@@ -39,16 +38,18 @@ class Monitor:
             UserError: where the task has no such value.
         """
         if key == LOSS:
-            return cls(key, "min", (key,), task.logged)
-        for metric in task.metrics:
-            each = {f"val/{metric}/{name}" for name in task.names}
+            return cls(key, "min", (key,), task.logged_with(None))
+        metrics = [metric for metric in task.all_metrics if all(metric not in part.unordered for part in task.parts)]
+        for metric in metrics:
+            holders = [part for part in task.parts if metric in part.metrics]
+            each = {f"val/{metric}/{name}" for part in holders for name in part.names}
             if key in each or key == f"val/{metric}":
-                measured = tuple(one for one in task.metrics if one in task.logged or one == metric)
-                return cls(key, "max" if metric in task.rising else "min", (key,) if key in each else tuple(sorted(each)), measured)
-        known = [LOSS, *(f"val/{metric}" for metric in task.metrics)]
+                mode: Literal["min", "max"] = "max" if metric in holders[0].rising else "min"
+                return cls(key, mode, (key,) if key in each else tuple(sorted(each)), task.logged_with(metric))
+        known, first = [LOSS, *(f"val/{metric}" for metric in metrics)], task.parts[0]
         raise UserError(
             f"training.monitor={shown(key)} is no value of a validation with task={task.name}. Expected one of {listed(known)}, or one "
-            f"target's, as in val/{task.metrics[0]}/{shown(task.names[0])}."
+            f"target's, as in val/{first.metrics[0]}/{shown(first.names[0])}."
         )
 
     def value(self, metrics: Mapping[str, float]) -> float:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from lightning import Callback
 from lightning.pytorch.trainer.states import TrainerFn
@@ -15,10 +16,12 @@ from torch.nn.utils import clip_grad_norm_
 
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
+from molgcn.data.label_columns import split_labels
 from molgcn.errors import UserError
 from molgcn.nn import MoleculeNet
 from molgcn.nn.build import build_network
 from molgcn.tasks.base import Task
+from molgcn.tasks.registry import learned_with
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
 from molgcn.training.loss_sum import LossSum
@@ -37,11 +40,12 @@ class MoleculeRegressor(TaskModule):
     Args:
         config: the run's configuration.
         in_channels: features an atom.
-        task: what the targets mean.
+        task: what the targets mean; what the outputs mean beside, `training.loss` says (:func:`molgcn.tasks.registry.learned_with`).
         statistics: what the task has taken from the training set, by the names of buffers; see :meth:`Task.statistics_of`.
         features: the featuriser, with its version if it is not the newest, or None.
         trained_on: what its molecules held (:func:`molgcn.data.applicability.domain_of`), or None.
         edge_channels: features a bond, for a network that sees bonds, or None.
+        descriptor_names: of the numbers that it takes beside each molecule's graph.
 
     Shapes:
         - **input:** a batch of B molecules
@@ -57,13 +61,16 @@ class MoleculeRegressor(TaskModule):
         features: str | None,
         trained_on: Mapping[str, Any] | None = None,
         edge_channels: int | None = None,
+        descriptor_names: Sequence[str] = (),
     ) -> None:
+        task = learned_with(task, config.training)
         super().__init__(task, statistics)
         self.automatic_optimization = False
         self.config = config
         self.architecture: dict[str, Any] = {
             "in_channels": in_channels,
             "edge_channels": edge_channels,
+            "descriptor_names": list(descriptor_names),
             "task": task.name,
             "target_names": list(task.names),
             "target_units": list(task.units),
@@ -71,7 +78,7 @@ class MoleculeRegressor(TaskModule):
         }
         self.features = features
         self.trained_on = trained_on
-        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, edge_channels)
+        self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, edge_channels, len(descriptor_names))
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
         self.loss = task.loss(config.training, fused=self.model.backend.name == "fused")
@@ -91,6 +98,17 @@ class MoleculeRegressor(TaskModule):
     def target_units(self) -> list[str]:
         """Their units."""
         return self.architecture["target_units"]
+
+    @property
+    def descriptor_names(self) -> list[str]:
+        """Its descriptors, those of columns and files before those that RDKit computes."""
+        return self.architecture["descriptor_names"]
+
+    def fit_descriptors(self, descriptors: np.ndarray | None) -> None:
+        """Take the scale of the training part's descriptors, float32 [M, K]; None where there are none."""
+        for network in (self.model, self.averaged):
+            if network.descriptors is not None and descriptors is not None:
+                network.descriptors.fit(descriptors)
 
     @property
     def averaged(self) -> MoleculeNet:
@@ -267,7 +285,8 @@ class MoleculeRegressor(TaskModule):
     def _errors(self, prediction: Tensor, target: Tensor, wanted: Sequence[str]) -> dict[str, float]:
         """The task's metrics of outputs and targets, those of all processes."""
         rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1))
-        return self.task.measure(rows[:, : prediction.shape[1]], rows[:, prediction.shape[1] :], wanted)
+        predictions, labels = rows.tensor_split([self.task.num_predictions], dim=1)
+        return self.task.measure(predictions, split_labels(labels, len(self.task.names)).exact, wanted)
 
 
 def _targets(batch: Any) -> Tensor:

@@ -18,6 +18,7 @@ from molgcn.nn.registry import get_kind
 from molgcn.tasks.registry import TASKS, build_task
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.rdkit_version import check_rdkit
 from molgcn.training.regressor import MoleculeRegressor
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
     try:
         _check_sizes(config, saved, features, weights)
         module = _build(config, saved, features, weights)
+        check_rdkit(config.dataset, module.descriptor_names, saved, path)
         module.load_state_dict(weights)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())
@@ -93,7 +95,7 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
 
 
 def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculeRegressor:
-    task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"])
+    task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
     dtypes = {name: getattr(weights.get(name), "dtype", torch.float32) for name in task.statistics_shapes()}
     return MoleculeRegressor(
         config,
@@ -103,6 +105,7 @@ def _build(config: Config, saved: Mapping[str, Any], features: str | None, weigh
         features=features,
         trained_on=saved.get("trained_on"),
         edge_channels=saved["edge_channels"],
+        descriptor_names=saved.get("descriptor_names", []),
     )
 
 
@@ -129,13 +132,18 @@ def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
         and saved["task"] in TASKS
         and type(saved.get("num_classes")) is int
         and isinstance(saved.get("features"), str | None)
-        and all(isinstance(saved.get(key), list) and all(isinstance(one, str) for one in saved[key]) for key in _LISTS)
+        and all(_is_names(saved.get(key)) for key in _LISTS)
+        and _is_names(saved.get("descriptor_names", []))  # older ones have none
         and len(saved["target_names"]) == len(saved["target_units"]) > 0
         and (saved.get("trained_on") is None or is_domain(saved["trained_on"]))  # older ones do not say
     )
     if not complete:
         raise UserError(f"{path} does not say how it was trained. Expected a .ckpt file that this version of molgcn wrote.")
     return saved
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def require_features(module: MoleculeRegressor, path: Path) -> str:

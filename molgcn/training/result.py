@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from molgcn.comparison.table import results_table
+from molgcn.data.target_config import TargetConfig
 from molgcn.json_file import write_json
 from molgcn.metrics.comparison import Comparison, without_nan
-from molgcn.tasks.registry import TASKS
+from molgcn.tasks.registry import build_task
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class RunResult:
         units: their units.
         molecules_per_second: median training rate; None where nothing was left to train.
         task: what was learned.
+        tasks: each target's own task.
         comparison: what the test metrics are read beside.
     """
 
@@ -40,6 +42,7 @@ class RunResult:
     units: tuple[str, ...]
     molecules_per_second: float | None
     task: str = "regression"
+    tasks: dict[str, str] = field(default_factory=dict)
     comparison: Comparison = field(default_factory=Comparison)
 
     def save(self, overrides: list[str]) -> None:
@@ -56,7 +59,8 @@ class RunResult:
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
         parts = list(dict.fromkeys(key.partition("/")[0] for key in self.metrics))
-        console.print(results_table(TASKS[self.task](self.names, self.units), title, self.metrics, parts, self.comparison))
+        task = build_task(self.task, self.names, self.units, 0, TargetConfig(tasks=self.tasks))
+        console.print(results_table(task, title, self.metrics, parts, self.comparison))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 

@@ -38,7 +38,7 @@ class TaskModule(LightningModule):
         return self.task.digits(*self.statistics)
 
     def decode(self, outputs: Tensor) -> Tensor:
-        """Turn the network's outputs [B, P] into predictions, float64 [B, P]."""
+        """Turn the network's outputs [B, O] into predictions, float64 [B, P]."""
         return self.task.decode(outputs, *self.statistics)
 
     def for_loss(self, targets: Tensor) -> tuple[Tensor, ...]:

@@ -27,12 +27,13 @@ from molgcn.config import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data.label_columns import measured
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
-from molgcn.data.split import PARTS, save_split
+from molgcn.data.splits.parts import PARTS
+from molgcn.data.splits.saved import save_split
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
-from molgcn.metrics.classes import count_classes
 from molgcn.metrics.comparison import Comparison
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.nn.build import edge_channels_of, resolved_backend
@@ -40,7 +41,7 @@ from molgcn.report.facts import facts
 from molgcn.report.plots import plot_learning_curve
 from molgcn.report.subject import Subject
 from molgcn.signals import Terminated
-from molgcn.tasks.choice import choose_task
+from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import settled
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
@@ -187,10 +188,11 @@ def _dataset(config: Config, folder: Path) -> DatasetConfig:
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
     """The untrained module of a configuration, sized and scaled for the data; what is `auto` of its task is named in its own one."""
     molecules = data.dataset.molecules
-    task = choose_task(config.task, data.dataset)
-    config = settled(config, task.name)
+    task = choose_task(config.task, data.dataset, config.dataset)
+    config = settled(config, task)
+    check_options(task, config, molecules)
     torch.manual_seed(config.seed)  # the weights depend on the seed alone, not on what loading drew
-    return MoleculeRegressor(
+    module = MoleculeRegressor(
         config,
         in_channels=molecules.num_features,
         task=task,
@@ -198,7 +200,10 @@ def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
         features=molecules.features,
         trained_on=domain_of(data.dataset.trained_on),
         edge_channels=edge_channels_of(config.model, molecules),
+        descriptor_names=molecules.descriptor_names,
     )
+    module.fit_descriptors(data.part("train").descriptors)
+    return module
 
 
 def _trainer_options(config: Config) -> dict[str, Any]:
@@ -265,7 +270,9 @@ def _evaluate(
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
     # with one that is not over, which `current_epoch` counts only where it was begun
     epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
-    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, module.task.name, comparison), predictions
+    task = module.task
+    tasks = {name: part.name for part in task.parts for name in part.names}
+    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks, comparison), predictions
 
 
 def _report(
@@ -277,10 +284,11 @@ def _report(
     config: Config,
 ) -> None:
     molecules, folder = data.part("test"), result.folder
-    task, picture = module.task, folder / f"{module.task.plot_name}.png"
+    exact = measured(molecules)
+    task = module.task
     task.write_predictions(folder / "predictions_test.csv", molecules, predictions)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(config.training))
-    task.plot(molecules.targets, predictions, picture)
+    pictures = task.pictures(exact.targets, predictions, folder)
     subject = Subject(
         title=f"{folder.resolve().name} on {data.dataset.title}",
         facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
@@ -288,10 +296,10 @@ def _report(
         comparison=result.comparison,
         spread=task.spread(predictions),
         sizes={part: len(data.dataset.splits[part]) for part in PARTS},
-        labels={part: data.part(part).num_labels for part in PARTS},
-        class_counts={part: count_classes(data.part(part).targets, task.num_classes) for part in PARTS} if task.num_classes else {},
+        labels={part: measured(data.part(part)).num_labels for part in PARTS},
+        class_counts={part: task.class_counts(measured(data.part(part)).targets) for part in PARTS},
         part="test",
-        molecules=molecules,
+        molecules=exact,
         predictions=predictions,
         names=result.names,
         units=result.units,
@@ -300,5 +308,5 @@ def _report(
     task.write_report(folder / "report.html", subject)
     for logger in loggers:
         if isinstance(logger, Wandb):
-            logger.log_images({task.plot_name: picture, "learning_curve": folder / "learning_curve.png"})
+            logger.log_images({**pictures, "learning_curve": folder / "learning_curve.png"})
             logger.log_summary(result.metrics)

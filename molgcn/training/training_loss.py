@@ -44,7 +44,7 @@ class TrainingLoss(LossSum):
             add_loss(sums, self._made(sums.device), self._finite)  # type: ignore[arg-type]
             return
         super().update(sums)
-        self._finite += (self._total if sums.is_cuda else self._total.item()) < math.inf  # a loss is never below zero
+        self._finite += (self._total if sums.is_cuda else self._total.item()) < math.inf  # no loss falls to minus infinity
 
     def load(self, state: tuple[float, float] | None) -> None:
         """Continues from :meth:`state`, in which all is finite."""

@@ -11,7 +11,13 @@ from molgcn.data import GraphBatch
 
 
 def random_data(
-    rng: np.random.Generator, num_nodes: int, num_features: int = 3, num_targets: int = 2, levels: int = 3, num_edge_features: int = 0
+    rng: np.random.Generator,
+    num_nodes: int,
+    num_features: int = 3,
+    num_targets: int = 2,
+    levels: int = 3,
+    num_edge_features: int = 0,
+    num_descriptors: int = 0,
 ) -> Data:
     """A molecule whose bonds, double ones and self-loops among them, come in any order; features of `levels` values (0: all different).
 
@@ -30,6 +36,8 @@ def random_data(
     item = Data(x=x, edge_index=torch.tensor(edges), y=torch.tensor(y, dtype=torch.float))
     if num_edge_features:
         item.edge_attr = features((edges.shape[1], num_edge_features))
+    if num_descriptors:
+        item.descriptors = torch.tensor(rng.standard_normal((1, num_descriptors)), dtype=torch.float)
     return item
 
 
@@ -45,6 +53,7 @@ def molecule_lists(draw: st.DrawFn, max_size: int = 25, sizes: st.SearchStrategy
         "num_targets": draw(st.integers(0, 3)),
         "levels": draw(st.sampled_from([0, 1, 2, 3])),
         "num_edge_features": draw(st.sampled_from([0, 1, 3, 4, 13])),
+        "num_descriptors": draw(st.sampled_from([0, 1, 5])),
     }
     return [random_data(rng, size, **shape) for size in draw(st.lists(sizes, min_size=1, max_size=max_size))]
 
@@ -72,7 +81,7 @@ def assert_collated(batch: GraphBatch, data: list[Data], bonds: bool = False) ->
     assert torch.equal(batch.batch, expected.batch)
     if bonds:
         assert_same_bonds(batch.edge_attr, expected)
-    for name in ("rwse", "bond_rw"):  # of molecules whose bonds are in the order of a packed set
+    for name in ("rwse", "bond_rw", "descriptors"):  # of molecules whose bonds are in the order of a packed set
         assert torch.equal(getattr(batch, name), expected[name]) if name in expected else getattr(batch, name) is None
     assert torch.equal(batch.targets.nan_to_num(nan=-9), expected.y.nan_to_num(nan=-9))
     assert_tiles(batch)

@@ -11,18 +11,19 @@ from molgcn.data.piece import Piece
 from molgcn.data.resident import DeviceMolecules
 from molgcn.data.slots import Slot
 
-KINDS = {  # levels of the features, features of bonds: what batches hold, as name, columns and bytes of a code
-    "codes": (2, 3, [("x", 4, 1), ("edge_code", 0, 1)]),
-    "rows": (0, 3, [("x", 4, 0), ("edge_attr", 3, 0)]),
-    "no bonds": (2, 0, [("x", 4, 1)]),
+KINDS = {  # levels of the features, features of bonds, descriptors: what batches hold, as name, columns and bytes of a code
+    "codes": (2, 3, 0, [("x", 4, 1), ("edge_code", 0, 1)]),
+    "rows": (0, 3, 0, [("x", 4, 0), ("edge_attr", 3, 0)]),
+    "no bonds": (2, 0, 0, [("x", 4, 1)]),
+    "descriptors": (2, 0, 5, [("x", 4, 1), ("descriptors", 5, 0)]),
 }
 
 
 @pytest.fixture(params=KINDS, ids=str)
 def kind(request):
-    levels, num_edge_features, expected = KINDS[request.param]
+    levels, num_edge_features, num_descriptors, expected = KINDS[request.param]
     rng = np.random.default_rng(1)
-    data = [random_data(rng, 20, 4, levels=levels, num_edge_features=num_edge_features) for _ in range(30)]
+    data = [random_data(rng, 20, 4, levels=levels, num_edge_features=num_edge_features, num_descriptors=num_descriptors) for _ in range(30)]
     return PackedMolecules.from_pyg(data), expected
 
 

@@ -22,6 +22,7 @@ def test_round_trip_is_exact_up_to_the_order_of_edges(data):
             assert torch.equal(one.y.nan_to_num(nan=-9), other.y.nan_to_num(nan=-9)) and one.y.shape == other.y.shape
         else:
             assert one.y is None
+        assert torch.equal(one.descriptors, other.descriptors) if "descriptors" in other else "descriptors" not in one
     again = PackedMolecules.from_pyg(back).to_pyg()
     for one, other in zip(again, back, strict=True):
         assert torch.equal(one.edge_index, other.edge_index)

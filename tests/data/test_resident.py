@@ -29,14 +29,17 @@ KINDS = {
     "feature rows, large molecules, no targets": {"num_features": 5, "levels": 0, "largest": 300, "num_targets": 0},
     "bonds by codes": {"num_features": 4, "levels": 2, "largest": 30, "num_edge_features": 3},
     "bonds by rows": {"num_features": 4, "levels": 0, "largest": 30, "num_edge_features": 13},
+    "descriptors": {"num_features": 4, "levels": 2, "largest": 30, "num_descriptors": 5},
     "encodings": {"num_features": 4, "levels": 2, "largest": 30, "rwse": 5, "bond_rw": 3},
 }
 
 
-def random_set(num_features, levels, largest, count=40, num_targets=2, center=0.0, num_edge_features=0, rwse=0, bond_rw=0):
+def random_set(
+    num_features, levels, largest, count=40, num_targets=2, center=0.0, num_edge_features=0, num_descriptors=0, rwse=0, bond_rw=0
+):
     rng = np.random.default_rng(3)
     sizes = [*rng.integers(1, largest, count - 1), largest]
-    data = [random_data(rng, int(n), num_features, num_targets, levels, num_edge_features) for n in sizes]
+    data = [random_data(rng, int(n), num_features, num_targets, levels, num_edge_features, num_descriptors) for n in sizes]
     for item in data:
         item.y = item.y.double() + center
     return with_encodings(PackedMolecules.from_pyg(data), rwse, bond_rw)
@@ -75,6 +78,7 @@ def test_the_kinds_differ_in_what_the_kernel_is_specialised_by():
         {"END_BYTES": 2, "NEIGHBOR_BYTES": 2, "x_COLUMNS": 5},
         common | {"edge_code_CODE_BYTES": 1},
         {"END_BYTES": 1, "NEIGHBOR_BYTES": 1, "x_COLUMNS": 4, "edge_attr_COLUMNS": 13},
+        common | {"descriptors_COLUMNS": 5},
         common | {"rwse_COLUMNS": 5, "bond_rw_COLUMNS": 3},
     ]
     assert {*found[0]} == {*found[-1]}  # the others are 0, not missing

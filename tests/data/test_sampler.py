@@ -149,3 +149,23 @@ def test_bad_options(options, match):
 def test_rank_outside_the_world():
     with pytest.raises(ValueError, match="rank 2"):
         make(rank=2, world_size=2)
+
+
+def test_balanced_epochs_have_equally_many_of_each_class():
+    classes = np.array([0] * 40 + [1] * 5 + [2] * 2 + [np.nan] * 3)
+    sampler = make(seed=4, classes=classes)
+    drawn = sampler.molecules(0)
+    assert len(drawn) == 50 and sampler.repeats
+    assert [(classes[drawn] == one).sum() for one in range(3)] == [17, 17, 16]
+    assert set(drawn[classes[drawn] == 2]) == {45, 46}
+    assert np.array_equal(drawn, make(seed=4, classes=classes).molecules(0))
+    assert not np.array_equal(drawn, sampler.molecules(1))
+    assert not make(shuffle=False, classes=classes).repeats
+    assert np.array_equal(make(shuffle=False, classes=classes).molecules(0), np.arange(50))
+
+
+def test_ranks_share_a_balanced_epoch():
+    classes = np.arange(50) % 10 // 9
+    ranks = [make(seed=4, classes=classes.astype(float), rank=rank, world_size=2).molecules(3) for rank in range(2)]
+    assert [len(share) for share in ranks] == [25, 25]
+    assert classes[np.concatenate(ranks)].sum() == 25

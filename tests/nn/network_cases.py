@@ -7,7 +7,7 @@ from molgcn.nn import MoleculeNet
 from molgcn.nn.options import PLAIN
 from molgcn.nn.registry import get_kind, layer_names
 
-NUM_FEATURES, NUM_EDGE_FEATURES, STEPS = 6, 3, 4
+NUM_FEATURES, NUM_EDGE_FEATURES, STEPS, NUM_DESCRIPTORS = 6, 3, 4, 5
 
 # Every option of the network, in as few combinations as show each beside others.
 OPTIONS = {
@@ -21,6 +21,7 @@ OPTIONS = {
         "rwse": 4,
         "rwse_dim": 5,
         "bond_rw": 4,
+        "descriptor_channels": NUM_DESCRIPTORS,
     },
     "norms": {
         "norm": "layer",
@@ -38,6 +39,7 @@ OPTIONS = {
         "head_channels": [7, 5],
         "residual": True,
         "init": "kaiming",
+        "descriptor_channels": NUM_DESCRIPTORS,
     },
     "max": {"pool": "max", "activation": "elu", "norm": "batch", "rwse": 4, "rwse_dim": 3, "embed_bonds": True},
     "leaky": {"activation": "leaky_relu", "head_layers": 1, "embed": True},
@@ -69,7 +71,11 @@ def molecule(num_atoms: int, bonds: list[tuple[int, int]], seed: int = 0) -> Dat
     one_way = torch.tensor(bonds, dtype=torch.int64).reshape(-1, 2).T
     edge_index = torch.cat([one_way, one_way.flip(0)], dim=1)
     rows = {"x": (num_atoms, NUM_FEATURES), "rwse": (num_atoms, STEPS)}
-    rows |= {"edge_attr": (edge_index.shape[1], NUM_EDGE_FEATURES), "bond_rw": (edge_index.shape[1], STEPS)}
+    rows |= {
+        "edge_attr": (edge_index.shape[1], NUM_EDGE_FEATURES),
+        "bond_rw": (edge_index.shape[1], STEPS),
+        "descriptors": (1, NUM_DESCRIPTORS),
+    }
     drawn = {name: torch.rand(shape, generator=generator, dtype=torch.double) for name, shape in rows.items()}
     return Data(edge_index=edge_index, **drawn)
 

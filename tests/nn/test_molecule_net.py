@@ -62,6 +62,7 @@ def padded(batch: GraphBatch, atoms: int, bonds: int, molecules: int) -> GraphBa
     arguments = longer(batch.x, atoms), longer(batch.ptr, molecules, sizes[1]), longer(batch.rowptr, atoms, sizes[2])
     col, targets = longer(batch.col, bonds, 0), torch.zeros(sizes[0] + molecules, 1)
     rows = {"edge_attr": longer(batch.edge_attr, bonds), "rwse": longer(batch.rwse, atoms), "bond_rw": longer(batch.bond_rw, bonds)}
+    rows["descriptors"] = longer(batch.descriptors, molecules)
     slot = GraphBatch(*arguments, col, targets, tile_nodes=64, **rows)
     slot.counts = torch.tensor([*sizes, 1], dtype=torch.int32)
     return slot

@@ -24,7 +24,7 @@ def test_sums_and_batches_before_the_first_bad_one(device, bad, request):
     if device == "cpu":
         request.getfixturevalue("emulate")
     sums, finite = torch.zeros(2, dtype=torch.double, device=device), torch.zeros((), dtype=torch.int64, device=device)
-    losses = [0.1, 0.0, 1e300, 0.7]
+    losses = [0.1, 0.0, -5.0, 1e300, 0.7]
     for number, loss in enumerate(losses, 1):
         add_loss(torch.tensor([loss, 3.0], dtype=torch.double, device=device), sums, finite)
         assert (sums.tolist(), int(finite)) == ([sum(losses[:number]), 3.0 * number], number)

@@ -4,9 +4,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from molgcn.data.formats import Record
 from molgcn.data.workers import map_stream
 from molgcn.screening.ensemble import Ensemble
-from molgcn.screening.formats import Record
 from molgcn.screening.pipeline import predict_records
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from molgcn.data import PackedMolecules
 from molgcn.data.load import LoadedDataset
+from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
-from molgcn.tasks.choice import choose_task
-from molgcn.tasks.registry import TASKS
+from molgcn.tasks.choice import check_options, choose_task
+from molgcn.tasks.registry import build_task
 from molgcn.training_config import TrainingConfig
 
 COUNT = 12
@@ -76,14 +77,68 @@ def test_values_that_are_no_classes(wanted, columns, message):
 
 @pytest.mark.parametrize(("task", "loss"), [("regression", "l1"), ("classification", "bce"), ("multiclass", "ce")])
 def test_options_belong_to_a_task(task, loss):
-    assert TASKS[task].settled(TrainingConfig()).loss == loss
+    learned = build_task(task, ("y",), ("",), 2)
+    assert learned.settled(TrainingConfig()).loss == loss
     for other in ("l1", "mse", "huber", "bce", "ce", "focal"):
         options = TrainingConfig(loss=other)
-        if other in TASKS[task].losses:
-            assert TASKS[task].settled(options) == options
+        if other in learned.losses:
+            assert learned.settled(options) == options
         else:
             with pytest.raises(UserError, match=f"training.loss={other} does not go with task={task}, which is learned with .*{loss}"):
-                TASKS[task].settled(options)
+                learned.settled(options)
     if task == "regression":
         with pytest.raises(UserError, match=r"class_weights=balanced does not go with task=regression"):
-            TASKS[task].settled(TrainingConfig(class_weights="balanced"))
+            learned.settled(TrainingConfig(class_weights="balanced"))
+
+
+TASKS = {"y0": "classification", "y1": "regression"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "tasks"),
+    [
+        ("auto", {"y0": "classification"}, TASKS),
+        ("mixed", {"y1": "regression"}, TASKS),
+        ("auto", {"y0": "multiclass"}, {**TASKS, "y0": "multiclass"}),
+        ("regression", {"y0": "regression"}, dict.fromkeys(TASKS, "regression")),
+        ("auto", dict.fromkeys(TASKS, "regression"), dict.fromkeys(TASKS, "regression")),
+    ],
+)
+def test_tasks_by_column(wanted, given, tasks):
+    chosen = choose_task(wanted, data(HALF, NUMBERS), TargetConfig(tasks=given))
+    assert {name: part.name for part in chosen.parts for name in part.names} == tasks
+    assert chosen.name == ("mixed" if len(set(tasks.values())) > 1 else tasks["y0"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "message"),
+    [
+        ("regression", {"y0": "classification"}, r"task=regression contradicts dataset\.tasks, which has classification for 'y0'"),
+        ("mixed", None, r"task=mixed needs dataset\.tasks=\{<column>: classification"),
+        ("auto", {"y1": "classification"}, r"'y1' has the value -1 in row 0"),
+    ],
+)
+def test_tasks_that_columns_do_not_have(wanted, given, message):
+    with pytest.raises(UserError, match=message):
+        choose_task(wanted, data(HALF, NUMBERS), TargetConfig(tasks=given))
+
+
+def test_a_part_with_one_class_is_told_of(caplog):
+    labels = np.where(np.arange(COUNT) == 9, 0, HALF)
+    choose_task("classification", data(labels))
+    (message,) = caplog.messages
+    assert message.startswith("The validation part has only the class 0 of 'y0': metrics that compare classes, such as ROC-AUC,")
+
+
+@pytest.mark.parametrize(
+    ("changes", "columns", "message"),
+    [
+        ({"transforms": {"y0": "log10"}}, [HALF], r"dataset\.transforms names 'y0', which is learned as classes"),
+        ({"sampling": "balanced"}, [NUMBERS], r"dataset\.sampling=balanced does not go with task=regression"),
+        ({"sampling": "balanced"}, [HALF, HALF], r"dataset\.sampling=balanced does not go with 2 targets"),
+    ],
+)
+def test_options_that_do_not_go_with_the_targets(small_config, changes, columns, message):
+    loaded, config = data(*columns), small_config(dataset={**changes, "targets": None})
+    with pytest.raises(UserError, match=message):
+        check_options(choose_task("auto", loaded, config.dataset), config, loaded.molecules)

@@ -82,6 +82,12 @@ def test_names_of_metrics_and_their_values():
     assert list(task.measure(values, values, ("r2",))) == ["r2/a", "r2/b"]
 
 
+def test_plain_predictions_say_nothing_of_their_spread_and_members_are_averaged():
+    task, members = Regression(("a", "b"), ("", "eV")), np.arange(12.0).reshape(2, 3, 2)
+    assert task.spread(members[0]) is None and task.holds_values == [True, True]
+    np.testing.assert_array_equal(task.combine(members), members.mean(axis=0))
+
+
 @pytest.mark.parametrize(
     ("wide", "dtype", "offset"),
     [(torch.float32, torch.float32, 0.0), (torch.float64, torch.float32, 1e8), (torch.float64, torch.float64, 1e8)],

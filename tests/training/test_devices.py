@@ -15,13 +15,17 @@ OPTIONS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["fused", "pyg"])
-def test_two_processes_are_one_with_twice_the_batch(backend, run_cli, tmp_path):
+@pytest.mark.parametrize(
+    "network",
+    [["backend=fused"], ["backend=pyg"], ["model=gated_gcn"], ["model=dmpnn", "model.norm=null"]],
+    ids=["fused", "pyg", "gated_gcn", "dmpnn"],
+)
+def test_two_processes_are_one_with_twice_the_batch(network, run_cli, tmp_path):
     losses, weights, metrics = [], [], []
     for devices in (1, 2):
         folder = tmp_path / f"{devices} devices"
         several = ["trainer.devices=2", "trainer.strategy=ddp"] if devices == 2 else []
-        done = run_cli(*OPTIONS, f"backend={backend}", f"dataset.batch_size={64 // devices}", *several, f"hydra.run.dir='{folder}'")
+        done = run_cli(*OPTIONS, *network, f"dataset.batch_size={64 // devices}", *several, f"hydra.run.dir='{folder}'")
         assert done.returncode == 0, done.stderr
         assert (done.stdout + done.stderr).count("not captured as a CUDA graph") == 1
         with open(folder / "metrics.csv", newline="") as file:

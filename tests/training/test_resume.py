@@ -31,6 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rich": {
         "model": {"dropout": 0.2},
         "training": {"ema_decay": 0.9, "accumulate_batches": 2, "gradient_clip_norm": 1.0},
+        "dataset": {"descriptors": ["tpsa"]},
         "scheduler": {"name": "plateau", "patience": 0},
     },
     "onecycle": {"scheduler": {"name": "onecycle"}, "model": {"norm": "layer", "dropout": 0.1}},

@@ -13,7 +13,7 @@ import torch
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
 from molgcn.metrics.regression import METRICS
-from molgcn.tasks.registry import settled
+from molgcn.tasks.registry import build_task, settled
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.train import train
 
@@ -182,7 +182,8 @@ def test_config_survives_its_file(tmp_path, small_config):
 
     config = small_config(model={"dropout": 0.25})
     train(config, tmp_path)
-    assert parse(Config, OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))) == settled(config, "regression")
+    saved = parse(Config, OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml")))
+    assert saved == settled(config, build_task("regression", ["logp"], [""], 0))
 
 
 @pytest.mark.parametrize("first", [None, 0.5])

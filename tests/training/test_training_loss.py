@@ -131,7 +131,7 @@ def test_batches_before_the_first_bad_one_are_counted_wherever_it_happened(bad, 
         loss.update(torch.tensor([total, 4.0], dtype=torch.double, device=device))
     assert loss.first_not_finite(alone) is None
     assert loss.compute_and_reset(alone) == 3 / 8
-    for total in (1.0, 0.0, 2.0, bad, 3.0, math.inf):
+    for total in (1.0, 0.0, -2.0, bad, 3.0, math.inf):  # likelihoods of densities above 1 are losses below 0
         loss.update(torch.tensor([total, 4.0], dtype=torch.double, device=device))
     assert loss.first_not_finite(alone) == 3
     assert loss.first_not_finite(SimpleNamespace(reduce=lambda value, reduce_op: value if reduce_op == "sum" else value - 2)) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,10 @@ class RawMolecules:
         targets: float64 [M, T], NaN where missing; None when `label` is computed from the molecules.
         kind: what the items are.
         label: name in :data:`molgcn.data.labels.LABELS`, or None.
+        bounds: [M, T], -1 or 1 where a target is a bound from above or below, else 0; None where there are none.
+        weights: [M], how much each row weighs, or None.
         left_out: rows that do not belong to the set, with the reason.
+        descriptors: float64 [M, K], NaN where missing, of the columns that `dataset.descriptors` names; None where it names none.
     """
 
     items: Sequence[str]
@@ -31,6 +34,17 @@ class RawMolecules:
     kind: Kind = "smiles"
     label: str | None = None
     left_out: list[SkippedRow] = field(default_factory=list)
+    bounds: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    descriptors: np.ndarray | None = None
+
+    def take(self, places: np.ndarray) -> RawMolecules:
+        """Return the rows at `places`, int64 [m]."""
+        chosen: dict[str, Any] = {"items": [self.items[place] for place in places.tolist()], "rows": self.rows[places]}
+        for name in ("targets", "bounds", "weights", "descriptors"):
+            values = getattr(self, name)
+            chosen[name] = None if values is None else values[places]
+        return replace(self, **chosen)
 
 
 @dataclass

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from molgcn.data.config import DatasetConfig, nearest
+from molgcn.data.config import DatasetConfig
 from molgcn.data.sources.base import Source
 from molgcn.data.sources.csv import open_table
-from molgcn.errors import UserError
+from molgcn.errors import UserError, nearest
 from molgcn.resources import resource
 
 UNITS = {"logp": "", "mr": "cm^3/mol", "tpsa": "A^2"}
@@ -40,6 +40,6 @@ def open_builtin(config: DatasetConfig) -> Source:
         if target not in UNITS:
             raise UserError(f"dataset=builtin has no target '{target}'.{nearest(target, list(UNITS))}")
     units = tuple(UNITS[target] for target in targets)
-    source = open_table(builtin_path(), "smiles", targets, units, config.features or "qm9")
+    source = open_table(builtin_path(), "smiles", targets, units, config.features or "qm9", config)
     source.title = "the built-in molecules"
     return source

@@ -1,21 +1,24 @@
-"""dataset=csv: any CSV with a column of SMILES and columns of numbers."""
+"""dataset=csv: any CSV with a column of SMILES and columns of numbers; or an SDF or list of SMILES of one's own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from molgcn.data.cache import file_hash
-from molgcn.data.config import DatasetConfig, listed
+from molgcn.data.config import DatasetConfig
+from molgcn.data.formats import holds_records
 from molgcn.data.sources.base import RawMolecules, Source
+from molgcn.data.sources.columns import molecules_of, named_columns
+from molgcn.data.sources.records import open_records
 from molgcn.data.tables import check_columns, column_names, read_columns
-from molgcn.errors import UserError
+from molgcn.errors import UserError, listed
 
 
 def open_csv(config: DatasetConfig) -> Source:
-    """The CSV file `dataset.path` with SMILES in column `dataset.smiles` and the columns `dataset.targets`.
+    """The file `dataset.path`: a CSV with SMILES in column `dataset.smiles` and the columns `dataset.targets`, or what :func:`open_records`
+    reads.
 
     Raises:
         UserError: when path or targets are not set, or the file or a column does not exist.
@@ -23,30 +26,33 @@ def open_csv(config: DatasetConfig) -> Source:
     if config.path is None:
         raise UserError("dataset=csv needs a file: dataset.path=<file.csv> dataset.smiles=<column> dataset.targets=[<column>].")
     path = Path(config.path).expanduser()
+    if holds_records(path):
+        return open_records(path, config)
     if config.targets is None:
         others = [name for name in column_names(path) if name != config.smiles]
         raise UserError(f"dataset=csv needs dataset.targets=[<column>,...]. {path} has the columns: {listed(others)}.")
-    return open_table(path, config.smiles, tuple(config.targets), ("",) * len(config.targets), config.features or "general")
+    units = tuple(config.given("units").get(name, "") for name in config.targets)
+    return open_table(path, config.smiles, tuple(config.targets), units, config.features or "general", config)
 
 
-def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str) -> Source:
-    """A CSV of SMILES and numeric columns as a source."""
+def open_table(path: Path, smiles: str, targets: tuple[str, ...], units: tuple[str, ...], features: str, config: DatasetConfig) -> Source:
+    """Return a CSV of SMILES and columns as a source; `config` names the columns beside targets, and says what all hold."""
+    named = named_columns(targets, config)
 
     def read() -> RawMolecules:
-        columns = read_columns(path, [smiles, *targets])
-        values = np.stack([columns.numbers(name) for name in targets], axis=1)
-        return RawMolecules(columns[smiles], np.arange(len(columns[targets[0]])), values)
+        columns = read_columns(path, list(dict.fromkeys([smiles, *chain(*named.values())])))
+        return molecules_of(columns[smiles], columns, targets, config)
 
     def column(name: str) -> Sequence[str]:
         return read_columns(path, [name], key="split_column")[name]
 
-    check_columns(path, smiles=[smiles], targets=targets)
+    check_columns(path, smiles=[smiles], **named)
     return Source(
         title=str(path),
         features=features,
         target_names=targets,
         target_units=units,
-        identity={"file": file_hash(path), "smiles": smiles},
+        identity={"file": file_hash(path), "smiles": smiles} | config.identity,
         read=read,
         column=column,
     )

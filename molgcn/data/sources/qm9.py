@@ -17,12 +17,12 @@ import numpy as np
 
 from molgcn.data.archive import WrongContentError
 from molgcn.data.cache import cache_folder, file_hash
-from molgcn.data.config import DatasetConfig, nearest
+from molgcn.data.config import DatasetConfig
 from molgcn.data.download import RemoteFile, download, download_archive, recorded_hash
 from molgcn.data.packed import SkippedRow
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.tables import check_columns, column_names, read_columns
-from molgcn.errors import UserError, shown
+from molgcn.errors import UserError, nearest, shown
 
 log = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ def class_summary(view: ClassView) -> Markup:
     counts = {
         PARTS[part]: (counts[view.place].tolist(), subject.sizes[part] - int(counts[view.place].sum()))
         for part, counts in subject.class_counts.items()
+        if counts.shape[1]
     }
     return render(
         "sections/class_summary.html.jinja",

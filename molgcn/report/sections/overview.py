@@ -40,7 +40,7 @@ def overview(subject: Subject, columns: Mapping[str, str]) -> Markup:
     columns = {metric: title for metric, title in columns.items() if metric in measured}
     metrics, comparison = [*columns], subject.comparison
     groups: dict[tuple[str, str], list[Row]] = {}
-    if comparison.means:
+    if any(key.partition("/")[2] in metrics for key in comparison.means) and len(subject.names) > 1:
         fewest = min((count for key, count in comparison.counted.items() if key.partition("/")[2] in metrics), default=0)
         left_out = f", of which at least {fewest} define a metric" if fewest < len(subject.names) else ""
         groups[f"mean of {len(subject.names)} targets{left_out}", ""] = [*_rows(subject, metrics, comparison.means, "", {})]

@@ -1,4 +1,4 @@
-"""The whole training step on a CPU by the operators' own calls: no autograd, nothing looked up twice."""
+"""The training step on a CPU by the operators' own calls: no autograd through the network, nothing looked up twice."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from molgcn.data.batch import GraphBatch
 from molgcn.data.slots import SlotBatch
 from molgcn.nn import fused
 from molgcn.ops.bound_stack import BoundStack
-from molgcn.ops.head_loss import empty_outputs
-from molgcn.ops.head_loss_cpu import BoundHead
-from molgcn.tasks.masked_loss import MaskedLoss
 from molgcn.training.steps.fused_update import FusedUpdate
+from molgcn.training.steps.heads import head_of
 from molgcn.training.steps.watch import Watch
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DirectStep:
-    """Takes training steps as autograd would, bit for bit, by direct calls of forwards and backwards.
+    """Takes training steps as autograd would, bit for bit, by direct calls of the network's forward and backward.
 
     The first step of a run, with all gradients there, is taken plainly, so that the optimiser's state exists.
 
@@ -50,7 +48,8 @@ class DirectStep:
         model, trainer = module.model, module.trainer
         if not isinstance(batch, GraphBatch) or batch.counts is not None or model.backend.name != "fused":
             return "it needs backend=fused and a GraphBatch on a CPU"
-        floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets]
+        descriptors = [] if batch.descriptors is None else [batch.descriptors]
+        floats = [*model.parameters(), *module.buffers(recurse=False), batch.x, batch.targets, *descriptors]
         integers = [batch.ptr, batch.rowptr, batch.col]
         if not all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in floats + integers):
             return "it needs contiguous tensors on a CPU"
@@ -58,8 +57,6 @@ class DirectStep:
             return "it needs numbers in float32 and indices in int32"
         if (name := module.listener()) is not None:
             return f"{name} is to be called within each step"
-        if not isinstance(module.loss, MaskedLoss):
-            return "the loss is PyTorch's"
         if model.linears is None or not _has_its_own_weights(model):
             return "the head is no chain of linear maps, or weights are shared or computed from others"
         if trainer.world_size > 1:
@@ -111,15 +108,8 @@ class DirectStep:
         gradients = dict(zip(call.parameters.tensors, self._stack.gradients, strict=True))
         gradients |= {parameter: torch.empty_like(parameter) for parameter in model.parameters() if parameter not in gradients}
         self._gradients = [gradients[parameter] for parameter in self._parameters]
-        linears = model.linears
-        assert linears is not None
-        weights, biases = ([getattr(linear, name) for linear in linears] for name in ("weight", "bias"))
-        options = *self.module.statistics, *self.module.loss.options
-        self._head = BoundHead([weight.detach() for weight in weights], [bias.detach() for bias in biases], *options)
-        self._head_gradients = [gradients[weight] for weight in weights], [gradients[bias] for bias in biases]
-        self._weights = weights
+        self._head = head_of(self.module, gradients, batch.targets)
         self._embed = None if model.embed is None else (model.embed.weight.detach(), gradients[model.embed.weight])
-        self._one, self._gradient = torch.ones(()), torch.empty(0, 0)
         self._update = FusedUpdate(self.optimizer, gradients)
 
     def _gradients_of(self, batch: GraphBatch) -> None:
@@ -130,16 +120,15 @@ class DirectStep:
         seed = int(fused.dropout_seed(x.device, dropout)) if dropout > 0 else 0
         sizes = batch.num_graphs, batch.num_nodes, batch.num_edges
         pooled = self._stack.forward(sizes, x, arrays.ptr, arrays.rowptr, arrays.col, seed)
-        if pooled.shape != self._gradient.shape:
-            self._gradient, self._outputs = torch.empty_like(pooled), empty_outputs(pooled, self._weights)
-        self._head.forward(pooled, arrays.targets, self._outputs)
-        self._head.backward(self._one, pooled, self._outputs, (self._gradient, *self._head_gradients))
+        states = module.model.with_descriptors(pooled, batch.descriptors)
+        gradient, sums = self._head(states, arrays.targets)
+        gradient = gradient if states is pooled else gradient[:, : pooled.shape[1]].contiguous()
         if self._embed is None:
-            self._stack.backward(self._gradient)
+            self._stack.backward(gradient)
         else:
-            self._stack.backward(self._gradient, grad_x := torch.empty_like(x))
+            self._stack.backward(gradient, grad_x := torch.empty_like(x))
             torch.mm(grad_x.t(), batch.x, out=self._embed[1])
-        module.train_loss.update(self._outputs[1])
+        module.train_loss.update(sums)
 
     def _clip(self) -> None:
         limit = self.module.config.training.gradient_clip_norm

@@ -39,7 +39,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "early_stopping": {"callbacks": {"early_stopping_patience": 1, "early_stopping_min_delta": 10.0}, "trainer": {"max_epochs": 5}},
     "bf16": {"trainer": {"precision": "bf16-mixed"}},
     "exponential": {"scheduler": {"name": "exponential", "warmup_epochs": 1.5, "start_lr": 1e-4, "min_lr": 1e-4}},
+    **{loss: {"training": {"loss": loss}, "model": {"dropout": 0.2}} for loss in ("mve", "evidential", "quantile")},
     "staged": {"dataset": {"resident": False}},
+    "descriptors": {"dataset": {"descriptors": ["tpsa"]}},
+    "staged_descriptors": {"dataset": {"descriptors": ["tpsa"], "resident": False}},
+    "reference_descriptors": REFERENCE | {"dataset": {"descriptors": ["tpsa"]}},
     **{f"reference_{name}": REFERENCE | {"model": {**MANY, "name": name}} for name in ("gcn", "gin", "sage", "gat")},
     "reference_dmpnn": REFERENCE | {"model": {"name": "dmpnn", "last_activation": True, "dropout": 0.2}},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from test_captured import assert_same_progress, count_steps
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
+from molgcn.config import Config
 from molgcn.nn import GCN
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.steps.direct import _has_its_own_weights
@@ -39,6 +41,7 @@ DIRECT: dict[str, dict[str, Any]] = {
     },
     "sgd_plain": {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.0, "nesterov": False}, "trainer": {"val_check_interval": 3}},
     "max_steps": {"trainer": {"max_steps": 17, "max_epochs": -1}},
+    "descriptors": {"dataset": {"descriptors": ["tpsa"]}, "model": {"norm": "batch", "embed": True, "head_layers": 1}},
 }
 PLAIN: dict[str, tuple[dict[str, Any], str]] = {  # with what is said of each
     "accumulated": ({"training": {"accumulate_batches": 2}}, "training.accumulate_batches"),
@@ -63,9 +66,44 @@ def fused(small_config: Callable[..., Any], changes: dict[str, Any], **training:
 
 @pytest.mark.parametrize("variant", DIRECT)
 def test_direct_and_plain_steps_are_bit_for_bit_the_same(variant, tmp_path, small_config, direct_steps):
-    train(fused(small_config, DIRECT[variant], captured=False), tmp_path / "plain")
+    assert_same_steps(fused(small_config, DIRECT[variant], captured=False), fused(small_config, DIRECT[variant]), tmp_path, direct_steps)
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("classification", {}),
+        ("classification", {"loss": "focal", "class_weights": "balanced", "gradient_clip_norm": 0.1}),
+        ("multiclass", {}),
+    ],
+    ids=["bce", "focal", "ce"],
+)
+def test_direct_steps_take_losses_without_an_operator(task, options, tmp_path, small_config, direct_steps):
+    smiles = ["C" * length + end for length in range(1, 21) for end in ("", "O", "N", "F")]
+    rows = [
+        f"{text},{place % 3 % (2 if task == 'classification' else 3)},{'' if place % 5 else place % 2}" for place, text in enumerate(smiles)
+    ]
+    (tmp_path / "labels.csv").write_text("\n".join(["smiles,y,z", *rows]))
+    changes = {
+        "task": task,
+        "dataset": {
+            "name": "csv",
+            "path": str(tmp_path / "labels.csv"),
+            "smiles": "smiles",
+            "targets": ["y", "z"],
+            "subset": None,
+            "batch_size": 8,
+        },
+        "model": {"norm": "batch", "head_layers": 2},
+        "training": options,
+    }
+    assert_same_steps(fused(small_config, changes, captured=False), fused(small_config, changes), tmp_path, direct_steps)
+
+
+def assert_same_steps(plain: Config, direct: Config, tmp_path: Path, direct_steps: list[bool]) -> None:
+    train(plain, tmp_path / "plain")
     assert direct_steps == []
-    train(fused(small_config, DIRECT[variant]), tmp_path / "direct")
+    train(direct, tmp_path / "direct")
     assert direct_steps == [False] + [True] * (len(direct_steps) - 1) and len(direct_steps) > 10
     assert_same_progress(tmp_path / "direct", tmp_path / "plain")
     mine, theirs = (load_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt")["optimizer_states"] for name in ("direct", "plain"))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molgcn.screening.formats import open_molecules, unused
+from molgcn.data.formats import open_molecules, unused
 from molgcn.screening.output import open_table
 from molgcn.spreadsheet import inert
 

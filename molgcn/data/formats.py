@@ -13,18 +13,27 @@ from typing import Literal, NamedTuple
 from molgcn.data.delimited import read_delimited
 from molgcn.data.text import RECORD_MB, Lines, Text, open_text, rereadable, smiles_lines, source_name
 from molgcn.errors import UserError
-from molgcn.screening.prepare import Kind
 
+Kind = Literal["smiles", "sdf"]
 Format = Literal["auto", "csv", "tsv", "smi", "sdf"]
-_ENDINGS = {".csv": "csv", ".tsv": "tsv", ".smi": "smi", ".smiles": "smi", ".txt": "smi", ".sdf": "sdf", ".sd": "sdf"}
+_ENDINGS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".smi": "smi", ".smiles": "smi", ".txt": "smi", ".sdf": "sdf", ".sd": "sdf"}
 _FIELD = re.compile(r">(?=[\s<])[^<]*<(.*)>[^>]*")  # a name may have < and >; ">10 uM <x>" is a value
 
 
 class Record(NamedTuple):
-    """One row: its columns as they stand in the file, and the SMILES or mol block in it."""
+    """One row.
+
+    Attributes:
+        cells: its columns as they stand in the file.
+        molecule: the SMILES or mol block in it.
+        descriptors: numbers that come with it for the model, see :mod:`molgcn.screening.descriptors`.
+        error: why it cannot be predicted, if that is known before its molecule is read.
+    """
 
     cells: list[str]
     molecule: str
+    descriptors: tuple[float, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class Molecules:
         columns: names of the cells.
         records: the rows.
         text: below them, for a progress bar.
+        decimal_comma: whether 1,5 is a number there.
     """
 
     name: str
@@ -44,10 +54,11 @@ class Molecules:
     columns: list[str]
     records: Iterator[Record]
     text: Text
+    decimal_comma: bool = False
 
 
 def open_molecules(
-    path: Path | None, form: Format, smiles: Sequence[str], max_record_mb: float = RECORD_MB
+    path: Path | None, form: Format, smiles: Sequence[str], max_record_mb: float = RECORD_MB, option: str = "input"
 ) -> AbstractContextManager[Molecules]:
     """Opens a table (CSV, TSV), a list of SMILES or an SDF, gzip or not.
 
@@ -56,42 +67,58 @@ def open_molecules(
         form: "auto" goes by the file's ending; standard input is CSV.
         smiles: the column that holds SMILES, in a table: the first of these that there is.
         max_record_mb: a million characters that a row may have.
+        option: key of the configuration that named the file, for messages.
 
     Raises:
         UserError: for an ending that says nothing, a file that cannot be read, a table without such a column; while records are read,
             for a line that does not fit or is too long, or text that is not UTF-8.
     """
-    chosen = _format(path) if form == "auto" else form
-    return _READERS[chosen](path, smiles, max_record_mb)
+    chosen = form
+    if form == "auto":
+        chosen = "csv" if path is None else format_of(path)
+    return _READERS[chosen](path, smiles, max_record_mb, option)
 
 
-def _format(path: Path | None) -> str:
-    if path is None:
-        return "csv"
-    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    if ending.lower() not in _ENDINGS:
+def format_of(path: Path) -> Format:
+    """Return what a file's ending says that it is.
+
+    Raises:
+        UserError: for an ending that says nothing.
+    """
+    if _ending(path) not in _ENDINGS:
         raise UserError(
             f"input={path}: expected a file that ends in {', '.join(_ENDINGS)} (or with .gz after that). Say what it is with "
             "format=csv, tsv, smi or sdf."
         )
-    return _ENDINGS[ending.lower()]
+    return _ENDINGS[_ending(path)]
+
+
+def holds_records(path: Path) -> bool:
+    """Return whether a file's ending says that it is an SDF or a list of SMILES, and no table; a .txt may be either."""
+    ending = _ending(path)
+    return ending != ".txt" and _ENDINGS.get(ending) in ("smi", "sdf")
+
+
+def _ending(path: Path) -> str:
+    name = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return name.suffix.lower()
 
 
 @contextmanager
-def _table(path: Path | None, smiles: Sequence[str], max_record_mb: float, separator: str) -> Iterator[Molecules]:
-    with open_text(path, "input", max_record_mb) as text:
+def _table(path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str, separator: str) -> Iterator[Molecules]:
+    with open_text(path, option, max_record_mb) as text:
         table = read_delimited(text.lines, separator, smiles)
         table.say_separator(separator)
         column = next((name for name in smiles if name in table.header), smiles[-1])
         advice = ", or say format=smi if it is a list of SMILES" if len(table.header) == 1 else ""
         place = table.place(column, f"smiles={column}", advice)
         records = (Record(row, row[place]) for row in table.rows)
-        yield Molecules(text.name, "smiles", table.header, records, text)
+        yield Molecules(text.name, "smiles", table.header, records, text, table.decimal_comma)
 
 
 @contextmanager
-def _smi(path: Path | None, smiles: Sequence[str], max_record_mb: float) -> Iterator[Molecules]:
-    with open_text(path, "input", max_record_mb) as text:
+def _smi(path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str) -> Iterator[Molecules]:
+    with open_text(path, option, max_record_mb) as text:
         lines = smiles_lines(text.lines)
         first = next(lines, None)
         if first is None:
@@ -110,14 +137,14 @@ def _smi(path: Path | None, smiles: Sequence[str], max_record_mb: float) -> Iter
 
 
 @contextmanager
-def _sdf(path: Path | None, smiles: Sequence[str], max_record_mb: float) -> Iterator[Molecules]:
+def _sdf(path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str) -> Iterator[Molecules]:
     """Reads twice: the data fields of all records are the columns."""
     with rereadable(path) as file:
         fields: dict[str, None] = {}
-        with open_text(file, "input", max_record_mb, source_name(path)) as text:
+        with open_text(file, option, max_record_mb, source_name(path)) as text:
             for record in _sdf_records(text.lines):
                 fields.update((match[1], None) for line in record if line[:1] == ">" and (match := _FIELD.fullmatch(line)))
-        with open_text(file, "input", max_record_mb, source_name(path)) as text:
+        with open_text(file, option, max_record_mb, source_name(path)) as text:
             columns = [unused("smiles", fields), unused("name", fields), *fields]
             names = list(fields)
             records = (_sdf_record(record, names) for record in _sdf_records(text.lines))
@@ -163,7 +190,7 @@ def unused(name: str, taken: Sequence[str] | dict[str, None]) -> str:
     return candidate
 
 
-_READERS: dict[str, Callable[[Path | None, Sequence[str], float], AbstractContextManager[Molecules]]] = {
+_READERS: dict[str, Callable[[Path | None, Sequence[str], float, str], AbstractContextManager[Molecules]]] = {
     "csv": partial(_table, separator=","),
     "tsv": partial(_table, separator="\t"),
     "smi": _smi,

@@ -1,0 +1,170 @@
+"""Chemprop beside this project on MoleculeNet: `python benchmarks/chemprop.py --data FOLDER --chemprop PYTHON --recipe "model=gine"`.
+
+Both programs train on the same molecules and splits, from the same seeds, one after the other. Chemprop has its defaults. A split is drawn
+once, by this project, for each seed. Rows that are in the table are not measured again.
+"""
+
+import argparse
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from molgcn.benchmark.machine import machine
+from molgcn.benchmark.paired import KEY, sheet
+from molgcn.benchmark.results import Row, Table
+from molgcn.class_metrics import class_metrics
+from molgcn.metrics import errors_of
+
+TIMED = Path(__file__).with_name("timed_fit.py")
+REGRESSION = ("esol", "freesolv", "lipophilicity")
+TARGETS = {"bace": ["Class"]}  # of a file with columns beside SMILES that are not to be learnt
+SETS = ("bbbp", "bace", "clintox", "tox21", "sider", *REGRESSION)
+PART = "split"
+
+ABOUT = """\
+Both train on the same molecules and in the same parts, from the same seeds; Chemprop with its defaults, this project
+with `dataset=csv` and the words over its column. ROC-AUC is the mean over the targets, RMSE is in the file's units.
+"Better by" is the mean of the paired differences, beside it that mean in its own standard errors. Seconds are medians
+of wall-clock time: of the training alone, and of the rest of the command (imports, features, evaluation)."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of MoleculeNet's CSV files, named as the sets")
+    parser.add_argument("--chemprop", default=sys.executable, help="a Python with chemprop, which may be in an environment of its own")
+    parser.add_argument("--recipe", default="", help="overrides of this project, as 'model=gine trainer.max_epochs=50'")
+    parser.add_argument("--sets", nargs="*", default=SETS, choices=SETS)
+    parser.add_argument("--splits", nargs="*", default=["random", "scaffold"])
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--accelerator", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--folder", type=Path, default=Path("runs/chemprop"), help="where the runs are")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/chemprop_cpu.md"), help="a CSV file beside it has the rows")
+    arguments = parser.parse_args()
+    ask = "from importlib.metadata import version; print(version('chemprop'))"
+    theirs = f"chemprop {subprocess.run([arguments.chemprop, '-c', ask], capture_output=True, text=True, check=True).stdout.strip()}"
+    ours = f"molgcn {arguments.recipe}".strip()
+    table = Table(arguments.output.with_suffix(".csv"), KEY)
+    for seed in arguments.seeds:
+        for data in arguments.sets:
+            for split in arguments.splits:
+                source, run = arguments.data / f"{data}.csv", arguments.folder / f"{data}_{split}_{seed}"
+                key = {"data": data, "split": split, "seed": seed}
+                mine = key | {"program": ours}
+                run = run / ours.replace(" ", "_").replace("/", "_")
+                if table.find(**mine) is None:
+                    table.add(mine | train_ours(source, data, split, seed, arguments.recipe.split(), arguments.accelerator, run))
+                if table.find(**key, program=theirs) is None:
+                    folder = run.with_name("chemprop")
+                    table.add(key | {"program": theirs} | train_theirs(source, data, seed, arguments, run / "splits.json", folder))
+                write(arguments.output, table, ours, theirs)
+                print(
+                    "\n".join(sheet([row for row in table.rows if all(row[name] == key[name] for name in key)], ours, theirs)[2:]),
+                    flush=True,
+                )
+
+
+def train_ours(source: Path, data: str, split: str, seed: int, recipe: list[str], accelerator: str, run: Path) -> Row:
+    """Return the measurements of one run of `python train.py`."""
+    words = [*recipe, "dataset=csv", f"dataset.path={source.resolve()}", f"dataset.targets=[{','.join(targets_of(source, data))}]"]
+    words += [
+        "dataset.on_error=skip",
+        f"dataset.split={split}",
+        f"dataset.split_seed={seed}",
+        f"seed={seed}",
+        f"dataset.cache_dir={run}_cache",
+    ]
+    words += [f"trainer.accelerator={accelerator}", "logger=csv", f"hydra.run.dir={run}"]
+    times = timed(sys.executable, "molgcn.cli:main", words, run.with_suffix(".times.json"))
+    result = json.loads((run / "result.json").read_text())["metrics"]
+    metric = "rmse" if data in REGRESSION else "roc_auc"
+    found = {part: [result[f"{part}/{metric}/{name}"] for name in targets_of(source, data)] for part in ("val", "test")}
+    return score(metric, found["val"], found["test"]) | times
+
+
+def train_theirs(source: Path, data: str, seed: int, arguments: argparse.Namespace, splits: Path, folder: Path) -> Row:
+    """Return the measurements of one run of Chemprop."""
+    folder.mkdir(parents=True, exist_ok=True)
+    targets = targets_of(source, data)
+    rows = write_parts(source, targets, json.loads(splits.read_text()), folder / "molecules.csv")
+    words = ["train", "-i", str(folder / "molecules.csv"), "--smiles-columns", "smiles", "--target-columns", *targets]
+    words += ["--splits-column", PART, "--accelerator", arguments.accelerator, "--pytorch-seed", str(seed), "-o", str(folder)]
+    words += [] if data in REGRESSION else ["--task-type", "classification"]
+    times = timed(arguments.chemprop, "chemprop.cli.main:main", words, folder / "times.json")
+    true = numbers([row for row in rows if row[PART] == "test"], targets)
+    given = numbers(read(folder / "model_0" / "test_predictions.csv"), targets)
+    if data in REGRESSION:
+        return score("rmse", [], errors_of(given, true)["rmse"]) | times
+    return score("roc_auc", [], [class_metrics(*pair)["roc_auc"] for pair in zip(true.T, given.T, strict=True)]) | times
+
+
+def timed(python: str, entry: str, words: list[str], output: Path) -> Row:
+    """Run a command that trains, and return its seconds of training and those of the rest."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    with output.with_suffix(".log").open("w") as log:
+        subprocess.run(
+            [python, str(TIMED), str(output), entry, *words],
+            check=True,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "WANDB_MODE": "disabled"},
+        )
+    fit = json.loads(output.read_text())
+    rest = time.perf_counter() - start - fit["seconds"]
+    return {
+        "fit_seconds": round(fit["seconds"], 2),
+        "fit_processor_seconds": round(fit["processor_seconds"], 2),
+        "other_seconds": round(rest, 2),
+    }
+
+
+def score(metric: str, validation: list[float], test: list[float]) -> Row:
+    """Return the means over the targets for which the metric is defined."""
+    val, of_test = (float(np.nanmean(values)) if len(values) else math.nan for values in (validation, test))
+    return {"metric": metric, "rising": int(metric != "rmse"), "validation": val, "test": of_test}
+
+
+def targets_of(source: Path, data: str) -> list[str]:
+    """Return the columns to learn."""
+    with source.open(newline="") as file:
+        header = next(csv.reader(file))
+    return TARGETS.get(data, [name for name in header if name != "smiles"])
+
+
+def write_parts(source: Path, targets: list[str], splits: dict[str, list[int]], path: Path) -> list[dict[str, str]]:
+    """Write the rows that are in a part, with its name beside them, and return them."""
+    parts = {row: part for part in ("train", "val", "test") for row in splits[part]}
+    rows = [{**row, PART: parts[place]} for place, row in enumerate(read(source)) if place in parts]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["smiles", *targets, PART], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+def numbers(rows: list[dict[str, str]], columns: list[str]) -> np.ndarray:
+    """Return float64 [rows, columns], NaN where a cell is empty."""
+    return np.array([[float(row[name]) if row[name] else math.nan for name in columns] for row in rows])
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, table: Table, ours: str, theirs: str) -> None:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    facts = ", ".join(f"{name} {value}" for name, value in machine(device).items())
+    path.write_text("\n".join(["# Chemprop beside this project", "", f"{facts}.", "", ABOUT, "", *sheet(table.rows, ours, theirs)]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Puts descriptors beside the molecules of a packed set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError, shown
+
+
+def with_descriptors(molecules: PackedMolecules, values: np.ndarray, names: Sequence[str] = ()) -> PackedMolecules:
+    """Return the set with these descriptors before those that it has.
+
+    Args:
+        molecules: M molecules.
+        values: numbers [M, K], kept as float32.
+        names: K names; default d0, d1, ...
+
+    Raises:
+        UserError: for another shape, a name that is there twice, or a value that is missing or not finite.
+    """
+    if values.ndim != 2 or len(values) != len(molecules):
+        raise UserError(f"The descriptors have shape {list(values.shape)}; expected [{len(molecules)}, K], a row for each molecule.")
+    names = tuple(names) or tuple(f"d{i}" for i in range(values.shape[1]))
+    all_names = (*names, *molecules.descriptor_names)
+    if len(names) != values.shape[1] or len(set(all_names)) < len(all_names):
+        raise UserError(f"There are {values.shape[1]} descriptors for the names {list(names)}; expected one name each, none twice.")
+    for place, reason in unusable(values, names).items():
+        raise UserError(f"Molecule {place}: {reason}. Give every molecule finite descriptors.")
+    columns = np.asarray(values, np.float32)
+    if molecules.descriptors is not None:
+        columns = np.concatenate([columns, molecules.descriptors], axis=1)
+    return replace(molecules, descriptors=np.ascontiguousarray(columns), descriptor_names=all_names)
+
+
+def unusable(values: np.ndarray, names: Sequence[str]) -> dict[int, str]:
+    """Return why rows of descriptors [M, K] cannot be used, by their places: a value that is missing (NaN) or not finite as float32."""
+    usable = np.abs(values) <= np.finfo(np.float32).max  # False for NaN
+    first = np.argmin(usable, axis=1) if values.shape[1] else np.zeros(len(values), np.int64)
+    return {
+        place: f"its descriptor '{shown(names[first[place]])}' is {'missing' if np.isnan(values[place, first[place]]) else 'not finite'}"
+        for place in np.flatnonzero(~usable.all(axis=1)).tolist()
+    }

@@ -1,0 +1,44 @@
+"""Descriptors from a .npz file: one row for each row of the data set's file."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.errors import UserError
+
+
+def read_descriptors(path: Path, option: str = "dataset.descriptors_path") -> tuple[tuple[str, ...], np.ndarray]:
+    """Read the file's one matrix, and the names of its columns where it has an array `names`.
+
+    Args:
+        path: the file.
+        option: key of the configuration that named it, for messages.
+
+    Returns:
+        K names, by default the array's name and the column's number, and float64 [rows, K].
+
+    Raises:
+        UserError: when it is not such a file.
+    """
+    expected = "Expected a .npz file with one matrix of numbers, a row for each molecule, as numpy.savez(path, x=matrix) writes it"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise UserError(f"{option}={path} cannot be read: {error}. {expected}.") from error
+    names = arrays.pop("names", None)
+    if len(arrays) != 1:
+        raise UserError(
+            f"{option}={path} has {len(arrays)} arrays ({', '.join(arrays) or 'none'}). {expected}; `names` may name its columns."
+        )
+    ((array_name, values),) = arrays.items()
+    if values.ndim != 2 or values.dtype.kind not in "fiub" or values.shape[1] == 0:
+        raise UserError(f"{option}={path}: {array_name} has shape {list(values.shape)} and type {values.dtype}. {expected}.")
+    if names is None:
+        return tuple(f"{array_name}_{column}" for column in range(values.shape[1])), values.astype(np.float64)
+    if names.ndim != 1 or len(names) != values.shape[1] or len({*names.tolist()}) < len(names):
+        raise UserError(f"{option}={path}: names has shape {list(names.shape)}; expected {values.shape[1]} different names, one a column.")
+    return tuple(map(str, names.tolist())), values.astype(np.float64)

@@ -1,0 +1,96 @@
+"""Descriptors that RDKit computes: the closed table of `dataset.descriptor_generators`.
+
+They are those of the molecule's SMILES, whatever the features of its graph see. Importing this module imports no RDKit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from molgcn.data.descriptors.attach import unusable
+from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
+
+RADIUS, MORGAN_BITS = 2, 2048
+MACCS_KEYS = 166
+_LEFT_OUT = ("Ipc",)  # grows beyond float32 with the molecule; AvgIpc is the same for each atom
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A set of descriptors.
+
+    Attributes:
+        names: returns the K names.
+        compute: returns the K numbers of an `rdkit.Chem.Mol`; NaN for one that RDKit cannot compute.
+    """
+
+    names: Callable[[], tuple[str, ...]]
+    compute: Callable[[Any], np.ndarray]
+
+
+@cache
+def _rdkit2d() -> dict[str, Callable[[Any], float]]:
+    from rdkit.Chem import Descriptors
+
+    return {name: function for name, function in Descriptors.descList if name not in _LEFT_OUT}
+
+
+def _compute_rdkit2d(mol: Any) -> np.ndarray:
+    def value(function: Callable[[Any], float]) -> float:
+        try:
+            return function(mol)
+        except (ArithmeticError, ValueError, RuntimeError):
+            return np.nan
+
+    return np.array([value(function) for function in _rdkit2d().values()], np.float64)
+
+
+@cache
+def _morgan() -> Any:
+    from rdkit.Chem import rdFingerprintGenerator
+
+    return rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=MORGAN_BITS)
+
+
+def _compute_morgan(mol: Any) -> np.ndarray:
+    return _morgan().GetFingerprintAsNumPy(mol).astype(np.float64)
+
+
+def _compute_maccs(mol: Any) -> np.ndarray:
+    from rdkit.Chem import rdMolDescriptors
+
+    return np.array(rdMolDescriptors.GetMACCSKeysFingerprint(mol), np.float64)[1:]  # bit 0 is none of the keys
+
+
+GENERATORS = {
+    "rdkit2d": Generator(lambda: tuple(_rdkit2d()), _compute_rdkit2d),
+    "morgan": Generator(lambda: tuple(f"morgan_{bit}" for bit in range(MORGAN_BITS)), _compute_morgan),
+    "maccs": Generator(lambda: tuple(f"maccs_{key}" for key in range(1, MACCS_KEYS + 1)), _compute_maccs),
+}
+
+
+def generated_names(generators: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of all descriptors of some generators, in order."""
+    return tuple(name for generator in generators for name in GENERATORS[generator].names())
+
+
+def calculator(generators: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """Return a function that computes the descriptors of a SMILES, float64 [K].
+
+    It raises InvalidMoleculeError for a descriptor that is not a finite number, as partial charges of an unusual atom.
+    """
+    names = generated_names(generators)
+
+    def calculate(smiles: str) -> np.ndarray:
+        mol = whole_molecule(smiles)
+        values = np.concatenate([GENERATORS[generator].compute(mol) for generator in generators])
+        for reason in unusable(values[None], names).values():
+            raise InvalidMoleculeError(reason)
+        return values
+
+    return calculate

@@ -1,0 +1,117 @@
+"""Targets from the text of their columns."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from molgcn.data.label_columns import with_labels
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.tables import MISSING, Columns, numbers
+from molgcn.data.target_config import TargetConfig
+from molgcn.errors import UserError, shown
+
+log = logging.getLogger(__name__)
+
+_BOUND = re.compile(r"\s*([<>\u2264\u2265])=?\s*(.*)", re.DOTALL)
+
+
+def read_targets(columns: Columns, names: Sequence[str], given: TargetConfig) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the values of the columns that hold targets, and which of them are bounds.
+
+    Args:
+        columns: of the file.
+        names: those of the targets.
+        given: what the configuration says of them.
+
+    Returns:
+        - values: float64 [M, T], NaN where missing
+        - bounds: float32 [M, T], -1 where the true value is below its target, 1 where it is above, else 0; None without `given.bounded`
+          or where no cell is a bound
+
+    Raises:
+        UserError: naming column and row, see :func:`molgcn.data.tables.numbers`; or for a text that stands for no class.
+    """
+    labels, values = given.given("labels"), []
+    bounds = np.zeros((len(columns[names[0]]), len(names)), np.float32)
+    for place, name in enumerate(names):
+        if name in labels:
+            values.append(_classes(columns, name, labels[name]))
+        elif given.bounded:
+            cells = [_BOUND.fullmatch(text) for text in columns[name]]
+            bounds[:, place] = [0 if cell is None else -1 if cell[1] in "<\u2264" else 1 for cell in cells]
+            texts = [text if cell is None else cell[2] for text, cell in zip(columns[name], cells, strict=True)]
+            values.append(numbers(texts, columns.path, name, columns.decimal_comma, columns.kind))
+        else:
+            values.append(columns.numbers(name))
+    found = np.stack(values, axis=1)
+    bounds[np.isnan(found)] = 0
+    return found, bounds if bounds.any() else None
+
+
+def read_weights(columns: Columns, name: str) -> np.ndarray:
+    """Return how much each row weighs, float64 [M].
+
+    Raises:
+        UserError: for a weight that is missing, negative or not a finite number, naming its row.
+    """
+    weights = columns.numbers(name)
+    wrong = np.flatnonzero(~(weights >= 0))
+    if len(wrong):
+        place = f"{columns.path}, column '{shown(name)}', row {wrong[0]} (counted from 0, without the header)"
+        raise UserError(
+            f"{place}: '{shown(columns[name][wrong[0]])}' is no weight. Expected a number of at least 0; 0 leaves the molecule out of the "
+            "loss."
+        )
+    return weights
+
+
+def weighed(molecules: PackedMolecules, train: np.ndarray) -> PackedMolecules:
+    """Return a set whose weights are divided by their mean over the training part, int [n].
+
+    Raises:
+        UserError: where all of them are 0 there.
+    """
+    if molecules.weights is None:
+        return molecules
+    mean = molecules.weights[train].mean(dtype=np.float64)
+    if mean == 0:
+        raise UserError(
+            f"All {len(train):,} molecules of the training part have the weight 0 in the column of dataset.weights (the first is row "
+            f"{molecules.rows[train[0]]}), so that nothing is learned. Give some of them more, or leave dataset.weights out."
+        )
+    return with_labels(molecules, molecules.bounds, molecules.weights / mean)
+
+
+def report_bounds(molecules: PackedMolecules, title: str) -> None:
+    """Log how many values of each target are bounds."""
+    if molecules.bounds is None:
+        return
+    counts = (molecules.bounds != 0).sum(axis=0).tolist()
+    listed = ", ".join(
+        f"{bounded:,} of {known:,} values of {shown(name)}"
+        for name, bounded, known in zip(molecules.target_names, counts, molecules.num_labels, strict=True)
+        if bounded
+    )
+    log.info("%s: %s are bounds; metrics, plots and reports count exact values only", title, listed)
+
+
+def _classes(columns: Columns, name: str, classes: Mapping[str, int]) -> np.ndarray:
+    result = np.full(len(columns[name]), np.nan)
+    folded = {text.casefold(): number for text, number in classes.items()}
+    for row, text in enumerate(columns[name]):
+        cell = text.strip()
+        number = classes.get(cell, folded.get(cell.casefold()))
+        if number is not None:
+            result[row] = number
+        elif cell.lower() not in MISSING:
+            raise UserError(
+                f"{columns.path}, column '{shown(name)}', row {row} (counted from 0, without the header): dataset.labels has no class for "
+                f"'{shown(cell)}', only for {', '.join(map(shown, classes))}. Add it, correct it, or leave the cell empty if missing."
+            )
+    if np.isnan(result).all():
+        raise UserError(f"{columns.path}: all {len(result)} values of column '{shown(name)}' are missing. Name another target.")
+    return result

@@ -1,0 +1,219 @@
+"""Several tasks at once: of some targets numbers are learned, of others probabilities of classes, by one network."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from molgcn.data.label_columns import labels_of
+from molgcn.errors import UserError
+from molgcn.nn.output_layers import SideBySide
+from molgcn.tasks.base import Task
+from molgcn.tasks.mixed_loss import MixedLoss
+from molgcn.training_config import TrainingConfig
+
+if TYPE_CHECKING:
+    from molgcn.report.page import Section
+    from molgcn.report.subject import Subject
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Mixed(Task):
+    """Learn each target by its own task.
+
+    Outputs stand part after part. Predictions stand in the targets' order.
+
+    Attributes:
+        members: the tasks, at most one of each name, with some of the targets each in their order.
+    """
+
+    members: tuple[Task, ...] = ()
+    name = "mixed"
+
+    @property
+    def parts(self) -> tuple[Task, ...]:
+        """The tasks that this one is made of."""
+        return self.members
+
+    def settled(self, options: TrainingConfig) -> TrainingConfig:
+        """Return the options of training, which are checked; `loss=auto` stays, since each part has its own."""
+        for part in self.parts:
+            part.settled(self._options_of(part, options))
+        if options.loss != "auto" and not any(options.loss in part.losses for part in self.parts):
+            losses = " or ".join(dict.fromkeys(loss for part in self.parts for loss in part.losses))
+            raise UserError(f"training.loss={options.loss} goes with none of the targets, which are learned with {losses}. Leave it out.")
+        return options
+
+    @staticmethod
+    def _options_of(part: Task, options: TrainingConfig) -> TrainingConfig:
+        """Return the options that concern a part: a loss of other parts is auto for it, and weights of classes are for classes."""
+        weights = options.class_weights if part.num_classes else None
+        return replace(options, loss=options.loss if options.loss in part.losses else "auto", class_weights=weights)
+
+    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+        """Check each part's targets; see :meth:`Task.check`."""
+        for part, places in zip(self.parts, self.target_places, strict=True):
+            part.check(targets[:, places], rows)
+
+    def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
+        """Compute each part's statistics, under names that start with the part's."""
+        found = [part.statistics_of(targets[:, places]) for part, places in zip(self.parts, self.target_places, strict=True)]
+        return self._by_part(found)
+
+    def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of each part's statistics."""
+        return self._by_part([part.statistics_shapes() for part in self.parts])
+
+    def loss(self, config: TrainingConfig, fused: bool) -> MixedLoss:
+        """Return the mean of the parts' losses over the known terms of all targets."""
+        losses = [part.loss(self._options_of(part, config), fused) for part in self.parts]
+        return MixedLoss(losses, [part.num_outputs for part in self.parts])
+
+    def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
+        """Return what each part's loss takes, a tuple a part."""
+        return tuple(
+            part.for_loss(labels_of(targets, len(self.names), places), dtype, *own)
+            for part, places, own in zip(self.parts, self.target_places, self._statistics(statistics), strict=True)
+        )
+
+    def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
+        """Turn outputs into predictions, float64, in the targets' order."""
+        given = outputs.split([part.num_outputs for part in self.parts], dim=1)
+        decoded = [part.decode(one, *own) for part, one, own in zip(self.parts, given, self._statistics(statistics), strict=True)]
+        return torch.cat(decoded, dim=1)[:, self._order]
+
+    def output_layer(self, *statistics: Tensor) -> nn.Module:
+        """Return the parts' layers side by side, in the targets' order."""
+        layers = [part.output_layer(*own) for part, own in zip(self.parts, self._statistics(statistics), strict=True)]
+        return SideBySide(layers, [part.num_outputs for part in self.parts], self._order)
+
+    def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
+        """Return each part's differences, in the targets' order."""
+        found = [
+            part.differences(actual[:, places], expected[:, places], *own)
+            for part, places, own in zip(self.parts, self.prediction_places, self._statistics(statistics), strict=True)
+        ]
+        return torch.cat(found, dim=1)[:, self._order]
+
+    def digits(self, *statistics: Tensor) -> list[int]:
+        """Return the digits of each column of predictions."""
+        found = [digits for part, own in zip(self.parts, self._statistics(statistics), strict=True) for digits in part.digits(*own)]
+        return [found[place] for place in self._order]
+
+    @property
+    def holds_values(self) -> list[bool]:
+        """Whether each column of predictions holds values, and not the standard deviations of others."""
+        found = [one for part in self.parts for one in part.holds_values]
+        return [found[place] for place in self._order]
+
+    def spread(self, predictions: np.ndarray) -> np.ndarray | None:
+        """Return the standard deviations [M, T], NaN of targets whose task has none."""
+        found = np.full((len(predictions), len(self.names)), np.nan)
+        for part, columns, places in zip(self.parts, self.prediction_places, self.target_places, strict=True):
+            if (own := part.spread(predictions[:, columns])) is not None:
+                found[:, places] = own
+        return None if np.isnan(found).all() else found
+
+    def combine(self, members: np.ndarray) -> np.ndarray:
+        """Return each part's predictions of an ensemble, in the targets' order."""
+        found = [part.combine(members[:, :, columns]) for part, columns in zip(self.parts, self.prediction_places, strict=True)]
+        return np.concatenate(found, axis=1)[:, self._order]
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """The headers of each target's columns, as its task says."""
+        named = {name: columns for part in self.parts for name, columns in zip(part.names, part.columns, strict=True)}
+        return [named[name] for name in self.names]
+
+    def values(
+        self,
+        predictions: Tensor | np.ndarray,
+        targets: Tensor | np.ndarray,
+        wanted: Collection[str],
+        weights: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Compute metrics of every target, those of them that its task has."""
+        found: dict[str, np.ndarray] = {}
+        for part, given, true in self.of_parts(predictions, targets):
+            found |= part.values(given, true, wanted, weights)
+        return found
+
+    def guess(self, *statistics: Tensor) -> np.ndarray:
+        """Return each part's predictions that look at no molecule, in the targets' order."""
+        return self.together([part.guess(*own) for part, own in zip(self.parts, self._statistics(statistics), strict=True)])
+
+    def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
+        """Return predictions of each part's columns of them, in the targets' order."""
+        return np.concatenate(predictions, axis=1)[:, self._order]
+
+    def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
+        """Draw each part's targets; the names of its pictures end with its own."""
+        drawn: dict[str, Path] = {}
+        for part, given, true in self.of_parts(predictions, targets):
+            found = part.pictures(true, given, folder, f"_{part.name}{ending}")
+            drawn |= {f"{name}_{part.name}": path for name, path in found.items()}
+        return drawn
+
+    def loss_name(self, config: TrainingConfig) -> str:
+        """Return which losses are learned by."""
+        return " and ".join(dict.fromkeys(part.loss_name(self._options_of(part, config)) for part in self.parts))
+
+    def sections(self, subject: Subject) -> list[Section]:
+        """Return the sections of each part's page."""
+        found = []
+        for part, places, columns in zip(self.parts, self.target_places, self.prediction_places, strict=True):
+            found += part.sections(subject.of_targets(places, columns))
+        return found
+
+    @property
+    def num_outputs(self) -> int:
+        """Columns of outputs and of predictions, P."""
+        return sum(part.num_outputs for part in self.parts)
+
+    @property
+    def described(self) -> str:
+        """What is predicted, in words."""
+        return ", ".join(part.described for part in self.parts)
+
+    def keys(self, part: str, wanted: Sequence[str] | None = None) -> list[str]:
+        """Return the names under which metrics are logged; see :meth:`Task.keys`."""
+        return [key for one in self.parts for key in one.keys(part, wanted)]
+
+    @cached_property
+    def target_places(self) -> list[list[int]]:
+        """Where each part's targets stand among all."""
+        return [[self.names.index(name) for name in part.names] for part in self.parts]
+
+    @cached_property
+    def prediction_places(self) -> list[list[int]]:
+        """Where each part's columns of predictions stand among all."""
+        starts = [0, *accumulate(len(names) for names in self.columns)]
+        return [[column for place in places for column in range(starts[place], starts[place + 1])] for places in self.target_places]
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """Which column of all parts' predictions, one part after the other, each column of predictions is."""
+        return np.argsort([place for places in self.prediction_places for place in places]).tolist()
+
+    def _by_part(self, values: Sequence[Mapping[str, T]]) -> dict[str, T]:
+        return {f"{part.name}_{name}": value for part, own in zip(self.parts, values, strict=True) for name, value in own.items()}
+
+    def _statistics(self, statistics: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+        """Divide statistics among the parts."""
+        ends = list(accumulate(len(part.statistics_shapes()) for part in self.parts))
+        return [statistics[end - len(part.statistics_shapes()) : end] for part, end in zip(self.parts, ends, strict=True)]
+
+    def of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
+        """Return each part with its columns of predictions and of targets."""
+        places = zip(self.parts, self.prediction_places, self.target_places, strict=True)
+        return [(part, predictions[:, columns], targets[:, own]) for part, columns, own in places]

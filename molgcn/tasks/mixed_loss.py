@@ -1,0 +1,41 @@
+"""The loss of several tasks at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from molgcn.tasks.base import Loss
+
+
+class MixedLoss:
+    r"""The mean over the known terms of all targets, :math:`\sum_i n_i L_i / \sum_i n_i` for parts with losses L and n known terms each.
+
+    Args:
+        losses: of the parts.
+        sizes: how many of the outputs each part has, one part after the other.
+    """
+
+    def __init__(self, losses: Sequence[Loss], sizes: Sequence[int]) -> None:
+        self.losses = list(losses)
+        self.sizes = list(sizes)
+
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """What the parts' losses compute by; see :class:`molgcn.tasks.base.Loss`."""
+        return tuple(loss.options for loss in self.losses)
+
+    def __call__(self, outputs: Tensor, *taken: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the mean loss and float64 [2], sum and number of its terms, of outputs [B, P] and what each part's loss takes."""
+        given = zip(self.losses, outputs.split(self.sizes, dim=1), taken, strict=True)
+        means, sums = zip(*(loss(one.contiguous(), *own) for loss, one, own in given), strict=True)
+        total = torch.stack(sums).sum(0)
+        shares = torch.stack(sums)[:, 1] / total[1].clamp(min=1)
+        return (torch.stack(means) * shares.to(means[0].dtype)).sum(), total
+
+    def of_model(self, model: Any, batch: Any, *taken: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the same of a model's outputs for a batch."""
+        return self(model(batch), *taken)

@@ -1,0 +1,71 @@
+"""Quantile regression (`training.loss=quantile`): a network predicts an interval that is to hold a share of the true values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from molgcn.tasks.regression import Regression
+from molgcn.tasks.uncertain import UncertainRegression
+from molgcn.training_config import TrainingConfig
+
+
+@dataclass(frozen=True)
+class Quantile(UncertainRegression):
+    r"""Predict the median of each target and the quantiles :math:`\alpha / 2` and :math:`1 - \alpha / 2`.
+
+    The three outputs are the median and, before a softplus, its distances to the lower and to the upper quantile, so that quantiles never
+    cross. The loss is the mean of the three pinball losses :math:`\max(\tau e, (\tau - 1) e)` of :math:`e`, target minus quantile
+    :math:`\tau`.
+
+    Source: Koenker and Bassett, "Regression Quantiles", Econometrica 46, 1978.
+
+    Attributes:
+        alpha: the share of true values that is to lie outside of the interval.
+    """
+
+    alpha: float = 0.1
+    outputs_per_target = 3
+    endings = ("predicted", "lower", "upper")
+    num_values = 3
+    metrics = (*Regression.metrics, "pinball", "coverage")
+    logged = (*Regression.logged, "pinball", "coverage")
+    unordered = frozenset({"coverage"})
+
+    @classmethod
+    def of(cls, task: Regression, options: TrainingConfig) -> Self:
+        """Return the task for the targets of another one, with `quantile_alpha`."""
+        return replace(super().of(task, options), alpha=options.quantile_alpha)
+
+    @property
+    def levels(self) -> tuple[float, float, float]:
+        """The shares of true values that are to lie below the three columns."""
+        return 0.5, self.alpha / 2, 1 - self.alpha / 2
+
+    @property
+    def described(self) -> str:
+        """What is predicted, in words."""
+        return "{}, median and quantiles {:g} and {:g}".format(super().described, *self.levels[1:])
+
+    def standardised(self, outputs: Tensor) -> Tensor:
+        """Turn outputs [B, T, 3] into medians, lower and upper quantiles [B, T, 3]."""
+        median, below, above = outputs.unbind(-1)
+        return torch.stack([median, median - F.softplus(below), median + F.softplus(above)], dim=-1)
+
+    def terms(self, outputs: Tensor, targets: Tensor, config: TrainingConfig) -> Tensor:
+        """Return the mean pinball loss [B, T]."""
+        return self._pinball(self.standardised(outputs), targets)
+
+    def measures(self, columns: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return the mean pinball loss [M, T], and 1 where the interval holds the target, else 0."""
+        _, lower, upper = columns.unbind(-1)
+        return {"pinball": self._pinball(columns, targets), "coverage": ((lower <= targets) & (targets <= upper)).double()}
+
+    def _pinball(self, quantiles: Tensor, targets: Tensor) -> Tensor:
+        columns = zip(self.levels, quantiles.unbind(-1), strict=True)
+        losses = [torch.maximum(level * (targets - one), (level - 1) * (targets - one)) for level, one in columns]
+        return torch.stack(losses).mean(0)

@@ -1,0 +1,88 @@
+"""The head and the loss of a direct step: between the network's forward and its backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from molgcn.ops.head_loss import empty_outputs
+from molgcn.ops.head_loss_cpu import BoundHead
+from molgcn.tasks.masked_loss import MaskedLoss
+
+if TYPE_CHECKING:
+    from molgcn.training.regressor import MoleculeRegressor
+
+
+class Head(Protocol):
+    """Writes the gradients of the head's parameters."""
+
+    def __call__(self, pooled: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradient of the pooled features [B, H], and float64 [2], sum and number of the loss's terms.
+
+        Args:
+            pooled: [B, H], contiguous.
+            targets: [B, T], or with room for more molecules; NaN = missing.
+        """
+
+
+class OperatorHead:
+    """A chain of linear maps and a :class:`MaskedLoss`, by `molgcn::head_loss`.
+
+    Args:
+        module: whose head and loss they are.
+        gradients: of the model's parameters; those of the head are written.
+    """
+
+    def __init__(self, module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor]) -> None:
+        linears = module.model.linears
+        assert linears is not None
+        self._weights, biases = ([getattr(linear, name) for linear in linears] for name in ("weight", "bias"))
+        options = *module.statistics, *module.loss.options
+        self._bound = BoundHead([weight.detach() for weight in self._weights], [bias.detach() for bias in biases], *options)
+        self._gradients = [gradients[weight] for weight in self._weights], [gradients[bias] for bias in biases]
+        self._one, self._gradient = torch.ones(()), torch.empty(0, 0)
+
+    def __call__(self, pooled: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Head.__call__`."""
+        if pooled.shape != self._gradient.shape:
+            self._gradient, self._outputs = torch.empty_like(pooled), empty_outputs(pooled, self._weights)
+        self._bound.forward(pooled, targets, self._outputs)
+        self._bound.backward(self._one, pooled, self._outputs, (self._gradient, *self._gradients))
+        return self._gradient, self._outputs[1]
+
+
+class AutogradHead:
+    """Any head and any loss, by PyTorch's autograd from the pooled features on.
+
+    Args:
+        module: whose head and loss they are.
+        gradients: of the model's parameters; those of the head are written.
+    """
+
+    def __init__(self, module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor]) -> None:
+        self._module = module
+        self._parameters = list(module.model.head.parameters())
+        self._gradients = [gradients[parameter] for parameter in self._parameters]
+
+    def __call__(self, pooled: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Head.__call__`."""
+        module, pooled = self._module, pooled.requires_grad_()
+        loss, sums = module.loss(module.model.head(pooled), *module.for_loss(targets[: len(pooled)]))
+        gradient, *of_parameters = torch.autograd.grad(loss, [pooled, *self._parameters])
+        torch._foreach_copy_(self._gradients, of_parameters)
+        return gradient.contiguous(), sums
+
+
+def head_of(module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor], targets: Tensor) -> Head:
+    """Return the quickest form for a module's head and loss, which takes targets as those of a batch, [B, T] or more columns."""
+    operator = isinstance(module.loss, MaskedLoss) and _is_of_targets_alone(module, targets)
+    return (OperatorHead if operator else AutogradHead)(module, gradients)
+
+
+def _is_of_targets_alone(module: MoleculeRegressor, targets: Tensor) -> bool:
+    """Whether the loss takes targets as they are and the task's statistics: none is transformed, a bound or weighed."""
+    taken, given = module.for_loss(targets), (targets, *module.statistics)
+    return len(taken) == len(given) and all(one is other for one, other in zip(taken, given, strict=True))
