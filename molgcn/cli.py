@@ -45,9 +45,9 @@ def main(train: Train | None = None) -> None:
     """Entry point of `train.py` and of the command `molgcn`.
 
     Args:
-        train: trains one run in a folder; None is :func:`molgcn.training.train.train`, which takes seconds to import.
+        train: trains a run in a folder; None is :func:`molgcn.replicates.run.train_all`, which takes seconds to import.
     """
-    run_app("train", partial(_train_job, train), prepare=_prepare, imports=["molgcn.training.train"])
+    run_app("train", partial(_train_job, train), prepare=_prepare, imports=["molgcn.replicates.run"])
 
 
 def run_app(
@@ -194,6 +194,7 @@ def _train_job(train: Train | None, config: DictConfig) -> float | None:
     from molgcn.data.workers import end_with_parent
     from molgcn.training.gpus_of_job import take_gpus
     from molgcn.training.result import save_failure
+    from molgcn.training.resume import holds_run
 
     context = HydraConfig.get()
     overrides, folder = list(context.overrides.task), Path(context.runtime.output_dir)
@@ -206,7 +207,7 @@ def _train_job(train: Train | None, config: DictConfig) -> float | None:
     try:
         return _train(config, overrides, folder, train)
     except (KeyboardInterrupt, Terminated) as end:
-        if (folder / "checkpoints" / "last.ckpt").is_file():
+        if holds_run(folder):
             end.add_note(f"Continue with {as_typed('resume', folder)}.")
         raise
     except Exception as error:
@@ -219,15 +220,15 @@ def _train(config: DictConfig, overrides: list[str], folder: Path, train: Train 
     from lightning.pytorch.utilities import rank_zero_only
 
     from molgcn.config import Config, parse, parse_saved
+    from molgcn.replicates.run import train_all
     from molgcn.training.resume import noted_overrides, saved_config
-    from molgcn.training.train import train as train_run
 
     if config.resume is None:
         run = parse(Config, run_values(config))
     else:
         run = parse_saved(saved_config(Path(config.resume), overrides))
         overrides = [*noted_overrides(folder), *(override for override in overrides if not override.startswith("resume="))]
-    result = (train or train_run)(run, folder)
+    result = (train or train_all)(run, folder)
     rank_zero_only(result.save)(overrides)
     rank_zero_only(result.print)()
     return result.best_loss

@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -114,24 +114,27 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     from molgcn.metrics.comparison import without_nan
     from molgcn.report.facts import facts
     from molgcn.report.subject import Subject
+    from molgcn.screening.ensemble import Ensemble
     from molgcn.training.inference import predict_molecules
     from molgcn.training.provenance import versions
-    from molgcn.training.restore import find_checkpoint, load_regressor, require_features, run_folder
+    from molgcn.training.restore import find_checkpoints, run_folder
     from molgcn.training.trained_on import count_trained_on
 
-    checkpoint = find_checkpoint(config.ckpt)
-    module = load_regressor(checkpoint, config.backend, config.device)
-    features = require_features(module, checkpoint)
-    run = run_folder(checkpoint)
-    task = module.task
+    checkpoints = find_checkpoints(config.ckpt)
+    ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+    trainings = [training for file in checkpoints if (training := run_folder(file))]
+    checkpoint, run = (checkpoints[0], run_folder(checkpoints[0])) if len(checkpoints) == 1 else (Path(config.ckpt or ""),) * 2
+    module, task = ensemble.members[0], ensemble.task
     names, units = task.names, task.units
-    saved = replace(module.config.dataset, features=features)
+    saved = replace(module.config.dataset, features=ensemble.features)
     own = config.dataset.path is None and config.dataset.name in (None, saved.name)
+    if own and config.dataset.split_file is None:
+        _check_same_split(trainings, checkpoint)
     folder = _output_folder(config, own, run or checkpoint.parent)
-    data = _own_data(config.dataset, saved, run) if own else _other_data(config.dataset, saved, names, units)
+    data = _own_data(config.dataset, saved, next(iter(trainings), None)) if own else _other_data(config.dataset, saved, names, units)
     parts = _chosen_parts(data, config.split)
     detailed = "test" if "test" in parts else [*parts][-1]
-    trained_on = None if run is None else count_trained_on(run, data.molecules, parts)
+    trained_on = count_trained_on(trainings, data.molecules, parts)
     own_split = own and config.dataset.split_file is None
     known = {part: count for part, count in (trained_on or {}).items() if count and not (own_split and part == "train")}
     for part, count in known.items():
@@ -150,14 +153,14 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     for part, indices in parts.items():
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
-        predictions = predict_molecules(module, molecules, config.dataset.batch_size)
-        exact = measured(molecules)
+        passes = np.stack([predict_molecules(member, molecules, config.dataset.batch_size) for member in ensemble.members])
+        predictions, exact = task.combine(passes), measured(molecules)
         metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, exact.targets).items()}
         labels[part], class_counts[part] = exact.num_labels, task.class_counts(exact.targets)
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
             looked_at = exact, predictions
-    warn_of_extrapolation(data.title, contents, module.trained_on)
+    warn_of_extrapolation(data.title, contents, ensemble.trained_on)
     molecules, predictions = looked_at
     task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
     if data.molecules.skipped:
@@ -192,10 +195,10 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         "molecules": counts,
         "trained_on": trained_on,
         "units": dict(zip(names, units, strict=True)),
-        "metrics": without_nan(metrics),
-        **comparison.to_dict(),
+        "metrics": metrics,
+        **asdict(comparison),
     }
-    write_json(folder / "metrics.json", summary)
+    write_json(folder / "metrics.json", without_nan(summary))
     sizes = ", ".join(f"{part} {count:,}" for part, count in counts.items())
     console = Console()
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
@@ -203,6 +206,17 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     console.print(results_table(task, "", metrics, [*(part for part in parts if part != detailed), detailed], comparison))
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")
     return Evaluation(folder, metrics)
+
+
+def _check_same_split(trainings: Sequence[Path], run: Path) -> None:
+    """Raises UserError for models that do not share a split: most molecules were trained on by some of them."""
+    files = [training / "splits.json" for training in trainings]
+    if len({file.read_bytes() for file in files if file.is_file()}) > 1:
+        raise UserError(
+            f"ckpt={run}: its {len(trainings)} models have different training, validation and test parts. What they predict of their test "
+            f"parts is in {run / 'report.html'}. Name one of them, as in ckpt={trainings[0]}, or evaluate all of them on another file, "
+            "dataset=<file>."
+        )
 
 
 def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:

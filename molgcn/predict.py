@@ -115,9 +115,9 @@ def predict(config: PredictConfig) -> Summary:
     from molgcn.screening.output import check_output, open_table
     from molgcn.screening.pipeline import predict_records
     from molgcn.screening.progress import progress
-    from molgcn.training.restore import find_checkpoint
+    from molgcn.training.restore import find_checkpoints
 
-    checkpoints = [find_checkpoint(path) for path in checkpoint_paths(config.ckpt)]
+    checkpoints = [file for path in checkpoint_paths(config.ckpt) for file in find_checkpoints(path)]
     if config.input is None:
         raise UserError(
             "No molecules are named. Give input=<file.csv> smiles=<column>, a .smi or .sdf file, or input=- for standard input."

@@ -26,6 +26,7 @@ class TrainingConfig:
     gradient_clip_norm: float | None = None
     accumulate_batches: int = 1
     ema_decay: float | None = None
+    ensemble: int = 1
     checkpoint_seconds: float = 60.0
     report: bool = True
     bootstrap: int = 1000
@@ -45,5 +46,6 @@ class TrainingConfig:
         require(self.accumulate_batches >= 1, "training.accumulate_batches", self.accumulate_batches, "at least 1")
         ema = self.ema_decay
         require(ema is None or 0 < ema < 1, "training.ema_decay", ema, "a number between 0 and 1, or null for no averaging")
+        require(self.ensemble >= 1, "training.ensemble", self.ensemble, "models to train, at least 1")
         require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
         require(self.bootstrap >= 0, "training.bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals")

@@ -63,5 +63,4 @@ def chosen_thresholds(task: Task, predictions: np.ndarray, targets: np.ndarray) 
 def saved_thresholds(run: Path) -> dict[str, Threshold]:
     """Return the thresholds that a run has chosen and saved in its `result.json`; none where it has no such file."""
     path = run / "result.json"
-    saved = read_json(path).get("thresholds", {}) if path.is_file() else {}
-    return {name: Threshold(**values) for name, values in saved.items()}
+    return dict(Comparison.of(read_json(path)).thresholds) if path.is_file() else {}

@@ -37,7 +37,7 @@ def _table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[
     if task.has_units:
         table.add_column("unit")
     measured = {key.split("/")[1] for key in values}
-    columns = [*((part, task.metrics[0]) for part in parts), *((parts[-1], one) for one in task.in_table[1:] if one in measured)]
+    columns = [(part, metric) for part, metric in task.table_columns(parts) if metric in measured]
     for part, metric in columns:
         table.add_column(f"{part} {metric_title(metric)}", justify="right")
 

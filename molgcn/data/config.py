@@ -11,10 +11,12 @@ from molgcn.data.descriptors.generators import GENERATORS
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.standardize import LEVELS
 from molgcn.data.target_config import TargetConfig
-from molgcn.errors import UserError, nearest
+from molgcn.errors import UserError, nearest, require
 
 NAMES = ("builtin", "qm9", "zinc", "csv")
-SPLITS = ("random", "scaffold", "column", "file", "benchmark")
+SPLITS = ("random", "scaffold", "column", "file", "benchmark", "cv")
+CV_BY = ("random", "scaffold")
+FOLDS = 5  # of split=cv, where dataset.folds does not say
 DUPLICATES = ("keep", "first", "mean", "median", "error")
 
 
@@ -35,8 +37,13 @@ class DatasetConfig(TargetConfig):
         stereo: whether features see stereochemistry, those that can; False gives all molecules the rows of ones where it is not known.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
-        split: random, scaffold, column, file or benchmark.
+        split: random, scaffold, column, file, benchmark or cv.
         split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules.
+        folds: of split=cv; None is 5 there.
+        cv_by: what folds of split=cv follow: random or scaffold.
+        fold: the fold that is held out, from 0; None is each in turn, one training a fold.
+        repeats: how many times the split is drawn, each time with a training of its own.
+        repeat: the one of them that is trained on, from 0; None is each in turn.
         group_duplicates: whether copies of a molecule stay in one part of random and scaffold splits.
         duplicates: what becomes of molecules that repeat another one: keep, first, mean, median or error.
         split_seed: seed of random and scaffold splits and of the subset.
@@ -62,6 +69,11 @@ class DatasetConfig(TargetConfig):
     subset: str | int | None = None
     split: str = "random"
     split_fractions: Sequence[float] = (0.8, 0.1, 0.1)
+    folds: int | None = None
+    cv_by: str = "random"
+    fold: int | None = None
+    repeats: int = 1
+    repeat: int | None = None
     group_duplicates: bool = True
     duplicates: str = "keep"
     split_seed: int = 0
@@ -97,6 +109,8 @@ class DatasetConfig(TargetConfig):
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
+        _one_of("cv_by", self.cv_by, CV_BY)
+        _check_several(self)
 
     def _check_descriptors(self) -> None:
         for key in ("descriptors", "descriptor_generators"):
@@ -121,6 +135,14 @@ class LoaderConfig:
         """Checks the range."""
         if self.num_workers < 0:
             raise UserError(f"loader.num_workers={self.num_workers} is not valid: expected a whole number of at least 0.")
+
+
+def _check_several(config: DatasetConfig) -> None:
+    require(config.folds is None or config.folds >= 2, "dataset.folds", config.folds, "at least 2, of which each is held out once")
+    require(config.repeats >= 1, "dataset.repeats", config.repeats, "at least 1")
+    for key, chosen, count in (("fold", config.fold, config.folds or FOLDS), ("repeat", config.repeat, config.repeats)):
+        known = chosen is None or 0 <= chosen < count
+        require(known, f"dataset.{key}", chosen, f"a number from 0 to {count - 1}, or null for each in turn")
 
 
 def _one_of(key: str, value: str, choices: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,31 +13,47 @@ from lightning import LightningDataModule
 
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.data.layout import BatchLayout, LayoutChoice, lay_out
-from molgcn.data.load import LoadedDataset, load_dataset
+from molgcn.data.load import LoadedDataset, load_molecules, split_molecules
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.sampler import MoleculeSampler
+from molgcn.data.sources.base import Source
 from molgcn.data.timing import TimedLoader
 from molgcn.errors import UserError
 
 _LOADED: dict[str, LoadedDataset] = {}
+_MOLECULES: dict[str, tuple[PackedMolecules, Source, str]] = {}
 
 
-def load_once(config: DatasetConfig) -> LoadedDataset:
+def load_once(config: DatasetConfig, saved: Path | None = None) -> LoadedDataset:
     """The data set of a configuration, kept for the next job of the process as long as its files stay what they are; one at a time, so that
     a sweep over sets does not pile up.
+
+    Args:
+        config: the data set.
+        saved: file of the split that a run has saved, in place of the one that the configuration draws.
     """
-    values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
-    key = repr(
-        (
-            values,
-            [_stamps(Path(path).expanduser()) for path in (config.path, config.descriptors_path, config.split_file) if path is not None],
-        )
-    )
+    key = _key(config, saved)
     if key not in _LOADED:
         _LOADED.clear()
-        _LOADED[key] = load_dataset(config)
+        _LOADED[key] = split_molecules(config, *load_molecules_once(config), saved)
     return _LOADED[key]
+
+
+def load_molecules_once(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]:
+    """What :func:`~molgcn.data.load.load_molecules` gives, kept likewise for all folds and repeats of a configuration."""
+    key = _key(replace(config, fold=None, repeat=None))
+    if key not in _MOLECULES:
+        _MOLECULES.clear()
+        _MOLECULES[key] = load_molecules(config)
+    return _MOLECULES[key]
+
+
+def _key(config: DatasetConfig, saved: Path | None = None) -> str:
+    """What a configuration's data set is kept under."""
+    values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
+    files = config.path, config.descriptors_path, config.split_file, saved
+    return repr((values, [_stamps(Path(path).expanduser()) for path in files if path is not None]))
 
 
 def _stamps(path: Path) -> list[tuple[str, int, int]]:
@@ -59,6 +75,7 @@ class MoleculeDataModule(LightningDataModule):
         backend: the resolved backend's name.
         seed: of the training permutations.
         choose_layout: of the batches, by the model that takes them; default: tiles of 64 places, or 128 where a molecule needs it.
+        saved: see :func:`load_once`.
     """
 
     def __init__(
@@ -68,10 +85,11 @@ class MoleculeDataModule(LightningDataModule):
         backend: str,
         seed: int,
         choose_layout: LayoutChoice | None = None,
+        saved: Path | None = None,
     ) -> None:
         super().__init__()
         self.config = config
-        self.dataset = load_once(config)
+        self.dataset = load_once(config, saved)
         self.seed = seed
         self.choose_layout = choose_layout
         default = "pyg" if backend == "pyg" else "packed"

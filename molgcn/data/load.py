@@ -15,7 +15,7 @@ import numpy as np
 
 from molgcn.data.applicability import Contents, contents_of, describe_unlike
 from molgcn.data.cache import file_hash, identity_hash, load_or_pack
-from molgcn.data.config import DatasetConfig
+from molgcn.data.config import FOLDS, DatasetConfig
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.given import with_given
 from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
@@ -24,14 +24,17 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import with_labels
 from molgcn.data.packed import PackedMolecules, SkippedRow
+from molgcn.data.scaffolds import join_scaffolds, murcko_scaffolds
 from molgcn.data.sources import SOURCES
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.splits.column import column_split
+from molgcn.data.splits.folds import fold_split
 from molgcn.data.splits.parts import PARTS, Split
 from molgcn.data.splits.random import random_split
 from molgcn.data.splits.rows import rows_to_split
 from molgcn.data.splits.saved import load_split
 from molgcn.data.splits.scaffold import scaffold_split
+from molgcn.data.splits.sizes import split_sizes
 from molgcn.data.strings import PackedStrings
 from molgcn.data.target_columns import report_bounds, weighed
 from molgcn.data.target_warnings import warn_of_targets
@@ -76,8 +79,18 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
     Raises:
         UserError: for every mistake in the configuration or the data, naming the key or the file and row.
     """
-    molecules, source, data_hash = load_molecules(config)
-    splits = _split(molecules, source, config)
+    return split_molecules(config, *load_molecules(config))
+
+
+def split_molecules(
+    config: DatasetConfig, molecules: PackedMolecules, source: Source, data_hash: str, saved: Path | None = None
+) -> LoadedDataset:
+    """Splits what :func:`load_molecules` gave for this configuration, or as a run has saved its split in a file.
+
+    Raises:
+        UserError: see :func:`load_dataset`.
+    """
+    splits = _split(molecules, source, config) if saved is None else rows_to_split(load_split(saved), molecules.rows, str(saved))
     sizes = [len(splits[part]) for part in PARTS]
     counts = (f"{count:,}" for count in (*sizes, len(molecules) - sum(sizes)))
     log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
@@ -197,10 +210,12 @@ def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:
 
 
 def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
-    if config.split in ("random", "scaffold"):
+    if config.split in ("random", "scaffold", "cv"):
         assert molecules.smiles is not None and molecules.hashes is not None
         groups = first_copies(molecules.hashes) if config.group_duplicates else None
-        fractions, seed = config.split_fractions, config.split_seed
+        fractions, seed = config.split_fractions, config.split_seed + (config.repeat or 0)
+        if config.split == "cv":
+            return _fold(molecules, config, groups, seed)
         if config.split == "random":
             return random_split(len(molecules), fractions, seed, groups)
         return scaffold_split(molecules.smiles, fractions, seed, config.num_workers, groups)
@@ -219,6 +234,18 @@ def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) ->
     if source.benchmark is None:
         raise UserError(f"{source.title} has no benchmark split of its own. Use split=random, scaffold, column or file.")
     return rows_to_split(source.benchmark(), molecules.rows, f"{source.title}'s benchmark")
+
+
+def _fold(molecules: PackedMolecules, config: DatasetConfig, copies: np.ndarray | None, seed: int) -> Split:
+    if config.fold is None:
+        raise UserError("dataset.split=cv is a run of several trainings, `python train.py`. Elsewhere name one fold, as in dataset.fold=0.")
+    count = len(molecules)
+    groups = np.arange(count) if copies is None else copies
+    if config.cv_by == "scaffold":
+        scaffolds = join_scaffolds(murcko_scaffolds(list(molecules.smiles or ()), config.num_workers), groups)
+        groups = np.unique(scaffolds, return_inverse=True)[1]
+    train, validation, _ = split_sizes(count, config.split_fractions)
+    return fold_split(groups, np.zeros(count, np.int64), config.folds or FOLDS, config.fold, validation / (train + validation), seed)
 
 
 def _check_targets(molecules: PackedMolecules, splits: Split) -> None:

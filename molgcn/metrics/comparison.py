@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 MEAN, PRIOR, FOREST = "training mean", "class prior", "random forest"
@@ -66,13 +66,18 @@ class Comparison:
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, None for NaN, as JSON takes them."""
-        return {
-            **asdict(self),
-            "means": without_nan(self.means),
-            "baselines": {name: without_nan(metrics) for name, metrics in self.baselines.items()},
-        }
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> Comparison:
+        """Take the fields that :func:`without_nan` has written among others; those that are not there are empty."""
+        found = {one.name: saved[one.name] for one in fields(cls) if one.name in saved}
+        comparison = cls(**found)
+        return replace(
+            comparison,
+            means=with_nan(comparison.means),
+            intervals={key: Interval(**values) for key, values in found.get("intervals", {}).items()},
+            baselines={name: with_nan(metrics) for name, metrics in comparison.baselines.items()},
+            thresholds={name: Threshold(**values) for name, values in found.get("thresholds", {}).items()},
+        )
 
     @property
     def undefined(self) -> int:
@@ -80,6 +85,14 @@ class Comparison:
         return max((interval.undefined for interval in self.intervals.values()), default=0)
 
 
-def without_nan(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Return the metrics with None for NaN, which JSON does not have."""
-    return {name: None if math.isnan(value) else value for name, value in metrics.items()}
+def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values, also those of mappings among them, with None for NaN, which JSON does not have."""
+    return {
+        name: without_nan(value) if isinstance(value, Mapping) else None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in values.items()
+    }
+
+
+def with_nan(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Return metrics with NaN for None."""
+    return {name: math.nan if value is None else float(value) for name, value in metrics.items()}

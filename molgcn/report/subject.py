@@ -21,6 +21,23 @@ Draw = Callable[[str], str | None]
 
 
 @dataclass(frozen=True)
+class Trainings:
+    """The trainings of a run of several, as a table of each target.
+
+    Attributes:
+        headers: of the columns of numbers.
+        rows: by target, the folder of each training below the page's and its cells.
+        totals: by target, name and cells of each row that sums them up.
+        explained: what the numbers are.
+    """
+
+    headers: Sequence[str]
+    rows: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
+    totals: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
+    explained: str
+
+
+@dataclass(frozen=True)
 class Subject:
     """What a report is about.
 
@@ -40,6 +57,7 @@ class Subject:
         comparison: what the metrics are read beside.
         class_counts: labels [T, C] of each class in every part; none where targets are numbers.
         spread: [M, T], the standard deviations that the model says its predictions have, or None.
+        trainings: what it consists of, where it is a run of several trainings.
     """
 
     title: str
@@ -57,6 +75,7 @@ class Subject:
     comparison: Comparison = field(default_factory=Comparison)
     class_counts: Mapping[str, np.ndarray] = field(default_factory=dict)
     spread: np.ndarray | None = None
+    trainings: Trainings | None = None
 
     def of_targets(self, places: Sequence[int], columns: Sequence[int]) -> Subject:
         """Return the same about some of the targets, at `places` among them, with their columns of predictions."""

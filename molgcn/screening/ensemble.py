@@ -17,7 +17,7 @@ from molgcn.screening.descriptors import DescriptorInput
 from molgcn.screening.dropout import activate_dropout, seeded
 from molgcn.tasks.base import Task
 from molgcn.training.regressor import MoleculeRegressor
-from molgcn.training.restore import find_checkpoint, load_regressor, require_features
+from molgcn.training.restore import find_checkpoints, load_regressor, require_features
 
 
 class Ensemble:
@@ -79,12 +79,12 @@ class Ensemble:
         dropout_samples: int = 0,
         seed: int = 0,
     ) -> Ensemble:
-        """The models of checkpoint files or runs' folders.
+        """The models of checkpoint files or runs' folders; of a run of several trainings all of them.
 
         Raises:
             UserError: see :func:`molgcn.training.restore.load_regressor`.
         """
-        paths = [find_checkpoint(path) for path in checkpoints]
+        paths = [file for path in checkpoints for file in find_checkpoints(path)]
         return cls([load_regressor(path, backend, device) for path in paths], paths, dropout_samples, seed)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from typing import TYPE_CHECKING, Any
 
 from lightning import Callback, Trainer
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
 class Pruning(Callback):
     """Reports the objective after each validation; stops the training, as early stopping does, once the pruner says so.
 
+    Of a trial of several trainings, such as folds, the mean counts: over the best values of those that are over and what the present one
+    has reached. Once one is stopped, the next one does not start.
+
     Args:
         trial: of Optuna.
         objective: a metric of the validation, for example "val/loss".
         maximize: whether more is better.
 
     Attributes:
-        best: the best value so far; None before the first validation.
         pruned: whether the trial was stopped.
     """
 
@@ -30,9 +33,27 @@ class Pruning(Callback):
         self.trial = trial
         self.objective = objective
         self.maximize = maximize
-        self.best: float | None = None
         self.pruned = False
+        self._bests: list[float] = []  # of each training
+        self._begun = True
         self._validations = 0
+
+    @property
+    def best(self) -> float | None:
+        """The mean over trainings of the best value of each; None before the first validation."""
+        return statistics.fmean(self._bests) if self._bests else None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Begins another training.
+
+        Raises:
+            TrialPruned: after one that was stopped.
+        """
+        if self.pruned:
+            from optuna import TrialPruned
+
+            raise TrialPruned
+        self._begun = True
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Reports, and asks whether to go on.
@@ -48,9 +69,12 @@ class Pruning(Callback):
         value = float(trainer.callback_metrics[self.objective])
         if not math.isfinite(value):
             raise UserError(f"{self.objective} is {value} after epoch {trainer.current_epoch + 1}: the training has diverged.")
-        if self.best is None or (value > self.best if self.maximize else value < self.best):
-            self.best = value
-        self.trial.report(value, self._validations)
+        if self._begun:
+            self._bests.append(value)
+            self._begun = False
+        *ended, best = self._bests
+        self._bests[-1] = (max if self.maximize else min)(value, best)
+        self.trial.report(statistics.fmean([*ended, value]), self._validations)
         self._validations += 1
         if self.trial.should_prune():
             self.pruned = trainer.should_stop = True

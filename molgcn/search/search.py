@@ -16,6 +16,8 @@ from molgcn.config import Config
 from molgcn.data.datamodule import load_once
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override, values_of
+from molgcn.replicates.plan import single
+from molgcn.replicates.run import train_all
 from molgcn.search.pruning import Pruning
 from molgcn.search.search_report import print_table, write_reports
 from molgcn.search.search_space import as_overrides, first_values, read_space, suggest
@@ -24,7 +26,6 @@ from molgcn.signals import SignalsLater, Terminated, exit_interrupted
 from molgcn.tasks.choice import choose_task
 from molgcn.tasks.registry import settled
 from molgcn.training.result import RunResult
-from molgcn.training.train import train as train_run
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -83,7 +84,7 @@ def prepare_search(arguments: list[str]) -> list[str]:
     return [argument for argument in arguments if argument not in ("-m", "--multirun")]
 
 
-def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collection[str] = (), train: Train = train_run) -> float:
+def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collection[str] = (), train: Train = train_all) -> float:
     """Runs the trials that the study in `folder` still lacks.
 
     Args:
@@ -91,7 +92,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
         compose: the configuration with further overrides.
         folder: of the study; it gets study.db, results.csv, sweep.png, experiment/best.yaml and a folder a trial.
         fixed: keys that the command line gives a value, which are not varied.
-        train: trains a trial in a folder, with callbacks that watch it.
+        train: trains a trial in a folder, with callbacks that watch each of its trainings.
 
     Returns:
         The best value.
@@ -107,7 +108,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     config = compose(as_overrides(first_values(space)))
     if config.trainer.get("devices", 1) not in (1, "1", "auto"):
         raise UserError(f"trainer.devices={config.trainer['devices']} does not go with sweep=optuna. Use trainer.devices=1.")
-    data = load_once(config.dataset)
+    data = load_once(single(config).dataset)
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials that fail are reported here
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its heartbeat
     about = {"objective": settings.objective, "direction": settings.direction, "space": space}

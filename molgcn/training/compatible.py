@@ -31,7 +31,7 @@ def check_same_keys(config: Config, folder: Path) -> Config:
         UserError: naming the key, and what to do instead.
     """
     before = parse_saved(read_yaml(folder / "config.yaml", dict))
-    if config.task in ("auto", before.task):
+    if before.task != "auto" and config.task in ("auto", before.task):  # which it still is in a run of several trainings
         config = settled(config, task_of(before))
     for (key, had, why), (_, value, _) in zip(_kept(before), _kept(config), strict=True):
         if had != value:
@@ -59,6 +59,7 @@ def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
         yield f"training.{key}", getattr(config.training, key), "its best loss so far is of this kind"
     for key in ("limit_val_batches", "overfit_batches"):
         yield f"trainer.{key}", config.trainer.get(key), "its best loss so far is of these molecules"
+    yield "training.ensemble", config.training.ensemble, "it is a run of so many models"
     yield "seed", config.seed, "its permutations are drawn with this one"
     yield "ckpt_path", config.ckpt_path, "it has left the weights behind that it started from"
 
@@ -80,7 +81,7 @@ def check_goes_on(module: MoleculeRegressor, data_hash: str, checkpoint: dict[st
             f"{folder / 'checkpoints' / 'last.ckpt'} lacks {', '.join(missing)}, with which a run goes on. Restore the file that the run "
             f"wrote, or start a new run from the weights with {_anew(folder)}."
         )
-    _check_data(data_hash, folder)
+    check_data(data_hash, folder)
     check_same_network(module, checkpoint, folder / "checkpoints" / "last.ckpt")
     _check_average(module, checkpoint, folder)
     _check_log(checkpoint["metrics_csv_size"], folder)
@@ -91,7 +92,8 @@ def _anew(folder: Path) -> str:
     return as_typed("ckpt_path", folder / "checkpoints" / "last.ckpt")
 
 
-def _check_data(data_hash: str, folder: Path) -> None:
+def check_data(data_hash: str, folder: Path) -> None:
+    """Raises UserError where the data is no longer what the run in `folder` began with."""
     path = folder / "provenance.json"
     noted = read_json(path) if path.exists() else {"data_hash": data_hash}
     before = str(noted.get("data_hash") if isinstance(noted, dict) else noted)

@@ -232,7 +232,7 @@ class MoleculeRegressor(TaskModule):
 
     def on_test_epoch_end(self) -> None:
         """Keeps the metrics in `test_results`: "<metric>/<target>"."""
-        self.test_results = self._errors(*self._evaluated(), self.task.metrics)
+        self.test_results = self._errors(*self._evaluated(), self.task.all_metrics)
 
     def log_now(self, metrics: dict[str, float]) -> None:
         """Sends values to every logger at the current optimiser step."""

@@ -15,9 +15,11 @@ from molgcn.config import BackendConfig, Config, parse_saved
 from molgcn.data.applicability import is_domain
 from molgcn.errors import UserError
 from molgcn.nn.registry import get_kind
+from molgcn.overrides import as_typed
 from molgcn.tasks.registry import TASKS, build_task
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.members import members_of, trainings_of
 from molgcn.training.rdkit_version import check_rdkit
 from molgcn.training.regressor import MoleculeRegressor
 
@@ -41,18 +43,44 @@ def find_checkpoint(path: str | Path | None, key: str = "ckpt") -> Path:
     if path is None:
         raise UserError("No checkpoint is named. Give ckpt=<run folder>/checkpoints/best.ckpt, or the run's folder.")
     path = Path(path).expanduser()
-    if path.is_dir():
-        found = [
-            file for name in ("best.ckpt", "last.ckpt") for folder in (path / "checkpoints", path) if (file := folder / name).is_file()
-        ]
-        if not found:
-            raise UserError(
-                f"{key}={path}: the folder holds neither checkpoints/best.ckpt nor checkpoints/last.ckpt. Expected a run's folder or a "
-                ".ckpt file."
-            )
-        path = found[0]
-        log.info("The weights are those of %s", path)
-    return path
+    if not path.is_dir():
+        return path
+    found = best_checkpoint(path)
+    if found is None and (members := members_of(path)):
+        raise UserError(f"{key}={path}: the folder holds a run of {len(members)} trainings. Name one of them, as in {key}={members[0]}.")
+    if found is None:
+        raise UserError(
+            f"{key}={path}: the folder holds neither checkpoints/best.ckpt nor checkpoints/last.ckpt. Expected a run's folder or a "
+            ".ckpt file."
+        )
+    log.info("The weights are those of %s", found)
+    return found
+
+
+def find_checkpoints(path: str | Path | None, key: str = "ckpt") -> list[Path]:
+    """The checkpoint files that a path names: as :func:`find_checkpoint`, and of a run of several trainings one of each.
+
+    Raises:
+        UserError: when one is not there.
+    """
+    folder = Path(path or "").expanduser()
+    if path is None or not members_of(folder):
+        return [find_checkpoint(path, key)]
+    trainings = trainings_of(folder)
+    found = [best_checkpoint(training) for training in trainings]
+    if None in found:
+        raise UserError(
+            f"{key}={path}: {trainings[found.index(None)]} has no checkpoint, so that the run is not complete. Continue it with "
+            f"{as_typed('resume', folder)}, or name those of its trainings that are."
+        )
+    log.info("The weights are those of %d models in %s", len(found), folder)
+    return [file for file in found if file is not None]
+
+
+def best_checkpoint(folder: Path) -> Path | None:
+    """The best.ckpt of a training's folder, or its last.ckpt where it had no validation."""
+    places = (place / name for name in ("best.ckpt", "last.ckpt") for place in (folder / "checkpoints", folder))
+    return next((file for file in places if file.is_file()), None)
 
 
 def run_folder(checkpoint: Path) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from rich.console import Console
@@ -10,8 +10,10 @@ from rich.markup import escape
 
 from molgcn.comparison.table import results_table
 from molgcn.data.target_config import TargetConfig
-from molgcn.json_file import write_json
-from molgcn.metrics.comparison import Comparison, without_nan
+from molgcn.errors import UserError
+from molgcn.json_file import read_json, write_json
+from molgcn.metrics.comparison import Comparison, with_nan, without_nan
+from molgcn.tasks.base import Task
 from molgcn.tasks.registry import build_task
 
 
@@ -45,12 +47,32 @@ class RunResult:
     tasks: dict[str, str] = field(default_factory=dict)
     comparison: Comparison = field(default_factory=Comparison)
 
+    @property
+    def learned(self) -> Task:
+        """The task with its targets."""
+        return build_task(self.task, self.names, self.units, 0, TargetConfig(tasks=self.tasks))
+
     def save(self, overrides: list[str]) -> None:
         """Writes `result.json` into the run's folder, with what the command line changed."""
-        values = {**asdict(self), "folder": str(self.folder), "metrics": without_nan(self.metrics), **self.comparison.to_dict()}
-        del values["comparison"]
-        write_json(self.folder / "result.json", {**values, "overrides": overrides})
+        values = {**asdict(self), "folder": str(self.folder), "overrides": overrides, **asdict(self.comparison)}
+        del values["comparison"]  # its fields stand beside the metrics
+        write_json(self.folder / "result.json", without_nan(values))
         (self.folder / "failure.json").unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, folder: Path) -> RunResult:
+        """Return what :meth:`save` wrote into a run's folder.
+
+        Raises:
+            UserError: when it is damaged.
+        """
+        values = read_json(folder / "result.json")
+        try:
+            known = {field.name: values[field.name] for field in fields(RunResult) if field.name != "comparison"}
+            known |= {"metrics": with_nan(known["metrics"]), "comparison": Comparison.of(values)}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{folder / 'result.json'} is not what a run wrote: {error}. Delete it and resume the run.") from error
+        return RunResult(**known | {"folder": folder, "names": tuple(known["names"]), "units": tuple(known["units"])})
 
     def print(self, console: Console | None = None) -> None:
         """Prints the results table."""
@@ -59,8 +81,7 @@ class RunResult:
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
         parts = list(dict.fromkeys(key.partition("/")[0] for key in self.metrics))
-        task = build_task(self.task, self.names, self.units, 0, TargetConfig(tasks=self.tasks))
-        console.print(results_table(task, title, self.metrics, parts, self.comparison))
+        console.print(results_table(self.learned, title, self.metrics, parts, self.comparison))
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 

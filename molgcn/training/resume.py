@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
 from molgcn.errors import UserError
 from molgcn.overrides import as_typed, quote, values_of
+from molgcn.training.members import FILE as MEMBERS
+from molgcn.training.members import trainings_of
+from molgcn.whole_file import whole
 from molgcn.yaml_file import read_yaml
+
+if TYPE_CHECKING:
+    from molgcn.config import Config
 
 _LAST = Path("checkpoints") / "last.ckpt"
 _CONFIG = Path("config.yaml")
@@ -54,9 +60,14 @@ def prepare_resume(arguments: list[str]) -> list[str]:
     return [*rest, f"resume={quoted}", f"hydra.run.dir={quoted}", "hydra.output_subdir=null"]
 
 
+def holds_run(folder: Path) -> bool:
+    """Whether there is a run in `folder` that can go on: one of its trainings has reached a checkpoint."""
+    return any((training / _LAST).is_file() for training in trainings_of(folder))
+
+
 def check_new(folder: Path) -> None:
     """Raises UserError when `folder` holds a run, which a new one would replace."""
-    if (folder / _LAST).exists():
+    if holds_run(folder):
         raise UserError(
             f"{folder} already holds a run. Continue it with {as_typed('resume', folder)}, or choose another folder with hydra.run.dir=."
         )
@@ -72,12 +83,15 @@ def last_run(folders: Sequence[Path]) -> Path:
     Raises:
         UserError: when there is none.
     """
+    files = (NOTED, _CONFIG, _LAST)
+    found = ((file, path) for file in files for folder in folders for level in ("*", "*/*") for path in folder.glob(f"{level}/{file}"))
+    runs = dict.fromkeys(path.parents[len(file.parts) - 1] for file, path in found)
     seen: dict[Path, float] = {}
-    for file in (NOTED, _CONFIG, _LAST):
-        for path in (path for folder in folders for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/{file}")):
-            run = path.parents[len(file.parts) - 1]
-            if run.name != NOTED.parent.name:  # which has a config.yaml of Hydra's
-                seen[run] = max(seen.get(run, 0.0), path.stat().st_mtime)
+    for run in runs:
+        if run.name == NOTED.parent.name or (run.parent / MEMBERS).is_file():  # which has a config.yaml of Hydra's; a fold of a run
+            continue
+        written = [path for place in (run, *trainings_of(run)) for file in files if (path := place / file).is_file()]
+        seen[run] = max(path.stat().st_mtime for path in written)
     if not seen:
         raise UserError(
             f"resume=last finds no run with a checkpoint below {' or '.join(str(folder) for folder in folders)}. Give the folder, as in "
@@ -90,8 +104,8 @@ def check_resumable(folder: Path, wanted: str) -> None:
     """Raises UserError unless `folder`, which `resume=<wanted>` means, holds a run with a checkpoint."""
     if not folder.is_dir():
         raise UserError(f"resume={folder}: there is no such folder. Expected a run's folder, for example runs/<run>, or resume=last.")
-    for name in (_LAST, _CONFIG):
-        if not (folder / name).is_file():
+    for name, there in ((_LAST, holds_run(folder)), (_CONFIG, (folder / _CONFIG).is_file())):
+        if not there:
             raise UserError(
                 f"resume={wanted}: {folder} has no {name}, so there is nothing to continue from. Expected a run that reached its first "
                 "checkpoint; start this one again, or name another one by its folder."
@@ -104,6 +118,17 @@ def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
     changes = [override.lstrip("+") for override in overrides if not override.startswith(("resume=", "hydra.", "paths."))]
     merged: Any = OmegaConf.to_container(OmegaConf.merge(config, OmegaConf.from_dotlist(changes)), resolve=False)
     return {**merged, "resume": str(folder)}
+
+
+def config_text(config: Config) -> str:
+    """Return a configuration as `config.yaml` holds it."""
+    return OmegaConf.to_yaml(OmegaConf.create(config.to_dict()))
+
+
+def write_config(text: str, folder: Path) -> None:
+    """Write `config.yaml`, with which a run goes on, into its folder."""
+    with whole(folder / _CONFIG) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def noted_overrides(folder: Path) -> list[str]:

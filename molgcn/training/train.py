@@ -7,7 +7,8 @@ import logging
 import statistics
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,10 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from omegaconf import OmegaConf
 
 from molgcn.comparison.forest import check_forest
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
-from molgcn.data.config import DatasetConfig
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.label_columns import measured
 from molgcn.data.load import write_skipped
@@ -56,13 +55,13 @@ from molgcn.training.provenance import provenance, versions
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.restore import find_checkpoint
 from molgcn.training.result import RunResult
-from molgcn.training.resume import check_new
+from molgcn.training.resume import check_new, config_text, write_config
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import Throughput
 from molgcn.training.trained_on import save_trained_on
 from molgcn.training.trainer import DOUBLE, build_trainer, check_validates
 from molgcn.training.wandb_logger import Wandb
-from molgcn.whole_file import remove_leftovers, whole
+from molgcn.whole_file import remove_leftovers
 
 log = logging.getLogger(__name__)
 
@@ -78,16 +77,27 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
     Raises:
         UserError: for every mistake in the configuration or its data, and while another process trains in the folder.
     """
+    with alone_in(folder):
+        try:
+            return _train(config, folder, watchers)
+        except SIGTERMException:  # the Trainer's answer to SIGTERM, with which an exit code would be 0
+            raise Terminated from None
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keeps other processes from training in `folder`, and clears away what killed ones left there.
+
+    Raises:
+        UserError: while another one does.
+    """
     with claimed(folder, rank_zero_only.rank == 0) as free:  # type: ignore[attr-defined]
         if not free:
             raise UserError(f"Another process is training in {folder}. Wait for its end, or choose another folder with hydra.run.dir=.")
         if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
             for place in (folder, folder / "checkpoints"):
                 remove_leftovers(place)
-        try:
-            return _train(config, folder, watchers)
-        except SIGTERMException:  # the Trainer's answer to SIGTERM, with which an exit code would be 0
-            raise Terminated from None
+        yield
 
 
 def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunResult:
@@ -110,7 +120,8 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         resumed = load_checkpoint(checkpoint.last_path)
         config = _with_features_of(resumed, checkpoint.last_path, config)
     choose_layout = partial(batch_layout, config.model, backend, config.backend.strategy)
-    data = MoleculeDataModule(_dataset(config, folder), config.loader, backend, config.seed, choose_layout)
+    saved = None if resumed is None else folder / "splits.json"  # by whatever version it was drawn
+    data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, choose_layout, saved)
     module = build_module(config, data)
     config = module.config
     if config.training.baseline == "rf":
@@ -146,7 +157,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         failed = False
     except Exception:
         if before is not None:  # what refused the changed keys, or broke off by them, is not to stand in the way of the next resume=
-            _write_config(before, folder)
+            rank_zero_only(write_config)(before, folder)
         raise
     finally:
         for logger in loggers:
@@ -176,13 +187,6 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
     warnings.filterwarnings("ignore", ".*module.s. in eval mode at the start of training.*")
     warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated.*")
-
-
-def _dataset(config: Config, folder: Path) -> DatasetConfig:
-    """The data set's configuration; of a resumed run with the split that it saved, by whatever version it was drawn."""
-    if config.resume is None:
-        return config.dataset
-    return replace(config.dataset, split="file", split_file=str(folder / "splits.json"))
 
 
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
@@ -237,7 +241,7 @@ def _start_from(module: MoleculeRegressor, path: Path) -> None:
 def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh: bool) -> None:
     """Config and what is trained on, and of a fresh run split, skipped rows and provenance, which a resumed one keeps."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write_config(OmegaConf.to_yaml(OmegaConf.create(config.to_dict())), folder)
+    write_config(config_text(config), folder)
     save_trained_on(folder, data.part("train"))
     if fresh:
         save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
@@ -246,12 +250,6 @@ def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh:
         (folder / "metrics.csv").unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
         write_json(folder / "provenance.json", provenance(data.dataset.data_hash, device, config.seed))
-
-
-@rank_zero_only
-def _write_config(content: str, folder: Path) -> None:
-    with whole(folder / "config.yaml") as temporary:
-        temporary.write_text(content, encoding="utf-8")
 
 
 def _evaluate(

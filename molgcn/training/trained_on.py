@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,20 +22,25 @@ def save_trained_on(folder: Path, molecules: PackedMolecules) -> None:
     temporary.replace(folder / FILE)
 
 
-def count_trained_on(folder: Path, molecules: PackedMolecules, parts: Mapping[str, np.ndarray]) -> dict[str, int] | None:
-    """How many molecules of each part the run in `folder` trained on, as the features see them; None where it does not say.
+def count_trained_on(folders: Sequence[Path], molecules: PackedMolecules, parts: Mapping[str, np.ndarray]) -> dict[str, int] | None:
+    """How many molecules of each part any of the runs in `folders` trained on, as the features see them; None where they do not say.
 
     Raises:
-        UserError: when the run's file is damaged.
+        UserError: when a run's file is damaged.
     """
-    path = folder / FILE
-    if not path.is_file():
+    paths = [folder / FILE for folder in folders]
+    if not paths or not all(path.is_file() for path in paths):
         return None
     assert molecules.hashes is not None
+    trained_on = np.concatenate([_load(path) for path in paths])
+    return {part: int(np.isin(molecules.hashes[indices], trained_on).sum()) for part, indices in parts.items()}
+
+
+def _load(path: Path) -> np.ndarray:
     try:
-        trained_on = np.load(path, allow_pickle=False)
+        hashes: np.ndarray = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise UserError(
             f"{path} cannot be read: {error}. Restore it, or delete it to evaluate without a count of what was trained on."
         ) from error
-    return {part: int(np.isin(molecules.hashes[indices], trained_on).sum()) for part, indices in parts.items()}
+    return hashes

@@ -2,13 +2,16 @@
 
 import json
 import os
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from graphs import assert_tiles
 
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.data.datamodule import MoleculeDataModule, load_once
 from molgcn.data.layout import BatchLayout
+from molgcn.data.splits.saved import save_split
 
 
 def test_a_file_that_changes_is_read_again(tmp_path):
@@ -32,6 +35,17 @@ def test_another_split_of_the_same_name_is_read_again(tmp_path):
         os.utime(split, (border, border))  # as long as the other one
         sizes.append(len(load_once(config).splits["train"]))
     assert sizes == [6, 7]
+
+
+def test_a_saved_split_and_all_folds_are_of_the_same_molecules(tmp_path):
+    config = DatasetConfig(subset=60, split="cv", folds=3, fold=0)
+    first = load_once(config)
+    save_split(tmp_path / "splits.json", first.splits, first.molecules.rows)
+    saved = load_once(replace(config, fold=1), tmp_path / "splits.json")
+    other = load_once(replace(config, fold=1))
+    assert saved.molecules is first.molecules and other.molecules is first.molecules
+    assert all(np.array_equal(saved.splits[part], first.splits[part]) for part in first.splits)
+    assert not set(other.splits["test"].tolist()) & set(first.splits["test"].tolist())
 
 
 def with_layout(layout, backend="fused", loader="auto", batch_size=64):

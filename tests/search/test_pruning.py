@@ -45,3 +45,21 @@ def test_the_callback_reports_and_stops():
     trainer.callback_metrics["val/loss"] = math.nan
     with pytest.raises(UserError, match="diverged"):
         callback.on_validation_end(trainer, None)
+
+
+def test_of_several_trainings_the_mean_counts():
+    study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1.0))
+    trial = study.ask()
+    callback = Pruning(trial, "val/loss", maximize=False)
+    trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    for losses in ([0.7, 0.5, 0.6], [0.9, 1.7]):
+        callback.on_fit_start(trainer, None)
+        for loss in losses:
+            trainer.callback_metrics["val/loss"] = loss
+            callback.on_validation_end(trainer, None)
+    assert callback.best == pytest.approx((0.5 + 0.9) / 2)
+    reported = trial.storage.get_trial(trial._trial_id).intermediate_values
+    assert list(reported.values()) == pytest.approx([0.7, 0.5, 0.6, (0.5 + 0.9) / 2, (0.5 + 1.7) / 2])
+    assert callback.pruned and trainer.should_stop
+    with pytest.raises(optuna.TrialPruned):  # the next training does not start
+        callback.on_fit_start(trainer, None)

@@ -11,6 +11,7 @@ from studies import SPACE, study_in, table, trained
 
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
+from molgcn.json_file import read_json
 from molgcn.search.search import SearchConfig, prepare_search, search
 from molgcn.signals import terminate
 
@@ -41,6 +42,15 @@ def test_a_search_and_its_continuation(tmp_path, compose, capsys):
     assert all((tmp_path / str(number) / "metrics.csv").exists() for number in range(4))
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
     assert "The best again: python train.py --config-dir=" in capsys.readouterr().out
+
+
+def test_a_trial_of_folds_counts_by_their_mean(tmp_path, compose):
+    folds = lambda overrides: compose(["dataset.split=cv", "dataset.folds=2", "dataset.subset=100", *overrides])  # noqa: E731
+    best = search(SearchConfig(n_trials=1, params=SPACE), folds, tmp_path)
+    losses = [read_json(tmp_path / "0" / f"fold_{fold}" / "result.json")["best_loss"] for fold in range(2)]
+    assert best == pytest.approx(sum(losses) / 2, rel=1e-12)
+    assert read_json(tmp_path / "0" / "result.json")["best_loss"] == pytest.approx(best, rel=1e-12)
+    assert [float(row["val/loss"]) for row in table(tmp_path)] == pytest.approx([best], rel=1e-4)
 
 
 def test_failures_are_recorded_and_the_search_goes_on(tmp_path, compose):

@@ -67,3 +67,15 @@ def test_all_processes_stop_where_a_loss_is_not_finite(run_cli, tmp_path):
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "The training loss is not finite in optimiser step 2 (epoch 1, batch 2 of" in done.stderr
     assert not (tmp_path / "result.json").exists() and not list(tmp_path.glob("checkpoints/*.ckpt"))
+
+
+@pytest.mark.slow
+def test_each_fold_trains_on_all_processes(run_cli, tmp_path):
+    folds = ["dataset.split=cv", "dataset.folds=2", "backend=pyg", "dataset.batch_size=32", "trainer.devices=2", "trainer.strategy=ddp"]
+    done = run_cli(*OPTIONS, *folds, f"hydra.run.dir='{tmp_path / 'run'}'")
+    assert done.returncode == 0, done.stderr
+    assert [(done.stdout + done.stderr).count(f"fold_{fold} ({fold + 1} of 2)") for fold in range(2)] == [1, 1]
+    metrics = [
+        json.loads((tmp_path / "run" / name / "result.json").read_text())["metrics"]["test/mae/logp"] for name in ("fold_0", "fold_1")
+    ]
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]["test/mae/logp"] == pytest.approx(sum(metrics) / 2)

@@ -23,6 +23,7 @@ from molgcn.data.locks import claimed
 from molgcn.errors import UserError
 from molgcn.overrides import quote_paths
 from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.members import write_members
 from molgcn.training.resume import last_run, prepare_resume, saved_config
 from molgcn.training.train import train
 
@@ -223,6 +224,25 @@ def test_the_last_run_has_no_checkpoint_yet(tmp_path, monkeypatch):
     assert any("runs/old" in argument for argument in prepare_resume(["resume=last"]))
 
 
+def test_a_fold_is_part_of_its_run(tmp_path, monkeypatch):
+    """Which counts as the last one by what any of its trainings has written, and goes on as a whole."""
+    monkeypatch.chdir(tmp_path)
+    ages = {"alone/checkpoints/last.ckpt": 50, "several/fold_0/member_0/checkpoints/last.ckpt": 90}
+    ages |= {"several/fold_0/member_1/checkpoints/last.ckpt": 10, "several/config.yaml": 100}
+    for name, age in ages.items():
+        path = Path("runs") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    write_members(Path("runs/several"), ["fold_0", "fold_1"])
+    write_members(Path("runs/several/fold_0"), ["member_0", "member_1"])
+    assert last_run([Path("runs")]) == Path("runs/several")
+    folder = (tmp_path / "runs" / "several").resolve()
+    assert f"hydra.run.dir='{folder}'" in prepare_resume(["resume=last"])
+    with pytest.raises(UserError, match="several already holds a run"):
+        prepare_resume(["hydra.run.dir=runs/several"])
+
+
 def test_a_folder_where_another_process_trains(tmp_path, small_config):
     config = small_config(trainer={"max_epochs": 1})
     with claimed(tmp_path / "run") as free:
@@ -299,3 +319,14 @@ def test_another_architecture_is_refused(tmp_path, small_config):
         assert started.epochs == 1
     with pytest.raises(UserError, match=r"ckpt_path=.*: the folder holds neither checkpoints/best\.ckpt nor"):
         train(small_config(ckpt_path=str(tmp_path)), tmp_path / "new")
+
+
+@pytest.mark.slow
+def test_a_set_whose_molecules_are_drawn_goes_on_with_the_same(tmp_path, small_config):
+    """ZINC's 12,000 of a list, which are drawn by the name of the split that the run began with."""
+    (tmp_path / "zinc.smi").write_text("\n".join("C" * (number % 9 + 2) for number in range(12_500)))
+    dataset = {"name": "zinc", "path": str(tmp_path / "zinc.smi"), "targets": None, "subset": "12k", "batch_size": 1024}
+    config = small_config(dataset=dataset, trainer={"max_epochs": 1})
+    train(config, tmp_path / "run")
+    longer = replace(config, resume=str(tmp_path / "run"), trainer={**config.trainer, "max_epochs": 2})
+    assert train(longer, tmp_path / "run").epochs == 2

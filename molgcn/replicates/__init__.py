@@ -1,0 +1,1 @@
+"""Several trainings as one run: cross-validation, repeated splits and ensembles."""

@@ -1,0 +1,81 @@
+"""Combines the results of a run's members: means and deviations over splits, or the metrics of an ensemble."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from lightning.pytorch.utilities import rank_zero_only
+
+from molgcn.config import Config
+from molgcn.replicates.predictions import Models, load_models
+from molgcn.replicates.report import write_report
+from molgcn.replicates.summary import Summary
+from molgcn.training.result import RunResult
+
+
+def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ensemble: bool) -> Summary:
+    """Combine the results of a run's members, and with `training.report` write the files of its report.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        results: each member's, by its name.
+        ensemble: whether members are models of the same split, which predict together.
+    """
+    members = {name: result.metrics for name, result in results.items()}
+    first = next(iter(results.values()))
+    summary = Summary(
+        folder=folder,
+        best_loss=_or_none(_mean(result.best_loss for result in results.values())),
+        best_epoch=None,
+        epochs=sum(result.epochs for result in results.values()),
+        metrics={key: _mean(metrics[key] for metrics in members.values()) for key in first.metrics},
+        names=first.names,
+        units=first.units,
+        molecules_per_second=_or_none(_mean(result.molecules_per_second for result in results.values())),
+        task=first.task,
+        deviations={} if ensemble else {key: _deviation(metrics[key] for metrics in members.values()) for key in first.metrics},
+        members=members,
+    )
+    first_process = rank_zero_only.rank == 0  # type: ignore[attr-defined]
+    if first_process and (ensemble or config.training.report):
+        models = load_models(config, folder)
+        if ensemble:
+            summary = replace(summary, metrics=_measured(models, summary, config.dataset.batch_size))
+        if config.training.report:
+            write_report(summary, models, config.dataset.batch_size)
+    return summary
+
+
+def _measured(models: Models, summary: Summary, batch_size: int) -> dict[str, float]:
+    """The metrics of the models' mean prediction, on every part that the members were measured on."""
+    metrics: dict[str, float] = {}
+    for part in summary.parts:
+        found, predictions = models.average(part, batch_size)
+        measured = models.task.measure(predictions, models.molecules.targets[found])
+        metrics |= {f"{part}/{key}": value for key, value in measured.items()}
+    return metrics
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    """The mean of the values that are there and defined; NaN without any."""
+    known = _known(values)
+    return statistics.fmean(known) if known else math.nan
+
+
+def _deviation(values: Iterable[float | None]) -> float:
+    """The sample standard deviation of the values that are there and defined; NaN with fewer than two."""
+    known = _known(values)
+    return statistics.stdev(known) if len(known) > 1 else math.nan
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None and not math.isnan(value)]
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,101 @@
+"""Which trainings a run consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from molgcn.config import Config
+from molgcn.data.config import FOLDS
+from molgcn.errors import UserError
+
+DRAWN = ("random", "scaffold", "cv")  # splits that another seed draws in another way
+
+
+@dataclass(frozen=True)
+class Member:
+    """One training of a run of several.
+
+    Attributes:
+        name: its folder below the run's: "fold_0", "repeat_1/fold_0" or "member_2".
+        config: what it is trained with.
+        overrides: how its configuration differs from the run's, as typed.
+    """
+
+    name: str
+    config: Config
+    overrides: list[str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The members of a run, none for a single training.
+
+    Attributes:
+        members: in the order in which they are trained.
+        ensemble: whether they are models of the same split, else they have splits of their own.
+    """
+
+    members: list[Member]
+    ensemble: bool
+
+
+def plan(config: Config) -> Plan:
+    """Return what the run that a configuration asks for consists of.
+
+    Splits come before models: with both, each split is a member that is an ensemble in turn.
+
+    Raises:
+        UserError: for keys that do not go together.
+    """
+    _check(config)
+    splits = list(_splits(config))
+    return Plan(splits or list(_models(config)), ensemble=not splits)
+
+
+def single(config: Config) -> Config:
+    """Return the configuration of the first single training of a run."""
+    while members := plan(config).members:
+        config = members[0].config
+    return config
+
+
+def _splits(config: Config) -> Iterator[Member]:
+    dataset = config.dataset
+    axes: dict[str, int] = {}
+    if dataset.repeats > 1 and dataset.repeat is None:
+        axes["repeat"] = dataset.repeats
+    if dataset.split == "cv" and dataset.fold is None:
+        axes["fold"] = dataset.folds or FOLDS
+    for places in product(*map(range, axes.values())) if axes else ():
+        chosen: dict[str, Any] = dict(zip(axes, places, strict=True))
+        name = "/".join(f"{axis}_{place}" for axis, place in chosen.items())
+        overrides = [f"dataset.{axis}={place}" for axis, place in chosen.items()]
+        yield Member(name, replace(config, dataset=replace(dataset, **chosen)), overrides)
+
+
+def _models(config: Config) -> Iterator[Member]:
+    if config.training.ensemble == 1:
+        return
+    alone = replace(config.training, ensemble=1)
+    for place in range(config.training.ensemble):
+        seed = config.seed + place
+        yield Member(f"member_{place}", replace(config, training=alone, seed=seed), [f"seed={seed}"])
+
+
+def _check(config: Config) -> None:
+    dataset = config.dataset
+    for key in ("folds", "fold"):
+        value = getattr(dataset, key)
+        if value is not None and dataset.split != "cv":
+            raise UserError(
+                f"dataset.{key}={value} goes with dataset.split=cv, and here dataset.split={dataset.split}. Leave the key out, or take "
+                "dataset.split=cv, whose folds follow dataset.cv_by."
+            )
+    if dataset.repeats > 1 and dataset.split not in DRAWN:
+        raise UserError(
+            f"dataset.repeats={dataset.repeats} draws the split anew each time, and dataset.split={dataset.split} is always the same. Use "
+            f"dataset.split={'|'.join(DRAWN)}, or train several models on this split with training.ensemble={dataset.repeats}."
+        )

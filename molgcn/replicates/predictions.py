@@ -1,0 +1,94 @@
+"""What the models of a run of several predict together: each one for the molecules that its own split has in a part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.config import Config, parse_saved
+from molgcn.data.datamodule import load_molecules_once
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.splits.parts import Split
+from molgcn.data.splits.rows import rows_to_split
+from molgcn.data.splits.saved import load_split
+from molgcn.tasks.base import Task
+from molgcn.training.compatible import check_data
+from molgcn.training.inference import predict_molecules
+from molgcn.training.members import trainings_of
+from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.restore import best_checkpoint, load_regressor
+from molgcn.yaml_file import read_yaml
+
+
+@dataclass(frozen=True)
+class Models:
+    """The trained models of a run with the split of each, over one set of molecules.
+
+    Attributes:
+        modules: N modules.
+        splits: N splits, of positions in `molecules`.
+        molecules: the set.
+        title: name of its source.
+        data_hash: what identifies it.
+    """
+
+    modules: Sequence[MoleculeRegressor]
+    splits: Sequence[Split]
+    molecules: PackedMolecules
+    title: str
+    data_hash: str
+
+    @property
+    def task(self) -> Task:
+        """What all of them predict."""
+        return self.modules[0].task
+
+    def average(self, part: str, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Predict each molecule by the models whose split has it in a part.
+
+        Args:
+            part: "train", "val" or "test".
+            batch_size: molecules a batch.
+
+        Returns:
+            sorted int64 [M], positions of the molecules that any split has in the part, and float64 [M, P], what they predict together.
+        """
+        passes = np.full((len(self.modules), len(self.molecules), self.task.num_predictions), np.nan)
+        known = np.zeros((len(self.modules), len(self.molecules)), bool)
+        for number, (module, split) in enumerate(zip(self.modules, self.splits, strict=True)):
+            passes[number, split[part]] = predict_molecules(module, self.molecules[split[part]], batch_size)
+            known[number, split[part]] = True
+        together = np.empty(passes.shape[1:])
+        by_models, group = np.unique(known, axis=1, return_inverse=True)
+        for number, models in enumerate(by_models.T):
+            if models.any():
+                chosen = np.flatnonzero(group.reshape(-1) == number)
+                together[chosen] = self.task.combine(passes[np.ix_(models, chosen)])
+        found = np.flatnonzero(known.any(axis=0))
+        return found, together[found]
+
+
+def load_models(config: Config, folder: Path) -> Models:
+    """Load all models of a run of several, each with the split that its training saved.
+
+    Args:
+        config: of the run; its backend and accelerator predict.
+        folder: of the run.
+
+    Raises:
+        UserError: when a file is damaged, or the data has changed since.
+    """
+    trainings = trainings_of(folder)
+    device = "cpu" if config.trainer.get("accelerator") == "cpu" else "auto"
+    saved = parse_saved(read_yaml(trainings[0] / "config.yaml", dict))
+    molecules, source, data_hash = load_molecules_once(saved.dataset)
+    for training in trainings:
+        check_data(data_hash, training)
+    checkpoints = [best_checkpoint(training) or training for training in trainings]
+    modules = [load_regressor(checkpoint, config.backend, device) for checkpoint in checkpoints]
+    files = [training / "splits.json" for training in trainings]
+    splits = [rows_to_split(load_split(file), molecules.rows, str(file)) for file in files]
+    return Models(modules, splits, molecules, source.title, data_hash)

@@ -1,0 +1,62 @@
+"""The files of a run of several trainings: what its models predict of molecules that they have not seen, as CSV, picture and page."""
+
+from __future__ import annotations
+
+from molgcn.data.label_columns import measured
+from molgcn.replicates.predictions import Models
+from molgcn.replicates.summary import Summary
+from molgcn.report.facts import facts
+from molgcn.report.subject import Subject, Trainings
+from molgcn.training.provenance import versions
+
+
+def write_report(summary: Summary, models: Models, batch_size: int) -> None:
+    """Write `predictions_test.csv`, `report.html` and the task's picture into the run's folder.
+
+    They are about the last part that there is. A molecule's prediction is that of the models together whose split has it in that part: of
+    cross-validation each molecule of the set has one, from as many models as there are repeats, and of an ensemble from all of them.
+
+    Args:
+        summary: of the run.
+        models: of the run.
+        batch_size: molecules a batch.
+    """
+    folder, task, part = summary.folder, models.task, summary.parts[-1]
+    found, predictions = models.average(part, batch_size)
+    task.write_predictions(folder / f"predictions_{part}.csv", models.molecules[found], predictions)
+    molecules = measured(models.molecules[found])
+    task.pictures(molecules.targets, predictions, folder)
+    if summary.deviations:
+        parts = {part: found}
+        metrics = {f"{part}/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
+    else:
+        parts = {one: models.splits[0][one] for one in summary.parts}
+        metrics = summary.metrics
+    subject = Subject(
+        title=f"{folder.resolve().name} on {models.title}",
+        facts=facts(models.modules[0], models.title, models.data_hash, str(folder), versions()),
+        metrics=metrics,
+        sizes={one: len(indices) for one, indices in parts.items()},
+        labels={one: measured(models.molecules[indices]).num_labels for one, indices in parts.items()},
+        part=part,
+        molecules=molecules,
+        predictions=predictions,
+        names=summary.names,
+        units=summary.units,
+        trainings=Trainings(
+            headers=summary.headers,
+            rows={name: summary.rows(name) for name in summary.names},
+            totals={name: summary.totals(name) for name in summary.names},
+            explained=_explained(summary, len(models.modules)),
+        ),
+    )
+    task.write_report(folder / "report.html", subject)
+
+
+def _explained(summary: Summary, models: int) -> str:
+    if summary.deviations:
+        return (
+            "Each training on its own parts, their mean and their standard deviation (n - 1). All else on this page is of what the models "
+            "of all trainings predict of molecules that they have not seen."
+        )
+    return f"Each model by itself, and the mean prediction of the {models}, of which all else on this page is."

@@ -1,0 +1,39 @@
+"""The folders of a run of several trainings: `members.json` names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from molgcn.errors import UserError
+from molgcn.json_file import read_json, write_json
+
+FILE = "members.json"
+_NAME = re.compile(r"(repeat_\d+/)?(fold|repeat|member)_\d+", re.ASCII)  # below the run's folder, whoever wrote the file
+
+
+def write_members(folder: Path, names: Sequence[str]) -> None:
+    """Write the names of a run's members into its folder."""
+    write_json(folder / FILE, list(names))
+
+
+def members_of(folder: Path) -> list[Path]:
+    """Return the folders of a run's members; none where it is a single training.
+
+    Raises:
+        UserError: when `members.json` is damaged.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return []
+    names = read_json(path)
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
+        raise UserError(f"{path} does not name the members of a run. Expected a list of folders such as fold_0, as training wrote it.")
+    return [folder / name for name in names]
+
+
+def trainings_of(folder: Path) -> list[Path]:
+    """Return the folders of all single trainings of a run: its own where it is one."""
+    members = members_of(folder)
+    return [training for member in members for training in trainings_of(member)] if members else [folder]

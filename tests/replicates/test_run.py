@@ -1,0 +1,242 @@
+"""Cross-validation, repeats and ensembles as one run: what lies in its folder, and that an interrupted one ends as the others do."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lightning import Callback
+from omegaconf import OmegaConf
+from run_cases import assert_same_run
+
+from molgcn.config import parse
+from molgcn.errors import UserError
+from molgcn.evaluate import EvaluateConfig, evaluate
+from molgcn.predict import predict_smiles
+from molgcn.replicates.predictions import load_models
+from molgcn.replicates.run import train_all
+from molgcn.screening.ensemble import Ensemble
+from molgcn.training.members import trainings_of
+
+CV = {"split": "cv", "folds": 3}
+
+
+class InterruptedAfter(Callback):
+    """As Ctrl-C does, after so many batches of all trainings together."""
+
+    def __init__(self, batches):
+        self.left = batches
+
+    def on_train_batch_end(self, *args):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def split_of(folder):
+    return json.loads((folder / "splits.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def folds(small_config, tmp_path_factory):
+    """Three folds in one go: the run's configuration, folder and result."""
+    config = small_config(dataset=CV, training={"checkpoint_seconds": 0})
+    folder = tmp_path_factory.mktemp("runs") / "folds"
+    return config, folder, train_all(config, folder)
+
+
+def test_each_fold_is_an_ordinary_run(folds):
+    _, folder, _ = folds
+    assert [training.name for training in trainings_of(folder)] == ["fold_0", "fold_1", "fold_2"]
+    held_out = [split_of(training)["test"] for training in trainings_of(folder)]
+    assert [len(rows) for rows in held_out] == [100, 100, 100] and len({row for rows in held_out for row in rows}) == 300
+    for training in trainings_of(folder):
+        assert {"config.yaml", "provenance.json", "metrics.csv", "result.json", "checkpoints"} <= {path.name for path in training.iterdir()}
+        assert json.loads((training / "result.json").read_text())["overrides"] == [f"dataset.fold={training.name[-1]}"]
+
+
+def test_the_result_is_mean_and_deviation(folds):
+    _, folder, result = folds
+    values = {key: [metrics[key] for metrics in result.members.values()] for key in result.metrics}
+    assert result.metrics == pytest.approx({key: np.mean(some) for key, some in values.items()}, rel=1e-12)
+    assert result.deviations == pytest.approx({key: np.std(some, ddof=1) for key, some in values.items()}, rel=1e-12)
+    assert result.members["fold_1"] == json.loads((folder / "fold_1" / "result.json").read_text())["metrics"]
+    losses = [json.loads((training / "result.json").read_text())["best_loss"] for training in trainings_of(folder)]
+    assert (result.best_loss, result.epochs) == (pytest.approx(np.mean(losses), rel=1e-12), 6)
+
+
+@pytest.mark.parametrize(  # of 12 a fold
+    "batches", [pytest.param(1, marks=pytest.mark.slow), pytest.param(13, marks=pytest.mark.slow), 20]
+)
+def test_an_interrupted_run_ends_as_if_it_had_not_been(batches, folds, tmp_path):
+    config, whole, expected = folds
+    with pytest.raises(KeyboardInterrupt):
+        train_all(config, tmp_path / "run", [InterruptedAfter(batches)])
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").glob("fold_*/result.json")}
+    assert len(kept) == (batches > 12)
+    assert not (tmp_path / "run" / "fold_2").exists()
+    result = train_all(replace(config, resume=str(tmp_path / "run")), tmp_path / "run")
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert (result.metrics, result.deviations) == (expected.metrics, expected.deviations)
+    for training in trainings_of(whole):
+        assert_same_run(tmp_path / "run" / training.name, training)
+        assert split_of(tmp_path / "run" / training.name) == split_of(training)
+
+
+@pytest.mark.slow
+def test_a_longer_training_goes_on_in_every_fold(folds, small_config, tmp_path):
+    config, whole, _ = folds
+    shutil.copytree(whole, tmp_path / "run")
+    longer = replace(config, trainer={**config.trainer, "max_epochs": 3}, resume=str(tmp_path / "run"))
+    assert train_all(longer, tmp_path / "run").epochs == 9
+    assert train_all(longer, tmp_path / "run").epochs == 9  # of which nothing is left to do
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataset": {**CV, "folds": 4}}, "dataset.folds=3, which cannot become 4"),
+        ({"dataset": CV, "training": {"ensemble": 2}}, "so many"),
+    ],
+)
+def test_what_a_resumed_run_consists_of_stays(changes, message, folds, small_config):
+    _, folder, _ = folds
+    with pytest.raises(UserError, match=message):
+        train_all(replace(small_config(**changes), resume=str(folder)), folder)
+
+
+def test_a_folder_that_holds_a_run_is_not_replaced(folds):
+    config, folder, _ = folds
+    with pytest.raises(UserError, match="already holds a run"):
+        train_all(config, folder)
+
+
+def test_a_mistake_names_the_fold(small_config, tmp_path):
+    rows = [f"{'C' * n}O,{n if n < 3 else ''}" for n in range(1, 21)]
+    (tmp_path / "few.csv").write_text("\n".join(["smiles,y", *rows]))
+    dataset = {"name": "csv", "path": str(tmp_path / "few.csv"), "targets": ["y"], "subset": None, **CV}
+    with pytest.raises(UserError, match=r"^(fold_\d: )?(Target 'y' has no value|No molecule of the validation part)"):
+        train_all(small_config(dataset=dataset), tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def models(small_config, tmp_path_factory):
+    """Two models on one split with a report: the folder and the result."""
+    folder = tmp_path_factory.mktemp("runs") / "models"
+    result = train_all(small_config(training={"ensemble": 2, "report": True}), folder)
+    return folder, result
+
+
+def test_an_ensemble_predicts_by_its_mean(models):
+    folder, result = models
+    members = [rows_of(folder / f"member_{number}" / "predictions_test.csv") for number in range(2)]
+    mean = np.mean([[float(row["logp predicted"]) for row in rows] for rows in members], axis=0)
+    together = rows_of(folder / "predictions_test.csv")
+    assert [float(row["logp predicted"]) for row in together] == pytest.approx(mean, rel=1e-6)
+    true = np.array([float(row["logp"]) for row in together])
+    assert result.metrics["test/mae/logp"] == pytest.approx(np.abs(mean - true).mean(), rel=1e-5)
+    assert result.metrics["test/rmse/logp"] <= max(metrics["test/rmse/logp"] for metrics in result.members.values())
+    assert result.deviations == {}
+    assert {json.dumps(split_of(training)) for training in trainings_of(folder)} == {json.dumps(split_of(folder / "member_0"))}
+
+
+def test_predict_and_evaluate_take_the_run_s_folder(models, tmp_path):
+    folder, result = models
+    names = [str(folder / f"member_{number}") for number in range(2)]
+    ours, theirs = (predict_smiles(Ensemble.load(paths), ["CCO", "CCCN"]) for paths in ([folder], names))
+    assert ours.values.tolist() == theirs.values.tolist() and ours.deviation.tolist() == theirs.deviation.tolist()
+    shutil.copytree(folder, tmp_path / "run")
+    evaluated = evaluate(parse(EvaluateConfig, {"ckpt": str(tmp_path / "run"), "device": "cpu", "backend": {"name": "pyg"}}))
+    assert evaluated.folder == tmp_path / "run" / "evaluation"
+    assert evaluated.metrics == pytest.approx(result.metrics, rel=1e-5)
+
+
+def test_folds_are_not_evaluated_on_what_they_trained_on(folds):
+    _, folder, _ = folds
+    with pytest.raises(UserError, match="3 models have different training, validation and test parts"):
+        evaluate(parse(EvaluateConfig, {"ckpt": str(folder), "device": "cpu"}))
+
+
+def test_one_of_several_is_wanted_where_one_is_used(folds, small_config, tmp_path):
+    _, folder, _ = folds
+    with pytest.raises(UserError, match=r"ckpt_path=.*: the folder holds a run of 3 trainings. Name one of them, as in ckpt_path=.*fold_0"):
+        train_all(small_config(ckpt_path=str(folder)), tmp_path / "run")
+
+
+def test_an_incomplete_run_does_not_predict(folds, tmp_path):
+    _, folder, _ = folds
+    shutil.copytree(folder, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "fold_2" / "checkpoints")
+    with pytest.raises(UserError, match=r"fold_2 has no checkpoint.*resume="):
+        Ensemble.load([tmp_path / "run"])
+
+
+@pytest.mark.slow
+def test_every_molecule_is_held_out_once_a_repeat(small_config, tmp_path):
+    changes = {"dataset": {**CV, "folds": 2, "repeats": 2}, "training": {"report": True}, "trainer": {"max_epochs": 1}}
+    result = train_all(small_config(**changes), tmp_path / "run")
+    assert list(result.members) == [f"repeat_{repeat}/fold_{fold}" for repeat in range(2) for fold in range(2)]
+    rows = rows_of(tmp_path / "run" / "predictions_test.csv")
+    assert len(rows) == len({row["row"] for row in rows}) == 300
+    found = {}
+    for training in trainings_of(tmp_path / "run"):
+        for row in rows_of(training / "predictions_test.csv"):
+            found.setdefault(row["row"], []).append(float(row["logp predicted"]))
+    assert {len(values) for values in found.values()} == {2}
+    assert [float(row["logp predicted"]) for row in rows] == pytest.approx([np.mean(found[row["row"]]) for row in rows], rel=1e-6)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert all(f'<a href="{name}/report.html">' in page and (tmp_path / "run" / name / "report.html").exists() for name in result.members)
+
+
+@pytest.mark.slow
+def test_folds_of_ensembles(small_config, tmp_path):
+    """A fold's metrics are those of its models' mean."""
+    config = small_config(dataset={**CV, "folds": 2}, training={"ensemble": 2}, trainer={"max_epochs": 1})
+    result = train_all(config, tmp_path / "run")
+    assert [training.parent.name for training in trainings_of(tmp_path / "run")] == ["fold_0", "fold_0", "fold_1", "fold_1"]
+    models = load_models(config, tmp_path / "run")
+    found, predictions = models.average("test", 32)
+    assert found.tolist() == list(range(300))
+    errors = np.abs(predictions - models.molecules.targets)[:, 0]
+    for split, metrics in zip(models.splits[::2], result.members.values(), strict=True):
+        assert errors[split["test"]].mean() == pytest.approx(metrics["test/mae/logp"], rel=1e-5)
+
+
+def test_repeats_draw_the_split_anew(small_config, tmp_path):
+    result = train_all(small_config(dataset={"repeats": 2}, trainer={"max_epochs": 1}), tmp_path / "run")
+    assert list(result.members) == ["repeat_0", "repeat_1"]
+    first, second = (split_of(tmp_path / "run" / name) for name in result.members)
+    assert first["test"] != second["test"] and len(first["test"]) == len(second["test"]) == 30
+    assert {row for rows in first.values() for row in rows} == {row for rows in second.values() for row in rows}  # of the same subset
+
+
+def test_each_fold_is_a_run_of_the_group_on_the_dashboard(folds):
+    _, folder, _ = folds
+    saved = [OmegaConf.load(training / "config.yaml").logger for training in trainings_of(folder)]
+    assert [(logger.group, logger.run_name) for logger in saved] == [("folds", f"folds fold_{fold}") for fold in range(3)]
+
+
+def test_all_models_predict_what_they_have_not_seen(folds):
+    config, folder, result = folds
+    models = load_models(config, folder)
+    found, predictions = models.average("test", 32)
+    assert found.tolist() == list(range(300))
+    errors = np.abs(predictions - models.molecules.targets)[:, 0]
+    for split, metrics in zip(models.splits, result.members.values(), strict=True):
+        assert errors[split["test"]].mean() == pytest.approx(metrics["test/mae/logp"], rel=1e-5)
+
+
+def test_the_page_links_to_its_trainings(models):
+    folder, result = models
+    page = (folder / "report.html").read_text()
+    for name, metrics in result.members.items():
+        assert f'<a href="{name}/report.html">{name}</a>' in page
+        assert f"{metrics['test/mae/logp']:.4g}" in page
+    assert "the mean prediction of the 2" in page
