@@ -107,10 +107,12 @@ class OptimizerConfig:
     eps: float = 1e-8
     momentum: float = 0.0
     nesterov: bool = False
+    head_lr: float | None = None
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
         require(self.lr > 0, "optimizer.lr", self.lr, "a number above 0")
+        require(self.head_lr is None or self.head_lr > 0, "optimizer.head_lr", self.head_lr, "a number above 0, or null for optimizer.lr")
         require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
         require(all(0 <= beta < 1 for beta in self.betas), "optimizer.betas", list(self.betas), "two numbers of at least 0 and below 1")
         require(self.eps >= 0, "optimizer.eps", self.eps, "a number of at least 0")
@@ -194,6 +196,7 @@ class Config:
     seed: int = 0
     resume: str | None = None
     ckpt_path: str | None = None
+    ckpt_head: Literal["auto", "checkpoint", "fresh"] = "auto"
 
     def __post_init__(self) -> None:
         """Checks the seed, and rates against each other."""

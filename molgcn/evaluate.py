@@ -6,59 +6,28 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
-from molgcn.config import BackendConfig, parse
+from molgcn.config import parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
-from molgcn.data.column_names import ColumnName, ColumnNames
 from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
-from molgcn.errors import UserError, require
+from molgcn.data.row_names import RowNames
+from molgcn.data.splits.parts import CALIBRATION
+from molgcn.errors import UserError
+from molgcn.evaluation_config import EvaluateConfig, EvaluationDataConfig
 from molgcn.json_file import read_json, write_json
 
 log = logging.getLogger(__name__)
 
 _FOR_ANOTHER_FILE = ("smiles", "targets", "descriptors_path", "on_error")
-
-
-@dataclass(frozen=True)
-class EvaluationDataConfig:
-    """conf/evaluate.yaml, dataset: what to evaluate on; None stands for the run's own choice."""
-
-    path: str | None = None
-    name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
-    smiles: ColumnName | None = None
-    targets: ColumnNames | None = None
-    descriptors_path: str | None = None
-    split_file: str | None = None
-    on_error: Literal["raise", "skip"] | None = None
-    batch_size: int = 1024
-    num_workers: int | None = None
-    cache_dir: str | None = None
-
-
-@dataclass(frozen=True)
-class EvaluateConfig:
-    """conf/evaluate.yaml."""
-
-    ckpt: str | None = None
-    split: Literal["train", "val", "test", "all"] | None = None
-    dataset: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
-    output: str | None = None
-    bootstrap: int = 1000
-    backend: BackendConfig = field(default_factory=BackendConfig)
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        """Checks the number of resamples."""
-        require(self.bootstrap >= 0, "bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals")
 
 
 @dataclass(frozen=True)
@@ -106,8 +75,10 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from rich.console import Console
 
+    from molgcn.calibration.assessment import assess, print_assessment
+    from molgcn.calibration.section import uncertainty_of
     from molgcn.comparison.baselines import simple_baseline
-    from molgcn.comparison.compare import compare, saved_thresholds
+    from molgcn.comparison.compare import class_counts, compare, saved_thresholds
     from molgcn.comparison.table import results_table
     from molgcn.data.label_columns import measured
     from molgcn.data.load import write_skipped
@@ -123,7 +94,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     checkpoints = find_checkpoints(config.ckpt)
     ensemble = Ensemble.load(checkpoints, config.backend, config.device)
     trainings = [training for file in checkpoints if (training := run_folder(file))]
-    checkpoint, run = (checkpoints[0], run_folder(checkpoints[0])) if len(checkpoints) == 1 else (Path(config.ckpt or ""),) * 2
+    checkpoint, run = (checkpoints[0], run_folder(checkpoints[0])) if len(checkpoints) == 1 else (Path(config.ckpt or "").expanduser(),) * 2
     module, task = ensemble.members[0], ensemble.task
     names, units = task.names, task.units
     saved = replace(module.config.dataset, features=ensemble.features)
@@ -145,18 +116,21 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     if trained_on is None and not own_split:
         log.info("How many of these molecules the model was trained on is not known: there is no training_molecules.npy of its run")
 
-    task.check(data.molecules.targets, data.molecules.rows)
+    task.check(data.molecules.targets, RowNames.of(data.molecules))
     metrics: dict[str, float] = {}
     contents = Contents()
     labels: dict[str, list[int]] = {}
-    class_counts: dict[str, np.ndarray] = {}
+    classes: dict[str, np.ndarray] = {}
     for part, indices in parts.items():
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
         passes = np.stack([predict_molecules(member, molecules, config.dataset.batch_size) for member in ensemble.members])
         predictions, exact = task.combine(passes), measured(molecules)
         metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, exact.targets).items()}
-        labels[part], class_counts[part] = exact.num_labels, task.class_counts(exact.targets)
+        if part != "train":  # where errors are smaller than anywhere else
+            found = assess(task, module.calibration, predictions, exact.targets)
+            metrics |= {f"{part}/{key}": value for key, value in found.items()}
+        labels[part], classes[part] = exact.num_labels, class_counts(task, exact.targets)
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
             looked_at = exact, predictions
@@ -164,13 +138,14 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     molecules, predictions = looked_at
     task.pictures(molecules.targets, predictions, folder, f"_{detailed}")
     if data.molecules.skipped:
-        write_skipped(folder / "skipped.csv", data.molecules.skipped)
+        write_skipped(folder / "skipped.csv", data.molecules.skipped, data.molecules.files)
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
     baselines = simple_baseline(task, module.statistics, detailed, molecules.targets)
     given = predictions, molecules.targets, config.bootstrap, module.config.seed
     comparison = compare(task, metrics, detailed, *given, baselines, {} if run is None else saved_thresholds(run))
+    section = uncertainty_of(task, module.calibration, metrics, detailed, predictions, molecules.targets)
     subject = Subject(
         title,
         about,
@@ -184,10 +159,12 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         units,
         trained_on=known,
         comparison=comparison,
-        class_counts=class_counts,
+        class_counts=classes,
         spread=task.spread(predictions),
+        uncertainty=section,
     )
     task.write_report(folder / "report.html", subject)
+    calibrated = "" if module.calibration is None else module.calibration.described
     summary = {
         "checkpoint": str(checkpoint),
         "data": data.title,
@@ -195,6 +172,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         "molecules": counts,
         "trained_on": trained_on,
         "units": dict(zip(names, units, strict=True)),
+        "calibrated": calibrated,
         "metrics": metrics,
         **asdict(comparison),
     }
@@ -204,6 +182,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     line(f"{checkpoint.name} on {data.title}: {sizes} molecules")
     console.print(results_table(task, "", metrics, [*(part for part in parts if part != detailed), detailed], comparison))
+    print_assessment(console, detailed, calibrated, names, metrics)
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")
     return Evaluation(folder, metrics)
 
@@ -220,11 +199,16 @@ def _check_same_split(trainings: Sequence[Path], run: Path) -> None:
 
 
 def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
-    """The parts to evaluate: the one that `split` names, everything as one for "all", each for None."""
-    if split is None or split in data.parts:
-        return data.parts if split is None else {split: data.parts[split]}
+    """The parts to evaluate: the one that `split` names, everything as one for "all", for None each that has molecules but calibration."""
+    parts = {part: indices for part, indices in data.parts.items() if len(indices)}
+    if split is None:
+        return {part: indices for part, indices in parts.items() if part != CALIBRATION}
+    if split in parts:
+        return {split: parts[split]}
     if split == "all":
         return {"all": np.arange(len(data.molecules))}
+    if split in data.parts:
+        raise UserError(f"split={split}, but the split of {data.title} has no molecule there. Use {' or '.join(parts)}, or split=all.")
     raise UserError(
         f"split={split}, but {data.title} was not split. Name its parts with dataset.split_file=<file.json>, or evaluate all of it with "
         "split=all."

@@ -19,10 +19,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from molgcn.errors import UserError
 
-_PATH_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "ckpt", "input", "resume", "dir", "runs", "sweeps", "output")
+_TEXT_KEYS = ("path", "split_file", "cache_dir", "ckpt_path", "ckpt", "input", "resume", "dir", "runs", "sweeps", "output", "molecule")
 _BEFORE_DOLLAR, _ESCAPED_DOLLAR = re.compile(r"(\\*)\$\{"), re.compile(r"((?:\\\\)*)\\\$\{")
 _PLAIN = re.compile(r"[\w./:@%+*-]*", re.ASCII)
-_NAMED_ONCE = ("ckpt", "input")
+_NAMED_ONCE = ("ckpt", "input", "molecule")
 _CONFIG_DIR = ("--config-dir", "-cd")
 _TAKE_A_WORD = (*_CONFIG_DIR, "--cfg", "-c", "--package", "-p", "--experimental-rerun")
 _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # which --info may take
@@ -30,7 +30,7 @@ _OPEN_SECTIONS = ("trainer", "hydra", "sweep")
 
 
 def quote_paths(arguments: Sequence[str]) -> list[str]:
-    """Quotes the values of keys that hold paths where Hydra's grammar would stumble over spaces, commas, parentheses or `=`.
+    """Quotes the values of keys that hold paths or SMILES where Hydra's grammar would stumble over spaces, commas, parentheses or `=`.
 
     Where the value as a whole is no existing file, `${` is left alone, and a comma that --multirun takes between several paths.
     """
@@ -40,7 +40,7 @@ def quote_paths(arguments: Sequence[str]) -> list[str]:
 
 def _quote(argument: str, multirun: bool) -> str:
     key, separator, value = argument.partition("=")
-    if argument.startswith("-") or not separator or key.rsplit(".", 1)[-1] not in _PATH_KEYS:
+    if argument.startswith("-") or not separator or key.rsplit(".", 1)[-1] not in _TEXT_KEYS:
         return argument
     value = os.path.expanduser(value)  # no shell replaces ~ behind a =
     quoted = value[:1] in ("'", '"') and value[-1:] == value[:1]

@@ -9,6 +9,9 @@ from typing import Literal
 from molgcn.data.column_names import ColumnName
 from molgcn.errors import require, shown
 
+CalibrationMethod = Literal["zscaling", "isotonic", "platt", "conformal"]
+CalibrationMethods = Literal["none", "auto", "zscaling", "isotonic", "platt", "conformal"]
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -27,10 +30,16 @@ class TrainingConfig:
     accumulate_batches: int = 1
     ema_decay: float | None = None
     ensemble: int = 1
+    freeze: Literal["encoder"] | int | None = None
     checkpoint_seconds: float = 60.0
     report: bool = True
     bootstrap: int = 1000
     baseline: Literal["none", "simple", "rf"] = "simple"
+    calibration: CalibrationMethods | list[CalibrationMethod] = "none"
+    calibration_alpha: float = 0.1
+    calibration_on_validation: bool = False
+    conformal_sets: Literal["plain", "adaptive"] = "plain"
+    domain_index: Literal["none", "run", "checkpoint"] = "none"
 
     def __post_init__(self) -> None:
         """Checks the ranges."""
@@ -47,5 +56,9 @@ class TrainingConfig:
         ema = self.ema_decay
         require(ema is None or 0 < ema < 1, "training.ema_decay", ema, "a number between 0 and 1, or null for no averaging")
         require(self.ensemble >= 1, "training.ensemble", self.ensemble, "models to train, at least 1")
+        some = self.freeze in (None, "encoder") or self.freeze >= 1  # type: ignore[operator]
+        require(some, "training.freeze", self.freeze, "encoder, or a number of layers of at least 1")
         require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
         require(self.bootstrap >= 0, "training.bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals")
+        alpha = self.calibration_alpha
+        require(0 < alpha < 1, "training.calibration_alpha", alpha, "a number between 0 and 1")

@@ -15,7 +15,9 @@ from molgcn.config import CallbacksConfig, Config, LayerSettings, LoggerConfig, 
 from molgcn.data.config import DatasetConfig
 from molgcn.data.sources import SOURCES
 from molgcn.evaluate import EvaluateConfig, spell_out_dataset
+from molgcn.explain.config import ExplainConfig
 from molgcn.export import ExportConfig
+from molgcn.fingerprint import FingerprintConfig
 from molgcn.nn.registry import get_kind
 from molgcn.predict import PredictConfig
 from molgcn.search.search import SearchConfig
@@ -23,7 +25,15 @@ from molgcn.search.search_space import as_overrides, first_values, read_space
 from molgcn.training_config import TrainingConfig
 
 FILES = sorted(CONF.rglob("*.yaml"))
-DATACLASSES = {"train": Config, "predict": PredictConfig, "evaluate": EvaluateConfig, "export": ExportConfig, "benchmark": BenchmarkConfig}
+DATACLASSES = {
+    "train": Config,
+    "predict": PredictConfig,
+    "fingerprint": FingerprintConfig,
+    "explain": ExplainConfig,
+    "evaluate": EvaluateConfig,
+    "export": ExportConfig,
+    "benchmark": BenchmarkConfig,
+}
 GROUPS = [name for name, kind in get_type_hints(Config).items() if is_dataclass(kind)]
 
 
@@ -42,7 +52,7 @@ def test_every_group_belongs_to_a_command():
     assert {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra"} == used
 
 
-@pytest.mark.parametrize("name", ["predict", "evaluate", "export", "benchmark"])
+@pytest.mark.parametrize("name", [name for name in DATACLASSES if name != "train"])
 def test_defaults_are_those_of_the_code(name):
     composed, own = (asdict(config) for config in (parse(DATACLASSES[name], values(name, [])), DATACLASSES[name]()))
     if name == "benchmark":  # its data set is a group, checked below
@@ -151,7 +161,9 @@ def test_every_key_has_a_comment(path):
     ("module", "mentions"),
     [
         (None, ["python train.py dataset=qm9", "--multirun", "resume=last", "predictions_test.csv", "Quote a value"]),
-        ("molgcn.predict", ["python -m molgcn.predict ckpt=", "on_error=skip", "output: predictions.csv"]),
+        ("molgcn.predict", ["python -m molgcn.predict ckpt=", "on_error=skip", "molecule='CC(=O)O'", "output: null"]),
+        ("molgcn.fingerprint", ["python -m molgcn.fingerprint ckpt=", "output=library.npz", "layer: 0"]),
+        ("molgcn.explain", ["python -m molgcn.explain ckpt=", "method=masking", "tolerance: 0.01"]),
         ("molgcn.evaluate", ["python -m molgcn.evaluate ckpt=", "report.html", "split_file: null"]),
         ("molgcn.benchmark", ["python -m molgcn.benchmark benchmark=small_graph_study", "report.md", "batch_sizes:"]),
         ("molgcn.export", ["python -m molgcn.export ckpt=", "molgcn.json", "output: model.onnx"]),
@@ -171,7 +183,7 @@ def test_help_is_worth_reading(run_cli, tmp_path, module, mentions):
 
 
 def test_the_examples_of_the_help_page_compose():
-    for name in ("default", "predict", "evaluate", "export", "benchmark"):
+    for name in ("default", *(name for name in DATACLASSES if name != "train")):
         text = yaml.safe_load((CONF / "hydra" / f"{name}.yaml").read_text())["help"]["template"]
         commands = re.findall(r"python (train\.py|-m molgcn\.\w+)((?: +[\w.]+=\S+| --multirun)+)", text)
         assert commands

@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "molgcn"
 LAYERS = [
     "cuda_runtime",
     "data",
+    "domain",
     "config",
     "ops",
     "nn",
@@ -23,12 +24,14 @@ LAYERS = [
     "report",
     "tasks",
     "comparison",
+    "calibration",
     "training",
     "screening",
     "replicates",
     "search",
     "cli",
     "evaluate export predict",
+    "explain fingerprint model",
     "benchmark",
 ]
 RANK = {f"molgcn.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}

@@ -12,6 +12,7 @@ SMALL = {
     "quickstart": {"SUBSET": 200, "EPOCHS": 2},
     "api": {"MOLECULES": 300, "EPOCHS": 2},
     "screening": {"MEASURED": 200, "LIBRARY": 100, "EPOCHS": 2},
+    "transfer": {"CHEAP": 300, "DEAR": 60, "UNSEEN": 50, "EPOCHS": 2, "FINE_EPOCHS": 2},
     "fused_vs_pyg": {"MOLECULES": 200, "BATCH_SIZE": 64, "REPEATS": 2},
 }
 
@@ -40,6 +41,10 @@ def check(name, text, folder):
         assert "0,c1ccccc,it is not a SMILES" in text
         assert re.search(r"mean absolute error [\d.]+ A\^2; of the first tenth \d+%", text)
         assert all((folder / "runs" / f"seed_{seed}" / "report.html").is_file() for seed in (0, 1))
+    elif name == "transfer":
+        assert "the head starts anew: the checkpoint's targets are logp, tpsa, and this run's are logS" in text
+        assert len(re.findall(r"learns?: mean absolute error [\d.]+", text)) == 2
+        assert (folder / "why" / "index.html").is_file()
     elif name == "fused_vs_pyg":
         errors = [float(value) for value in re.findall(r"relative (?:error of outputs|difference) (\S+)", text.replace(",", ""))]
         assert len(errors) == 3
@@ -69,6 +74,10 @@ def test_whole(name, tmp_path):
     check(name, text, tmp_path)
     if name == "screening":
         assert int(re.search(r"first tenth (\d+)%", text)[1]) > 50
+    if name == "transfer":
+        nothing, every, head = map(float, re.findall(r"mean absolute error ([\d.]+)", text))
+        assert every < 0.7 * nothing
+        assert head < nothing
     if name == "api":
         error, of_the_mean = map(float, re.search(r"test MAE of logP (\S+); predicting the mean gives (\S+)", text).groups())
         assert error < 0.5 * of_the_mean

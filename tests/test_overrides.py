@@ -93,3 +93,8 @@ def test_a_list_is_quoted_text_by_text():
     advice = re.search("as in '([^']*)'", str(error.value))
     assert advice
     assert parse_override(advice[1]).value() == ["ΔG", "mu"]
+
+
+@given(st.text(st.sampled_from(list(r"CNOFPSIBrcnosl[]()=#$:/\.@+-%0123456789*")), min_size=1).filter(re.compile("[A-Za-z*]").search))
+def test_a_smiles_needs_no_quotes_of_hydras(text):
+    assert values_of("molecule", quote_paths([f"molecule={text}"])) == [text]

@@ -239,3 +239,28 @@ def test_nothing_is_said_of_molecules_like_those_of_the_training(trained_run, tm
     (tmp_path / "library.smi").write_text("CCCO\nCCCCN\n")
     predict(config(ckpt=str(trained_run.folder), input=str(tmp_path / "library.smi"), output=str(tmp_path / "p.csv")))
     assert "extrapolations" not in caplog.text
+
+
+@pytest.mark.parametrize("smiles", ["CCO", "C(=O)O", "[NH4+]"])
+def test_one_molecule_is_printed(trained_run, tmp_path, monkeypatch, capsys, smiles):
+    monkeypatch.chdir(tmp_path)
+    summary = predict(config(ckpt=str(trained_run.folder), molecule=smiles))
+    assert (summary.rows, summary.predicted) == (1, 1)
+    cells = [[cell.strip() for cell in line.split("\u2502")[1:3]] for line in capsys.readouterr().out.splitlines() if "\u2502" in line]
+    assert [name for name, _ in cells] == ["smiles", LOGP, TPSA]
+    assert cells[0][1] == smiles
+    np.testing.assert_allclose([float(value) for _, value in cells[1:]], expected(trained_run, [smiles])[0], rtol=2e-5, atol=2e-5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_molecule_is_written_where_a_file_is_named(trained_run, tmp_path):
+    predict(config(ckpt=str(trained_run.folder), molecule="CCO", output=str(tmp_path / "p.csv")))
+    (row,) = rows_of(tmp_path / "p.csv")
+    assert list(row) == ["smiles", LOGP, TPSA]
+
+
+def test_one_molecule_that_is_none(trained_run):
+    with pytest.raises(UserError, match=r"molecule=C1CC cannot be predicted: it is not a SMILES"):
+        predict(config(ckpt=str(trained_run.folder), molecule="C1CC"))
+    with pytest.raises(UserError, match=r"input=a.csv and molecule=C are both given"):
+        predict(config(ckpt=str(trained_run.folder), input="a.csv", molecule="C"))

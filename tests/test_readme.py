@@ -40,7 +40,7 @@ def test_every_training_command_is_understood(arguments):
 
 @pytest.mark.slow  # each of them has tests of its own
 def test_commands_run_in_order(tmp_path, run_cli):
-    """The fast form of: train, resume, predict, evaluate, export, and training on one's own file."""
+    """The fast form of: train, resume, predict, fingerprint, explain, evaluate, export, and training on one's own file."""
     (tmp_path / "x.csv").write_text("\n".join(["smiles,y", *(f"{'C' * n}O,{n}" for n in range(1, 40))]) + "\n")
     (tmp_path / "new.csv").write_text("smiles\nCCO\nCCCO\n")
     assert run_cli(*FAST, "hydra.run.dir=runs/first").returncode == 0
@@ -49,7 +49,7 @@ def test_commands_run_in_order(tmp_path, run_cli):
     resumed = run_cli("resume=last", "trainer.max_epochs=2")
     assert resumed.returncode == 0, resumed.stderr
     assert "runs/own" in resumed.stdout
-    for module in ("molgcn.predict", "molgcn.evaluate", "molgcn.export"):
+    for module in ("molgcn.predict", "molgcn.fingerprint", "molgcn.explain", "molgcn.evaluate", "molgcn.export"):
         command = next(command for command in COMMANDS if command.startswith(f"python -m {module}"))
         done = run_cli(*shlex.split(command.replace("<run>", "own"))[3:], module=module)
         assert done.returncode == 0, done.stderr

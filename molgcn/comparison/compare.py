@@ -11,6 +11,7 @@ from molgcn.comparison.bootstrap import intervals
 from molgcn.comparison.means import means_of_parts, with_means
 from molgcn.comparison.thresholds import best_threshold
 from molgcn.json_file import read_json
+from molgcn.metrics.classes import count_classes
 from molgcn.metrics.comparison import Comparison, Threshold
 from molgcn.tasks.base import Task
 from molgcn.tasks.classification import Classification
@@ -47,6 +48,11 @@ def compare(
     found = {f"{part}/{key}": interval for key, interval in intervals(resampled, len(targets), resamples, seed).items()}
     means, counted = means_of_parts(task, metrics)
     return Comparison(means, counted, found, resamples, baselines, thresholds)
+
+
+def class_counts(task: Task, targets: np.ndarray) -> np.ndarray:
+    """Count the labels [T, C] of each class among targets [M, T]; C is 0 where all targets are numbers."""
+    return count_classes(targets, max(part.num_classes for part in task.parts))
 
 
 def chosen_thresholds(task: Task, predictions: np.ndarray, targets: np.ndarray) -> dict[str, Threshold]:

@@ -48,18 +48,28 @@ def contents_of(molecules: PackedMolecules, smiles: Sequence[str] | None = None)
         molecules: M molecules.
         smiles: their M SMILES, if they are not in the set, which make it quicker.
     """
+    numbers, codes = _atomic_numbers(molecules)
+    sizes = np.bincount(heavy_atoms(molecules))
+    return Contents(
+        _element_sets(numbers, codes, molecules.node_ptr[:-1]),
+        Counter({int(size): int(sizes[size]) for size in np.flatnonzero(sizes)}),
+        _count_mixtures(molecules, smiles or molecules.smiles),
+    )
+
+
+def heavy_atoms(molecules: PackedMolecules) -> np.ndarray:
+    """Return the number of heavy atoms of each featurised molecule, int64 [M]."""
+    numbers, codes = _atomic_numbers(molecules)
+    return np.add.reduceat((numbers > 1)[codes], molecules.node_ptr[:-1], dtype=np.int64)
+
+
+def _atomic_numbers(molecules: PackedMolecules) -> tuple[np.ndarray, np.ndarray]:
+    """Return the atomic number of each distinct feature row, and of each atom the number of its row."""
     assert molecules.features is not None
     element = get_featurizer(molecules.features).element
     rows = molecules.x if molecules.table is None else molecules.table
     codes = molecules.x if molecules.table is not None else np.arange(len(rows))
-    numbers = np.array([element(row) for row in rows])
-    starts = molecules.node_ptr[:-1]
-    sizes = np.bincount(np.add.reduceat((numbers > 1)[codes], starts, dtype=np.int64))
-    return Contents(
-        _element_sets(numbers, codes, starts),
-        Counter({int(size): int(sizes[size]) for size in np.flatnonzero(sizes)}),
-        _count_mixtures(molecules, smiles or molecules.smiles),
-    )
+    return np.array([element(row) for row in rows]), codes
 
 
 def _element_sets(numbers: np.ndarray, codes: np.ndarray, starts: np.ndarray) -> Counter[frozenset[int]]:

@@ -14,8 +14,9 @@ from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, nearest, require
 
 NAMES = ("builtin", "qm9", "zinc", "csv")
-SPLITS = ("random", "scaffold", "column", "file", "benchmark", "cv")
-CV_BY = ("random", "scaffold")
+DRAWN = ("random", "stratified", "scaffold", "butina", "kmeans", "kennard_stone", "group", "time")
+SPLITS = (*DRAWN, "column", "file", "benchmark", "cv")
+CV_BY = ("random", "stratified", "scaffold", "butina", "kmeans", "group")
 FOLDS = 5  # of split=cv, where dataset.folds does not say
 DUPLICATES = ("keep", "first", "mean", "median", "error")
 
@@ -27,6 +28,8 @@ class DatasetConfig(TargetConfig):
     Attributes:
         name: builtin, qm9, zinc or csv.
         path: file or folder to read instead of the download; required for csv.
+        val_path: file of the validation part, with the columns of `path`, which is then without it; None draws the part from `path`.
+        test_path: file of the test part likewise.
         smiles: column of the SMILES (csv, and qm9 from a CSV).
         targets: names of the target columns; None takes the source's default.
         descriptors: columns of numbers that the model takes beside each molecule's graph.
@@ -37,18 +40,23 @@ class DatasetConfig(TargetConfig):
         stereo: whether features see stereochemistry, those that can; False gives all molecules the rows of ones where it is not known.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
-        split: random, scaffold, column, file, benchmark or cv.
-        split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules.
-        folds: of split=cv; None is 5 there.
-        cv_by: what folds of split=cv follow: random or scaffold.
-        fold: the fold that is held out, from 0; None is each in turn, one training a fold.
-        repeats: how many times the split is drawn, each time with a training of its own.
-        repeat: the one of them that is trained on, from 0; None is each in turn.
-        group_duplicates: whether copies of a molecule stay in one part of random and scaffold splits.
+        split: one of :data:`SPLITS`.
+        split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules; 0 leaves validation or test
+            out.
+        calibration_fraction: of the training part, cut from it for the calibration of uncertainties; 0 cuts nothing.
+        group_duplicates: whether copies of a molecule stay in one part of a split that is drawn.
         duplicates: what becomes of molecules that repeat another one: keep, first, mean, median or error.
-        split_seed: seed of random and scaffold splits and of the subset.
-        split_column: CSV column that says train, val or test (split=column).
+        split_seed: seed of splits that are drawn, of the calibration part and of the subset.
+        split_column: CSV column that says train, val or test (split=column), whose equal values stay in one part (group), or of numbers or
+            dates (time); the target that is shared out (stratified), needed where there are several.
+        split_cutoff: Tanimoto distance up to which molecules belong to a cluster (split=butina).
+        split_clusters: number of clusters (split=kmeans); None takes a tenth of the molecules, 200 at most.
         split_file: JSON of row numbers, as a run saves it (split=file), or zinc's index file (split=benchmark).
+        folds: of split=cv; None is :data:`FOLDS` there.
+        cv_by: what these folds follow, one of :data:`CV_BY`.
+        fold: the fold that is held out, from 0; None is each in turn, one training a fold.
+        repeats: how often the split is drawn, each time for a training of its own.
+        repeat: the one of them that is trained on, from 0; None is each in turn.
         num_workers: worker processes of the featurisation; None chooses.
         cache_dir: folder for packed sets and downloads; None is the user's cache folder.
         batch_size: molecules a batch; read by the data module.
@@ -57,6 +65,8 @@ class DatasetConfig(TargetConfig):
 
     name: str = "builtin"
     path: str | None = None
+    val_path: str | None = None
+    test_path: str | None = None
     smiles: ColumnName = "smiles"
     targets: ColumnNames | None = None
     descriptors: ColumnNames | None = None
@@ -69,16 +79,19 @@ class DatasetConfig(TargetConfig):
     subset: str | int | None = None
     split: str = "random"
     split_fractions: Sequence[float] = (0.8, 0.1, 0.1)
+    group_duplicates: bool = True
+    duplicates: str = "keep"
+    split_seed: int = 0
+    split_column: ColumnName | None = None
+    split_cutoff: float = 0.4
+    split_clusters: int | None = None
+    split_file: str | None = None
     folds: int | None = None
     cv_by: str = "random"
     fold: int | None = None
     repeats: int = 1
     repeat: int | None = None
-    group_duplicates: bool = True
-    duplicates: str = "keep"
-    split_seed: int = 0
-    split_column: ColumnName | None = None
-    split_file: str | None = None
+    calibration_fraction: float = 0.0
     num_workers: int | None = None
     cache_dir: str | None = None
     batch_size: int = 128
@@ -104,9 +117,15 @@ class DatasetConfig(TargetConfig):
                 raise UserError("dataset.targets is empty. Name at least one target, as in dataset.targets=[gap].")
             if len(set(self.targets)) < len(self.targets):
                 raise UserError(f"dataset.targets names a target twice: {self.targets}.")
+        require(0 <= self.calibration_fraction < 1, "dataset.calibration_fraction", self.calibration_fraction, "at least 0 and below 1")
         self._check_descriptors()
         if self.split_seed < 0:
             raise UserError(f"dataset.split_seed={self.split_seed} is not valid: expected a whole number of at least 0.")
+        if not 0 < self.split_cutoff < 1:
+            raise UserError(f"dataset.split_cutoff={self.split_cutoff} is not valid: expected a Tanimoto distance between 0 and 1.")
+        if self.split_clusters is not None and self.split_clusters < 2:
+            raise UserError(f"dataset.split_clusters={self.split_clusters} is not valid: expected at least 2, or null to choose.")
+        _check_files(self)
         self.split_fractions = tuple(float(fraction) for fraction in self.split_fractions)
         self.subset = _check_subset(self.name, self.subset)
         _one_of("cv_by", self.cv_by, CV_BY)
@@ -122,6 +141,12 @@ class DatasetConfig(TargetConfig):
             _one_of("descriptor_generators", name, tuple(GENERATORS))
         if both := [name for name in self.descriptors or () if name in (self.targets or ())]:
             raise UserError(f"dataset.descriptors={both} is a target too: the model would read what it is to predict. Leave it out of one.")
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that are read, by the parts that they hold; the first one, "train", also holds those that have none."""
+        given = {"train": self.path, "val": self.val_path, "test": self.test_path}
+        return {part: path for part, path in given.items() if path is not None}
 
 
 @dataclass(frozen=True)
@@ -148,6 +173,16 @@ def _check_several(config: DatasetConfig) -> None:
 def _one_of(key: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise UserError(f"dataset.{key}={value} is not an option.{nearest(str(value), choices)}")
+
+
+def _check_files(config: DatasetConfig) -> None:
+    for key, path in (("val_path", config.val_path), ("test_path", config.test_path)):
+        if path is None:
+            continue
+        if config.path is None or config.name in ("builtin", "zinc"):
+            raise UserError(f"dataset.{key}={path} goes with a file of your own for training: dataset=csv dataset.path=<file>.")
+        if config.split in ("column", "benchmark"):
+            raise UserError(f"dataset.{key}={path} is a part of its own, but dataset.split={config.split} names all parts. Leave out one.")
 
 
 def _check_subset(name: str, subset: str | int | None) -> str | int | None:

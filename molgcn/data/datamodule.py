@@ -16,6 +16,7 @@ from molgcn.data.layout import BatchLayout, LayoutChoice, lay_out
 from molgcn.data.load import LoadedDataset, load_molecules, split_molecules
 from molgcn.data.loader import MoleculeLoader, PackedLoader, PyGLoader
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.row_names import RowNames
 from molgcn.data.sampler import MoleculeSampler
 from molgcn.data.sources.base import Source
 from molgcn.data.timing import TimedLoader
@@ -52,7 +53,7 @@ def load_molecules_once(config: DatasetConfig) -> tuple[PackedMolecules, Source,
 def _key(config: DatasetConfig, saved: Path | None = None) -> str:
     """What a configuration's data set is kept under."""
     values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
-    files = config.path, config.descriptors_path, config.split_file, saved
+    files = *config.files.values(), config.descriptors_path, config.split_file, saved
     return repr((values, [_stamps(Path(path).expanduser()) for path in files if path is not None]))
 
 
@@ -136,9 +137,9 @@ class MoleculeDataModule(LightningDataModule):
         self.timed_train_loader = self._loader("train", shuffle=True)
         return self.timed_train_loader
 
-    def val_dataloader(self) -> TimedLoader:
-        """The validation part, in order."""
-        return self.evaluation_loader("val")
+    def val_dataloader(self) -> TimedLoader | list[TimedLoader]:
+        """The validation part, in order; of a set without it no loader, with which Lightning leaves validation out."""
+        return self.evaluation_loader("val") if "val" in self.dataset.parts else []
 
     def evaluation_loader(self, part: str) -> TimedLoader:
         """The molecules of "train", "val" or "test", in order."""
@@ -153,6 +154,6 @@ def _refuse_single_atoms(sampler: MoleculeSampler, molecules: PackedMolecules) -
         alone = sampler.batch_size > 1
         cause, remedy = ("A single training molecule a process", "more of them") if alone else ("dataset.batch_size=1", "a larger one")
         raise UserError(
-            f"{cause} makes a batch of one atom from the training molecule in row {molecules.rows[single[0]]}{name}, over which "
+            f"{cause} makes a batch of one atom from the training molecule in row {RowNames.of(molecules)[single[0]]}{name}, over which "
             f"model.norm=batch cannot normalise. Use {remedy}, model.norm=layer, or features that keep hydrogens."
         )

@@ -11,6 +11,7 @@ from xxhash import xxh3_64_intdigest
 
 from molgcn.data.identity import first_copies
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.row_names import RowNames
 from molgcn.data.segments import pointers
 from molgcn.errors import UserError
 
@@ -47,16 +48,27 @@ def report_repeats(molecules: PackedMolecules, title: str) -> None:
 
 
 def report_copies(molecules: PackedMolecules, splits: Mapping[str, np.ndarray]) -> None:
-    """Warns where molecules of the validation or test part have a copy in the training part, and says what to do."""
-    assert molecules.hashes is not None
-    trained = molecules.hashes[splits["train"]]
-    copies = {part: int(np.isin(molecules.hashes[splits[part]], trained).sum()) for part in ("val", "test")}
+    """Warns where molecules of one part have a copy in another one, and says what to do."""
+    hashes = molecules.hashes
+    assert hashes is not None
+
+    def count(part: str, other: str) -> int:
+        return int(np.isin(hashes[splits[part]], hashes[splits[other]]).sum())
+
+    copies = {part: count(part, "train") for part in ("val", "test")}
     if any(copies.values()):
+        drawn = "dataset.split=random or scaffold keeps copies together (dataset.group_duplicates=true); "
         log.warning(
             "%s of %s validation and %s of %s test molecules have a copy in the training part, so that errors look smaller than they are. "
-            "dataset.split=random or scaffold keeps copies together (dataset.group_duplicates=true); dataset.duplicates=first, mean or "
-            "median makes one molecule of them",
+            "%sdataset.duplicates=first, mean or median makes one molecule of them",
             *(f"{count:,}" for part in ("val", "test") for count in (copies[part], len(splits[part]))),
+            "" if molecules.files else drawn,
+        )
+    if chosen_by := count("test", "val"):
+        log.warning(
+            "%s of %s test molecules have a copy in the validation part, by which weights are chosen",
+            f"{chosen_by:,}",
+            f"{len(splits['test']):,}",
         )
 
 
@@ -139,4 +151,4 @@ def _combined(values: np.ndarray, group: np.ndarray, num_groups: int, how: str) 
 
 def _row(molecules: PackedMolecules, index: int) -> str:
     smiles = "" if molecules.smiles is None else f" ('{molecules.smiles[index]}')"
-    return f"row {molecules.rows[index]}{smiles}"
+    return f"row {RowNames.of(molecules)[index]}{smiles}"

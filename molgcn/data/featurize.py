@@ -7,7 +7,7 @@ of workers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any, Literal
@@ -17,13 +17,14 @@ import numpy as np
 from molgcn.data.concat import Gathered
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.generators import calculator, generated_names
-from molgcn.data.featurizers import get_featurizer
+from molgcn.data.featurizers import Featurizer, get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
 from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens
 from molgcn.data.packed import PackedMolecules, SkippedRow
 from molgcn.data.packed_arrays import ARRAYS, PackedArray
 from molgcn.data.packing import check_table
+from molgcn.data.row_names import Files, file_and_row
 from molgcn.data.segments import smallest_uint
 from molgcn.data.standardize import item_reader
 from molgcn.data.workers import map_chunks
@@ -105,6 +106,7 @@ def featurize_items(
     source: str = "",
     generators: Sequence[str] = (),
     standardize: str = "none",
+    files: Files = (),
 ) -> Featurized:
     """Featurises items of one kind and computes a label in the same pass.
 
@@ -117,6 +119,7 @@ def featurize_items(
         source: name of the source, for messages.
         generators: names in :data:`molgcn.data.descriptors.generators.GENERATORS`, whose descriptors the molecules get.
         standardize: one of :data:`molgcn.data.standardize.LEVELS`; features, labels and descriptors are those of the standard form.
+        files: name and first row of each of its files, where they are several, likewise.
 
     Raises:
         UserError: see :func:`featurize`.
@@ -139,6 +142,8 @@ def featurize_items(
             local, reason = part.failures[0]
             index = position + local
             row = index if rows is None else int(rows[index])
+            if files:
+                source, row = file_and_row(files, row)
             raise UserError(_failure_message(source, row, items[index], reason, kind))
         if part.molecules is not None:
             joined.add(reduce(lambda molecules, table: table.recode(molecules), tables, part.molecules))
@@ -191,10 +196,7 @@ def featurize_chunk(
     label_of = None if label is None else LABELS[label].compute
     featurizer = get_featurizer(features)
     graphs = GraphArrays(featurizer, bonds)
-    hydrogens = "written" if graphs.counts_hydrogens else featurizer.hydrogens
-    if hydrogens == "explicit" and (kind in ("smiles", "sdf") or standardize != "none"):
-        hydrogens = "folded"
-    read = item_reader(kind, hydrogens, featurizer.stereo != "none", standardize)
+    read = _reader(featurizer, kind, standardize)
     kept: list[int] = []
     labels: list[float] = []
     written: list[str] = []
@@ -234,6 +236,33 @@ def featurize_chunk(
         smiles=None if kind == "smiles" else written,
         failures=sorted(failures),
     )
+
+
+def _reader(featurizer: Featurizer, kind: Kind, standardize: str) -> Callable[[Any], tuple[Any, str, str]]:
+    """Return what reads items of a kind for a featuriser; see :func:`molgcn.data.standardize.item_reader`."""
+    hydrogens = "written" if featurizer.counts_hydrogens else featurizer.hydrogens
+    if hydrogens == "explicit" and (kind in ("smiles", "sdf") or standardize != "none"):
+        hydrogens = "folded"
+    return item_reader(kind, hydrogens, featurizer.stereo != "none", standardize)
+
+
+def molecule_of_graph(item: Any, features: str, kind: Kind, standardize: str = "none") -> Any:
+    """Return the `rdkit.Chem.Mol` whose atoms are the first atoms of the graph that an item becomes, in their order.
+
+    What the graph has beyond them are hydrogens.
+
+    Args:
+        item: what :func:`featurize_chunk` has taken without a failure.
+        features: see :func:`featurize`.
+        kind: what the item is.
+        standardize: as `dataset.standardize`.
+    """
+    from rdkit import rdBase
+
+    featurizer = get_featurizer(features)
+    with rdBase.BlockLogs():
+        mol, _, _ = _reader(featurizer, kind, standardize)(item)
+        return count_hydrogens(mol) if featurizer.counts_hydrogens else mol
 
 
 def _shift(part: Featurized, position: int) -> int:

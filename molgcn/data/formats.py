@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,7 +45,7 @@ class Molecules:
         kind: what the records' molecules are.
         columns: names of the cells.
         records: the rows.
-        text: below them, for a progress bar.
+        text: below them, for a progress bar; None for what is no file.
         decimal_comma: whether 1,5 is a number there.
     """
 
@@ -53,7 +53,7 @@ class Molecules:
     kind: Kind
     columns: list[str]
     records: Iterator[Record]
-    text: Text
+    text: Text | None
     decimal_comma: bool = False
 
 
@@ -77,6 +77,11 @@ def open_molecules(
     if form == "auto":
         chosen = "csv" if path is None else format_of(path)
     return _READERS[chosen](path, smiles, max_record_mb, option)
+
+
+def one_molecule(smiles: str) -> AbstractContextManager[Molecules]:
+    """Return one SMILES in the form of a file that is open."""
+    return nullcontext(Molecules(f"molecule={smiles}", "smiles", ["smiles"], iter([Record([smiles], smiles)]), None))
 
 
 def format_of(path: Path) -> Format:

@@ -37,7 +37,6 @@ class GraphArrays:
         self.featurizer = featurizer
         self._has_bond_rows = bonds and featurizer.encode_bond is not None
         self._appends_hydrogens = featurizer.hydrogens == "explicit"
-        self.counts_hydrogens = featurizer.hydrogens == "implicit" and not featurizer.keeps_isotopes
         read = mol_bytes_reader()
         self._read = (lambda mol: read(kekulized(mol))) if featurizer.kekulized and self._has_bond_rows else read
         self._atoms: list[bytes] = []
@@ -54,7 +53,7 @@ class GraphArrays:
         """
         count = mol.GetNumAtoms()
         atoms, ends, bonds = self._read(mol) if count <= MAX_ATOMS else (b"", b"", b"")
-        if self.counts_hydrogens and _HYDROGEN in atoms[_NUMBER::8]:
+        if self.featurizer.counts_hydrogens and _HYDROGEN in atoms[_NUMBER::8]:
             mol = count_hydrogens(mol)
             count = mol.GetNumAtoms()
             atoms, ends, bonds = self._read(mol)

@@ -15,7 +15,7 @@ import numpy as np
 
 from molgcn.data.applicability import Contents, contents_of, describe_unlike
 from molgcn.data.cache import file_hash, identity_hash, load_or_pack
-from molgcn.data.config import FOLDS, DatasetConfig
+from molgcn.data.config import DatasetConfig
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.descriptors.given import with_given
 from molgcn.data.duplicates import MERGES, merge_repeats, refuse_repeats, report_copies, report_repeats
@@ -24,17 +24,14 @@ from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import with_labels
 from molgcn.data.packed import PackedMolecules, SkippedRow
-from molgcn.data.scaffolds import join_scaffolds, murcko_scaffolds
-from molgcn.data.sources import SOURCES
+from molgcn.data.row_names import Files, file_and_row
+from molgcn.data.sources import open_source
 from molgcn.data.sources.base import RawMolecules, Source
-from molgcn.data.splits.column import column_split
-from molgcn.data.splits.folds import fold_split
-from molgcn.data.splits.parts import PARTS, Split
-from molgcn.data.splits.random import random_split
+from molgcn.data.splits.calibration import cut_calibration
+from molgcn.data.splits.draw import make_split
+from molgcn.data.splits.parts import CALIBRATION, IN_WORDS, PARTS, Split
 from molgcn.data.splits.rows import rows_to_split
 from molgcn.data.splits.saved import load_split
-from molgcn.data.splits.scaffold import scaffold_split
-from molgcn.data.splits.sizes import split_sizes
 from molgcn.data.strings import PackedStrings
 from molgcn.data.target_columns import report_bounds, weighed
 from molgcn.data.target_warnings import warn_of_targets
@@ -50,7 +47,8 @@ class LoadedDataset:
 
     Attributes:
         molecules: all molecules.
-        splits: sorted int64 positions in `molecules` for "train", "val" and "test".
+        splits: sorted int64 positions in `molecules` for "train", "val" and "test", and perhaps "calibration"; none for a part that the
+            set does not have.
         title: file, folder or name of the source.
         data_hash: sha256 of everything that determines `molecules`: content of the source and options.
     """
@@ -61,8 +59,13 @@ class LoadedDataset:
     data_hash: str
     _parts: dict[str, PackedMolecules] = field(default_factory=dict, init=False, repr=False)
 
+    @property
+    def parts(self) -> list[str]:
+        """The parts that have molecules."""
+        return [part for part in PARTS if len(self.splits[part])]
+
     def part(self, name: str) -> PackedMolecules:
-        """The molecules of "train", "val" or "test": one object however often it is asked for, so that jobs share what is made of it."""
+        """The molecules of a part: one object however often it is asked for, so that jobs share what is made of it."""
         if name not in self._parts:
             self._parts[name] = self.molecules[self.splits[name]]
         return self._parts[name]
@@ -90,10 +93,12 @@ def split_molecules(
     Raises:
         UserError: see :func:`load_dataset`.
     """
-    splits = _split(molecules, source, config) if saved is None else rows_to_split(load_split(saved), molecules.rows, str(saved))
-    sizes = [len(splits[part]) for part in PARTS]
-    counts = (f"{count:,}" for count in (*sizes, len(molecules) - sum(sizes)))
-    log.info("%s: training %s, validation %s, test %s, unused %s", source.title, *counts)
+    splits = make_split(molecules, source, config) if saved is None else rows_to_split(load_split(saved), molecules.rows, str(saved))
+    if config.calibration_fraction and CALIBRATION not in splits:  # a split file may have named it
+        groups = first_copies(molecules.hashes) if config.group_duplicates and molecules.hashes is not None else None
+        splits = cut_calibration(splits, config.calibration_fraction, config.split_seed, groups)
+    unused = len(molecules) - sum(map(len, splits.values()))
+    log.info("%s: %s, unused %s", source.title, ", ".join(f"{IN_WORDS[part]} {len(splits[part]):,}" for part in splits), f"{unused:,}")
     report_copies(molecules, splits)
     _check_targets(molecules, splits)
     molecules = weighed(molecules, splits["train"])
@@ -110,7 +115,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     Raises:
         UserError: see :func:`load_dataset`.
     """
-    source = SOURCES[config.name](config)
+    source = open_source(config)
     config.check_columns(source.target_names)
     if config.name != "csv" and (config.units or config.identity):
         raise UserError(f"dataset.units, labels, bounded and weights are for dataset=csv, not for {source.title}. Leave them out.")
@@ -142,6 +147,9 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
     molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
     if molecules.target_units != source.target_units:  # packed before units were given
         molecules = replace(molecules, target_units=source.target_units)
+    if source.files:  # by the names that they have now, whatever those were under which they were packed
+        starts = (start for _, start in molecules.files)
+        molecules = replace(molecules, files=tuple(zip(source.files, starts, strict=True)))
     _report_skipped(source.title, molecules.skipped)
     report_bounds(molecules, source.title)
     report_repeats(molecules, source.title)
@@ -152,7 +160,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
 
 def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecules:
     raw = source.read()
-    if SOURCES[config.name](config).identity != source.identity:  # else the cache would give these rows for the file of before
+    if open_source(config).identity != source.identity:  # else the cache would give these rows for the file of before
         raise UserError(f"{source.title} has changed while it was read. Start again once it is complete.")
     raw, given = with_given(raw, config, source.title)
     if isinstance(config.subset, int):
@@ -168,6 +176,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
         source=source.title,
         generators=config.descriptor_generators or (),
         standardize=config.standardize,
+        files=raw.files,
     )
     skipped = [
         *raw.left_out,
@@ -187,6 +196,7 @@ def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecul
     if raw.descriptors is not None:
         molecules = with_descriptors(molecules, raw.descriptors[result.kept], given)
     molecules = with_labels(molecules, *(None if one is None else one[result.kept] for one in (raw.bounds, raw.weights)))
+    molecules = replace(molecules, files=raw.files)
     molecules = with_hashes(molecules, config.num_workers)
     if config.duplicates in MERGES:
         report_repeats(molecules, source.title)
@@ -209,45 +219,6 @@ def _report_skipped(title: str, skipped: Sequence[SkippedRow]) -> None:
         log.warning("%s: %s rows are left out (%s); skipped.csv in the run's folder lists them", title, f"{len(skipped):,}", listed)
 
 
-def _split(molecules: PackedMolecules, source: Source, config: DatasetConfig) -> Split:
-    if config.split in ("random", "scaffold", "cv"):
-        assert molecules.smiles is not None and molecules.hashes is not None
-        groups = first_copies(molecules.hashes) if config.group_duplicates else None
-        fractions, seed = config.split_fractions, config.split_seed + (config.repeat or 0)
-        if config.split == "cv":
-            return _fold(molecules, config, groups, seed)
-        if config.split == "random":
-            return random_split(len(molecules), fractions, seed, groups)
-        return scaffold_split(molecules.smiles, fractions, seed, config.num_workers, groups)
-    if config.split == "column":
-        if source.column is None or config.split_column is None:
-            raise UserError(
-                f"split=column needs a CSV file and dataset.split_column=<column>, but {source.title} "
-                + ("has no columns." if source.column is None else "came without split_column.")
-            )
-        values = source.column(config.split_column)
-        return column_split(values, config.split_column, molecules.rows)
-    if config.split == "file":
-        if config.split_file is None:
-            raise UserError("split=file needs dataset.split_file=<file.json>, for example the splits.json of a run.")
-        return rows_to_split(load_split(config.split_file), molecules.rows, config.split_file)
-    if source.benchmark is None:
-        raise UserError(f"{source.title} has no benchmark split of its own. Use split=random, scaffold, column or file.")
-    return rows_to_split(source.benchmark(), molecules.rows, f"{source.title}'s benchmark")
-
-
-def _fold(molecules: PackedMolecules, config: DatasetConfig, copies: np.ndarray | None, seed: int) -> Split:
-    if config.fold is None:
-        raise UserError("dataset.split=cv is a run of several trainings, `python train.py`. Elsewhere name one fold, as in dataset.fold=0.")
-    count = len(molecules)
-    groups = np.arange(count) if copies is None else copies
-    if config.cv_by == "scaffold":
-        scaffolds = join_scaffolds(murcko_scaffolds(list(molecules.smiles or ()), config.num_workers), groups)
-        groups = np.unique(scaffolds, return_inverse=True)[1]
-    train, validation, _ = split_sizes(count, config.split_fractions)
-    return fold_split(groups, np.zeros(count, np.int64), config.folds or FOLDS, config.fold, validation / (train + validation), seed)
-
-
 def _check_targets(molecules: PackedMolecules, splits: Split) -> None:
     present = ~np.isnan(molecules.targets[splits["train"]])
     for name, any_value in zip(molecules.target_names, present.any(axis=0), strict=True):
@@ -257,9 +228,17 @@ def _check_targets(molecules: PackedMolecules, splits: Split) -> None:
         raise UserError("No molecule of the validation part has a target's value, so that no epoch would be the best. Use another split.")
 
 
-def write_skipped(path: str | Path, skipped: Sequence[SkippedRow]) -> None:
-    """Writes the rows that were left out as CSV: row (counted from 0, without the header), SMILES, reason."""
+def write_skipped(path: str | Path, skipped: Sequence[SkippedRow], files: Files = ()) -> None:
+    """Writes the rows that were left out as CSV: row (counted from 0, without the header), SMILES, reason.
+
+    Args:
+        path: of the file.
+        skipped: the rows.
+        files: of a set that was read from several (:attr:`PackedMolecules.files`); each row then has the name of its file first.
+    """
     with open(path, "w", newline="") as file:
         writer = Writer(file)
-        writer.writerow(("row", "smiles", "reason"))
-        writer.writerows((row.row, row.smiles, row.reason) for row in skipped)
+        writer.writerow((*(["file"] if files else []), "row", "smiles", "reason"))
+        for one in skipped:
+            place = file_and_row(files, one.row) if files else (one.row,)
+            writer.writerow((*place, one.smiles, one.reason))

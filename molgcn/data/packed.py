@@ -62,7 +62,9 @@ class PackedMolecules:
         bounds: float32 [M, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target; or None.
         weights: float32 [M, 1], how much each molecule weighs in a loss, or None.
         hashes: uint64 [M], equal for molecules that are the same as the features see them (:mod:`molgcn.data.identity`), or None.
-        leaves_merged: whether equal leaves are one row (:mod:`molgcn.data.merge_leaves`); atoms and bonds are then those that are left.
+        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`; atoms and bonds are then
+            those that are left.
+        files: name and first row of each file, of a set that was read from several; else empty.
     """
 
     node_ptr: np.ndarray
@@ -88,6 +90,7 @@ class PackedMolecules:
     descriptor_names: tuple[str, ...] = ()
     bounds: np.ndarray | None = None
     weights: np.ndarray | None = None
+    files: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def from_arrays(
@@ -131,8 +134,7 @@ class PackedMolecules:
             skipped: rows of the source left out.
 
         Raises:
-            UserError: see :func:`molgcn.data.packing.pack_graphs`; and for features or targets that are not finite, or shapes that
-                disagree.
+            UserError: see :mod:`molgcn.data.packing`; and for features or targets that are not finite, or shapes that disagree.
         """
         if edge_attr is not None or edge_codes is not None or edge_table is not None:
             edge_attr, edge_table = packing.pack_features(edge_attr, edge_codes, edge_table, "bond")
@@ -140,9 +142,7 @@ class PackedMolecules:
         features_of_atoms, table = packing.pack_features(x, codes, table)
         count, total = len(graphs["node_ptr"]) - 1, int(graphs["node_ptr"][-1])
         if len(features_of_atoms) != total:
-            raise UserError(
-                f"There are features for {len(features_of_atoms)} atoms, but the molecules have {total}; expected one row an atom."
-            )
+            raise UserError(f"There are features for {len(features_of_atoms)} atoms, but the molecules have {total}; expected a row each.")
         no_targets = np.zeros((count, 0), np.float32)
         graphs |= {"x": features_of_atoms, "table": table, "edge_table": edge_table}
         bare = cls(**graphs, targets=no_targets, rows=np.arange(count), features=features)
@@ -162,9 +162,7 @@ class PackedMolecules:
         names = tuple(target_names) or tuple(f"y{i}" for i in range(targets.shape[1]))
         units = tuple(target_units) or ("",) * len(names)
         if not len(names) == len(units) == targets.shape[1]:
-            raise UserError(
-                f"There are {targets.shape[1]} targets, {len(names)} names and {len(units)} units; expected one of each a target."
-            )
+            raise UserError(f"There are {targets.shape[1]} targets, {len(names)} names and {len(units)} units; expected as many of each.")
         packed_smiles = None if smiles is None else PackedStrings.from_strings(smiles)
         if packed_smiles is not None and len(packed_smiles) != len(self):
             raise UserError(f"There are {len(packed_smiles)} SMILES for {len(self)} molecules; expected one each.")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from molgcn.data.molecules import without_atom_maps
 from molgcn.data.workers import map_chunks
 
@@ -28,14 +26,3 @@ def _scaffold(smiles: str, murcko: Callable[[str], str]) -> str:
         return murcko(without_atom_maps(smiles))
     except ValueError:  # a molecule kept from an SDF although RDKit refuses its valences is a scaffold of its own
         return smiles
-
-
-def join_scaffolds(scaffolds: Sequence[str], groups: np.ndarray) -> list[str]:
-    """The scaffold of each molecule; those that a group of molecules connects all get the name of one of them."""
-    import networkx
-
-    graph, first = networkx.Graph(), dict[int, str]()
-    for scaffold, group in zip(scaffolds, groups.tolist(), strict=True):
-        graph.add_edge(scaffold, first.setdefault(group, scaffold))
-    name = {scaffold: min(connected) for connected in networkx.connected_components(graph) for scaffold in connected}
-    return [name[scaffold] for scaffold in scaffolds]

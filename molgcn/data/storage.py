@@ -47,6 +47,7 @@ def save_packed(molecules: PackedMolecules, folder: Path) -> None:
             "target_units": list(molecules.target_units),
             "descriptor_names": list(molecules.descriptor_names),
             "skipped": [asdict(row) for row in molecules.skipped],
+            "files": [[name, start] for name, start in molecules.files],
         }
         with open(temporary / "meta.json", "w") as file:
             json.dump(meta | {"checksum": _meta_checksum(meta)}, file)
@@ -85,6 +86,7 @@ def load_packed(folder: Path, formats: Sequence[str] = READABLE) -> PackedMolecu
             descriptor_names=tuple(meta.get("descriptor_names", ())),
             features=_spelled(meta["features"]),
             skipped=[SkippedRow(**row) for row in meta["skipped"]],
+            files=tuple((str(name), int(start)) for name, start in meta.get("files", ())),
         )
         check_arrays(molecules)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -86,11 +86,14 @@ class Comparison:
 
 
 def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values, also those of mappings among them, with None for NaN, which JSON does not have."""
-    return {
-        name: without_nan(value) if isinstance(value, Mapping) else None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in values.items()
-    }
+    """Return the values, also those of mappings among them, with None for NaN and infinity, which JSON does not have."""
+    return {name: _finite(value) for name, value in values.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return without_nan(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def with_nan(metrics: Mapping[str, float | None]) -> dict[str, float]:

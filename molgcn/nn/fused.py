@@ -104,7 +104,8 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
     weights = _tensors(linears, "weight")
     x = batch.x if model.embed is None else model.embed(batch.x).to(weights[0].dtype)
     statistics = norms if model.norm == "batch" else []
-    training = model.training
+    frozen = model.training and model.dropout == 0 and len(statistics) > 0 and not any(norm.training for norm in statistics)
+    training = model.training and not frozen
     if any(norm.training != training for norm in statistics):
         raise UserError(
             "Batch norms in another mode than their model: backend=fused runs all in one mode. Call train() or eval() on the model."

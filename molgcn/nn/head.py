@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from molgcn.errors import UserError
 from molgcn.nn.hooks import has_hooks
 
 
@@ -25,6 +26,26 @@ def build_head(in_channels: int, hidden: Sequence[int], out_channels: int, activ
         layers += [nn.Linear(wide, narrow), activation()]
     last = nn.Linear(hidden[-1] if hidden else in_channels, out_channels)
     return nn.Sequential(*layers, last) if layers else last
+
+
+def without_last_layers(head: nn.Module, layer: int) -> tuple[nn.Module, int]:
+    """Return a head's first layers, those up to the state that is called `layer`, and the width of that state.
+
+    Args:
+        head: as of :func:`build_head`.
+        layer: 0 is the state that comes in, k the one after the k-th hidden layer and its activation; -1 is the last hidden layer's.
+
+    Raises:
+        UserError: for a layer that the head does not have.
+    """
+    parts: list[Any] = list(head) if isinstance(head, nn.Sequential) else [head]
+    hidden = len(parts) // 2
+    if not -1 <= layer <= hidden:
+        raise UserError(
+            f"layer={layer} is not there: the head has {hidden} hidden layers. Expected 0 (before the head) to {hidden}, or -1."
+        )
+    place = 2 * (hidden if layer == -1 else layer)
+    return nn.Sequential(*parts[:place]) if place else nn.Identity(), parts[place].in_features
 
 
 def linears_of(head: nn.Module) -> list[nn.Linear] | None:

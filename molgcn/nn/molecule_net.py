@@ -258,6 +258,12 @@ class MoleculeNet(nn.Module):
             moved.convs[index].load_state_dict(weights)
         return moved.train(self.training)
 
+    def with_head(self, head: nn.Module) -> Self:
+        """Return a copy with the same weights and another head."""
+        changed = copy.deepcopy(self)
+        changed.head = copy.deepcopy(head)
+        return changed
+
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.in_channels}, {self.hidden_channels}, num_layers={self.num_layers}, "

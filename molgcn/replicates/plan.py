@@ -8,10 +8,11 @@ from itertools import product
 from typing import Any
 
 from molgcn.config import Config
-from molgcn.data.config import FOLDS
+from molgcn.data.config import CV_BY, FOLDS
+from molgcn.data.splits.parts import PARTS
 from molgcn.errors import UserError
 
-DRAWN = ("random", "scaffold", "cv")  # splits that another seed draws in another way
+SEEDED = (*CV_BY, "cv")  # splits that another seed draws in another way
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def plan(config: Config) -> Plan:
     return Plan(splits or list(_models(config)), ensemble=not splits)
 
 
-def single(config: Config) -> Config:
+def first_training(config: Config) -> Config:
     """Return the configuration of the first single training of a run."""
     while members := plan(config).members:
         config = members[0].config
@@ -94,8 +95,14 @@ def _check(config: Config) -> None:
                 f"dataset.{key}={value} goes with dataset.split=cv, and here dataset.split={dataset.split}. Leave the key out, or take "
                 "dataset.split=cv, whose folds follow dataset.cv_by."
             )
-    if dataset.repeats > 1 and dataset.split not in DRAWN:
+    if dataset.repeats > 1 and (dataset.split not in SEEDED or len(dataset.files) == len(PARTS)):
+        named = "files of their own" if dataset.split in SEEDED else f"dataset.split={dataset.split}"
         raise UserError(
-            f"dataset.repeats={dataset.repeats} draws the split anew each time, and dataset.split={dataset.split} is always the same. Use "
-            f"dataset.split={'|'.join(DRAWN)}, or train several models on this split with training.ensemble={dataset.repeats}."
+            f"dataset.repeats={dataset.repeats} draws the split anew each time, and the parts by {named} are always the same. Use "
+            f"dataset.split={'|'.join(SEEDED)}, or train several models on this split with training.ensemble={dataset.repeats}."
+        )
+    if dataset.split == "cv" and len(dataset.files) > 1:
+        raise UserError(
+            "dataset.val_path and dataset.test_path are parts of their own, but folds of dataset.split=cv test in turn. Leave them out, "
+            "and evaluate the models on such a file afterwards: python -m molgcn.evaluate ckpt=<run> dataset=<file>."
         )

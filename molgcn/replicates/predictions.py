@@ -56,12 +56,14 @@ class Models:
         Returns:
             sorted int64 [M], positions of the molecules that any split has in the part, and float64 [M, P], what they predict together.
         """
-        passes = np.full((len(self.modules), len(self.molecules), self.task.num_predictions), np.nan)
-        known = np.zeros((len(self.modules), len(self.molecules)), bool)
-        for number, (module, split) in enumerate(zip(self.modules, self.splits, strict=True)):
-            passes[number, split[part]] = predict_molecules(module, self.molecules[split[part]], batch_size)
+        pairs = list(zip(self.modules, self.splits, strict=True))
+        predicted = [predict_molecules(module, self.molecules[split[part]], batch_size) for module, split in pairs]
+        passes = np.full((len(pairs), len(self.molecules), predicted[0].shape[1]), np.nan)
+        known = np.zeros(passes.shape[:2], bool)
+        for number, (split, values) in enumerate(zip(self.splits, predicted, strict=True)):
+            passes[number, split[part]] = values
             known[number, split[part]] = True
-        together = np.empty(passes.shape[1:])
+        together = np.full(passes.shape[1:], np.nan)
         by_models, group = np.unique(known, axis=1, return_inverse=True)
         for number, models in enumerate(by_models.T):
             if models.any():

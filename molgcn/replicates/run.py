@@ -14,7 +14,7 @@ from molgcn.config import Config, parse_saved
 from molgcn.data.datamodule import load_once
 from molgcn.errors import UserError
 from molgcn.replicates.combine import combine
-from molgcn.replicates.plan import Member, Plan, plan, single
+from molgcn.replicates.plan import Member, Plan, first_training, plan
 from molgcn.training.compatible import check_same_keys
 from molgcn.training.members import write_members
 from molgcn.training.result import RunResult
@@ -44,32 +44,38 @@ def train_all(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -
     if not planned.members:
         return train(config, folder, watchers)
     with alone_in(folder):
-        _begin(config, folder, planned)
-        results = {}
-        for number, member in enumerate(planned.members, 1):
-            place = folder / member.name
-            kept = (place / "result.json").is_file()
-            rank_zero_only(log.info)("%s (%d of %d)%s", member.name, number, len(planned.members), " is complete" if kept else "")
-            results[member.name] = RunResult.load(place) if kept else _train_member(_named(member, config, folder), place, watchers)
+        before = _begin(config, folder, planned)
+        results: dict[str, RunResult] = {}
+        try:
+            for number, member in enumerate(planned.members, 1):
+                place = folder / member.name
+                kept = (place / "result.json").is_file()
+                rank_zero_only(log.info)("%s (%d of %d)%s", member.name, number, len(planned.members), " is complete" if kept else "")
+                results[member.name] = RunResult.load(place) if kept else _train_member(_named(member, config, folder), place, watchers)
+        except Exception:
+            if before is not None and not results:  # changed keys that the first member refuses do not stand in the way of the next resume=
+                rank_zero_only(write_config)(before, folder)
+            raise
         return combine(config, folder, results, planned.ensemble)
 
 
-def _begin(config: Config, folder: Path, planned: Plan) -> None:
-    """Checks that the run may start or go on, before anything is written."""
+def _begin(config: Config, folder: Path, planned: Plan) -> str | None:
+    """Checks that the run may start or go on, before anything is written; returns the text of its `config.yaml` until now."""
+    before, changed = None, True
     if config.resume is None:
         check_new(folder)
-        load_once(single(config).dataset)  # a mistake of all members is not that of the first
-        changed = True
+        load_once(first_training(config).dataset)  # a mistake of all members is not that of the first
     else:
         check_same_keys(config, folder)
-        before = parse_saved(read_yaml(folder / "config.yaml", dict))
-        changed = replace(before, resume=None) != replace(config, resume=None)
+        before = (folder / "config.yaml").read_text("utf-8")
+        changed = replace(parse_saved(read_yaml(folder / "config.yaml", dict)), resume=None) != replace(config, resume=None)
     if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
         if changed:  # what members came to with other values does not count, nor what an earlier run left that had no checkpoint yet
             for member in planned.members:
                 (folder / member.name / "result.json").unlink(missing_ok=True)
         write_config(config_text(config), folder)
         write_members(folder, [member.name for member in planned.members])
+    return before
 
 
 def _named(member: Member, config: Config, folder: Path) -> Member:

@@ -17,7 +17,7 @@ def draw(smiles: str) -> str | None:
     """A drawing as a `data:` address; None where RDKit cannot read or draw the SMILES, or lacks a library that drawing needs."""
     from rdkit import Chem, rdBase
 
-    drawing = _drawing()
+    drawing = rdkit_drawing()
     if drawing is None:
         return None
     with rdBase.BlockLogs():
@@ -39,13 +39,11 @@ def draw(smiles: str) -> str | None:
 
 
 @cache
-def _drawing() -> ModuleType | None:
+def rdkit_drawing() -> ModuleType | None:
     """RDKit's module, which needs libraries of X11 that servers and containers often lack."""
     try:
         from rdkit.Chem.Draw import rdMolDraw2D
     except ImportError as error:
-        log.warning(
-            "The report shows no drawings of molecules: %s. On Debian and Ubuntu `apt install libxrender1 libxext6` adds them.", error
-        )
+        log.warning("There are no drawings of molecules: %s. On Debian and Ubuntu `apt install libxrender1 libxext6` adds them.", error)
         return None
     return rdMolDraw2D

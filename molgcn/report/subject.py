@@ -11,11 +11,13 @@ import numpy as np
 
 from molgcn.data.label_columns import with_targets
 from molgcn.data.packed import PackedMolecules
+from molgcn.data.splits.parts import IN_WORDS
 from molgcn.metrics.comparison import Comparison
+from molgcn.report.uncertainty import Uncertainty
 
 WORST = 12  # molecules that a page draws of each target
 
-PARTS = {"train": "training", "val": "validation", "test": "test", "all": "all"}
+PARTS = {**IN_WORDS, "all": "all"}
 
 Draw = Callable[[str], str | None]
 
@@ -58,6 +60,7 @@ class Subject:
         class_counts: labels [T, C] of each class in every part; none where targets are numbers.
         spread: [M, T], the standard deviations that the model says its predictions have, or None.
         trainings: what it consists of, where it is a run of several trainings.
+        uncertainty: the section about uncertainties, or None.
     """
 
     title: str
@@ -76,6 +79,7 @@ class Subject:
     class_counts: Mapping[str, np.ndarray] = field(default_factory=dict)
     spread: np.ndarray | None = None
     trainings: Trainings | None = None
+    uncertainty: Uncertainty | None = None
 
     def of_targets(self, places: Sequence[int], columns: Sequence[int]) -> Subject:
         """Return the same about some of the targets, at `places` among them, with their columns of predictions."""

@@ -76,6 +76,23 @@ def records_with_descriptors(molecules: Molecules, wanted: DescriptorInput, path
     return _records(molecules, wanted, None if path is None else _matrix(path, wanted))
 
 
+def smiles_records(smiles: Sequence[str], descriptors: np.ndarray | None, wanted: DescriptorInput) -> Iterator[Record]:
+    """Return M SMILES in memory as rows.
+
+    Args:
+        smiles: M strings.
+        descriptors: [M, K], those that come with them, or None.
+        wanted: what the models take.
+
+    Raises:
+        UserError: for descriptors of another shape.
+    """
+    given = np.empty((len(smiles), 0)) if descriptors is None else np.asarray(descriptors, np.float64)
+    if given.shape != (len(smiles), len(wanted.given)):
+        raise UserError(f"descriptors has shape {list(given.shape)}; the model takes [{len(smiles)}, {len(wanted.given)}]: {wanted}.")
+    return (described(Record([], text), row, wanted.given) for text, row in zip(smiles, given, strict=True))
+
+
 def _matrix(path: Path, wanted: DescriptorInput) -> np.ndarray:
     _, values = read_descriptors(path, "descriptors_path")
     if values.shape[1] != len(wanted.given) - len(wanted.columns):

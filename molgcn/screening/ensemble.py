@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from molgcn.calibration.calibration import Calibration
 from molgcn.config import BackendConfig
 from molgcn.data.applicability import common_domain
 from molgcn.data.packed import PackedMolecules
@@ -91,6 +92,16 @@ class Ensemble:
     def num_passes(self) -> int:
         """Predictions that are made of each molecule, N."""
         return len(self.members) * max(self.dropout_samples, 1)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration of a single model; None of several passes, since each model's is of its predictions and not of their mean."""
+        return self.members[0].calibration if self.num_passes == 1 else None
+
+    @property
+    def columns(self) -> list[str]:
+        """Headers of the columns of predictions."""
+        return [name for names in self.task.columns for name in names]
 
     @property
     def digits(self) -> list[int]:

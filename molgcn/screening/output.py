@@ -19,18 +19,24 @@ _OF_A_RUN = ("metrics.csv", "skipped.csv", "predictions_test.csv")
 
 
 def failure_list(output: Path) -> Path:
-    """Where rows that are left out are listed: `predictions_skipped.csv` beside `predictions.csv`, likewise with the other endings."""
-    ending = next(ending for ending in _ENDINGS if output.name.endswith(ending))
+    """Where rows that are left out are listed: `predictions_skipped.csv` beside `predictions.csv`, likewise with the other endings.
+
+    Beside what is no table it is CSV.
+    """
+    ending = next((ending for ending in _ENDINGS if output.name.endswith(ending)), None)
+    if ending is None:
+        return output.with_name(f"{output.stem}_skipped.csv")
     return output.with_name(f"{output.name.removesuffix(ending)}_skipped{ending}")
 
 
-def check_output(output: Path, inputs: Sequence[Path], listing: bool = False) -> None:
+def check_output(output: Path, inputs: Sequence[Path], listing: bool = False, more: Sequence[str] = ()) -> None:
     """Refuses, before any work, a file that would replace an input or a run's own, is of another kind or cannot be written.
 
     Args:
         output: the file.
         inputs: the files that are read.
         listing: whether :func:`failure_list` is written too.
+        more: endings of its name that are taken beside those of tables.
 
     Raises:
         UserError: saying which, and what to give instead.
@@ -39,8 +45,8 @@ def check_output(output: Path, inputs: Sequence[Path], listing: bool = False) ->
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'predictions.csv'}.")
     if output.exists() and not output.is_file():  # a pipe or a device: written as it is
         return
-    if not output.name.endswith(_ENDINGS):
-        raise UserError(f"output={output}: expected a name that ends in {', '.join(_ENDINGS)}, or - for standard output.")
+    if not output.name.endswith((*_ENDINGS, *more)):
+        raise UserError(f"output={output}: expected a name that ends in {', '.join((*_ENDINGS, *more))}, or - for standard output.")
     read = [path.resolve() for path in inputs]
     if output.resolve() in read:
         raise UserError(f"output={output} would replace a file that is read. Give another file with output=.")
@@ -51,7 +57,7 @@ def check_output(output: Path, inputs: Sequence[Path], listing: bool = False) ->
             f"on_error=skip lists the rows that it leaves out in {failure_list(output)}, which is a folder or a file that is read. "
             "Give another file with output=."
         )
-    with _as_mistake(output):
+    with as_mistake(output):
         output.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(output.parent, os.W_OK):
         raise UserError(f"output={output} cannot be written: no permission for {output.parent}. Give another file with output=.")
@@ -82,23 +88,24 @@ def open_table(path: Path | None) -> Iterator[Table]:
         return
     delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
     if path.exists() and not path.is_file():
-        with _as_mistake(path), open(path, "w", newline="", encoding="utf-8") as file:
+        with as_mistake(path), open(path, "w", newline="", encoding="utf-8") as file:
             yield Table(file, delimiter)
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with _as_mistake(path), open(temporary, "wb") as binary:
+        with as_mistake(path), open(temporary, "wb") as binary:
             packed = cast(IO[bytes], gzip.GzipFile("", "wb", 6, binary)) if path.suffix == ".gz" else binary
             with io.TextIOWrapper(packed, encoding="utf-8", newline="") as text:
                 yield Table(text, delimiter)
-        with _as_mistake(path):
+        with as_mistake(path):
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def _as_mistake(path: Path) -> Iterator[None]:
+def as_mistake(path: Path) -> Iterator[None]:
+    """Say of an output that cannot be written why, and what to do."""
     try:
         yield
     except OSError as error:

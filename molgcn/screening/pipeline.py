@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 
 import numpy as np
 
+from molgcn.column import Column
 from molgcn.data.applicability import Contents
 from molgcn.data.descriptors.attach import with_descriptors
 from molgcn.data.formats import Kind, Record
+from molgcn.data.packed import PackedMolecules
 from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
+from molgcn.screening.beside import columns_beside
 from molgcn.screening.ensemble import Ensemble, combined
 from molgcn.screening.prepare import Prepared, prepare
 
@@ -33,6 +37,7 @@ class Predicted:
         deviation: float64 [R, P], the standard deviation over models and passes with dropout; None for a single one.
         errors: number in the stretch, and why there is no prediction.
         contents: what the molecules hold.
+        beside: further columns, see :func:`molgcn.screening.beside.columns_beside`.
     """
 
     start: int
@@ -42,10 +47,41 @@ class Predicted:
     deviation: np.ndarray | None
     errors: dict[int, str]
     contents: Contents
+    beside: list[Column]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A stretch of R rows whose molecules are ready for a network.
+
+    Attributes:
+        start: number of the first row, counted from 0.
+        records: R rows of the input.
+        smiles: R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES.
+        molecules: those that can be predicted, with their descriptors; None when there is none.
+        kept: int64, their places in the stretch.
+        errors: number in the stretch, and why a row cannot be predicted.
+        contents: what the molecules hold.
+        distance: [R, 4], how far they are from the training, see :func:`molgcn.domain.distance.distance_to_all`; None where nobody asks.
+    """
+
+    start: int
+    records: list[Record]
+    smiles: list[str] | None
+    molecules: PackedMolecules | None
+    kept: np.ndarray
+    errors: dict[int, str]
+    contents: Contents
+    distance: np.ndarray | None
 
 
 def predict_records(
-    ensemble: Ensemble, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
+    ensemble: Ensemble,
+    records: Iterable[Record],
+    kind: Kind,
+    batch_size: int,
+    num_workers: int | None,
+    domain: Sequence[Path] = (),
 ) -> Iterator[Predicted]:
     """Predicts records, `batch_size` at a time.
 
@@ -55,10 +91,24 @@ def predict_records(
         kind: what their molecules are.
         batch_size: rows featurised and predicted at once.
         num_workers: processes that featurise; 0 none, None one a core for streams of 10,000 rows and more.
+        domain: index files of the training molecules to compare with.
 
     Raises:
         UserError: when a worker process dies, or while the records are read.
     """
+    for ready in prepare_records(ensemble, records, kind, batch_size, num_workers, domain):
+        yield _predicted(ensemble, ready)
+
+
+def prepare_records(
+    ensemble: Ensemble,
+    records: Iterable[Record],
+    kind: Kind,
+    batch_size: int,
+    num_workers: int | None,
+    domain: Sequence[Path] = (),
+) -> Iterator[Ready]:
+    """Featurise records for an ensemble, `batch_size` at a time; arguments and errors are those of :func:`predict_records`."""
     chunks = _chunks(iter(records), batch_size)
     first = list(islice(chunks, -(-POOL_THRESHOLD // batch_size))) if num_workers is None else []
     workers = choose_workers(sum(len(records) for _, records in first) if num_workers is None else sys.maxsize, num_workers)
@@ -69,11 +119,12 @@ def predict_records(
         bonds=ensemble.sees_bonds,
         generators=ensemble.descriptors.generators,
         standardize=ensemble.standardize,
+        domain=domain,
     )
     items = (([record.molecule for record in records], (start, records)) for start, records in chain(first, chunks))
     del first
     for prepared, (start, rows) in map_stream(work, items, workers):
-        yield _predicted(ensemble, prepared, start, rows)
+        yield _ready(ensemble, prepared, start, rows)
 
 
 def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Record]]]:
@@ -90,26 +141,32 @@ def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Re
         yield start, chunk
 
 
-def _predicted(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Predicted:
-    shape = len(records), ensemble.task.num_predictions
-    values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if ensemble.num_passes > 1 else None
+def _ready(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Record]) -> Ready:
     errors = {place: record.error for place, record in enumerate(records) if record.error} | dict(prepared.failures)
     usable = np.array([place not in errors for place in prepared.kept.tolist()], bool)
+    kept, molecules = prepared.kept[usable], None
     if prepared.molecules is not None and usable.any():
-        kept = prepared.kept[usable]
         molecules = prepared.molecules if usable.all() else prepared.molecules[usable]
         if ensemble.descriptors.given:
             given = np.array([records[place].descriptors for place in kept.tolist()])
             molecules = with_descriptors(molecules, given, ensemble.descriptors.given)
-        mean, std = combined(ensemble.task, ensemble.predict(molecules, start))
+    distance = None
+    if prepared.distance is not None:
+        distance = np.full((len(records), prepared.distance.shape[1]), np.nan)
+        distance[prepared.kept] = prepared.distance
+    return Ready(start, records, prepared.smiles_of(len(records)), molecules, kept, errors, prepared.contents, distance)
+
+
+def _predicted(ensemble: Ensemble, ready: Ready) -> Predicted:
+    shape = len(ready.records), ensemble.task.num_predictions
+    values, deviation = np.full(shape, np.nan), np.full(shape, np.nan) if ensemble.num_passes > 1 else None
+    errors, kept = dict(ready.errors), ready.kept
+    if ready.molecules is not None:
+        mean, std = combined(ensemble.task, ensemble.predict(ready.molecules, ready.start))
         finite = np.isfinite(mean).all(axis=1)
         errors |= dict.fromkeys(kept[~finite].tolist(), NOT_FINITE)
         values[kept[finite]] = mean[finite]
         if deviation is not None and std is not None:
             deviation[kept[finite]] = std[finite]
-    smiles = None
-    if prepared.smiles is not None:
-        smiles = [""] * len(records)
-        for place, text in zip(prepared.kept.tolist(), prepared.smiles, strict=True):
-            smiles[place] = text
-    return Predicted(start, records, smiles, values, deviation, errors, prepared.contents)
+    beside = columns_beside(ensemble, values, ready.distance)
+    return Predicted(ready.start, ready.records, ready.smiles, values, deviation, errors, ready.contents, beside)

@@ -13,10 +13,11 @@ from molgcn.progress import progress_bar
 class Progress:
     """Counts molecules; how far along is said by the bytes read of the file."""
 
-    def __init__(self, text: Text) -> None:
-        layout = "{percentage:3.0f}% |{bar}| {desc} [{elapsed}<{remaining}]" if text.size else "{desc} [{elapsed}]"
+    def __init__(self, text: Text | None) -> None:
+        size = None if text is None else text.size
+        layout = "{percentage:3.0f}% |{bar}| {desc} [{elapsed}<{remaining}]" if size else "{desc} [{elapsed}]"
         self._text = text
-        self._bar = progress_bar(total=text.size, bar_format=layout, leave=False)
+        self._bar = progress_bar(total=size, bar_format=layout, leave=False)
         self._start = time.perf_counter()
         self.count = 0
 
@@ -24,7 +25,7 @@ class Progress:
         """Adds molecules that are done."""
         self.count += count
         self._bar.set_description_str(f"{self.count:,} molecules, {self.rate:,.0f}/s", refresh=False)
-        self._bar.update(self._text.position() - self._bar.n if self._text.size else count)
+        self._bar.update(self._text.position() - self._bar.n if self._text and self._text.size else count)
 
     @property
     def seconds(self) -> float:
@@ -42,7 +43,7 @@ class Progress:
 
 
 @contextmanager
-def progress(text: Text) -> Iterator[Progress]:
+def progress(text: Text | None) -> Iterator[Progress]:
     """A bar for as long as the block runs; see :func:`molgcn.progress.progress_bar`."""
     bar = Progress(text)
     try:

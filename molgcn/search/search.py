@@ -16,7 +16,7 @@ from molgcn.config import Config
 from molgcn.data.datamodule import load_once
 from molgcn.errors import UserError
 from molgcn.overrides import parse_override, values_of
-from molgcn.replicates.plan import single
+from molgcn.replicates.plan import first_training
 from molgcn.replicates.run import train_all
 from molgcn.search.pruning import Pruning
 from molgcn.search.search_report import print_table, write_reports
@@ -108,7 +108,12 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     config = compose(as_overrides(first_values(space)))
     if config.trainer.get("devices", 1) not in (1, "1", "auto"):
         raise UserError(f"trainer.devices={config.trainer['devices']} does not go with sweep=optuna. Use trainer.devices=1.")
-    data = load_once(single(config).dataset)
+    data = load_once(first_training(config).dataset)
+    if "val" not in data.parts:
+        raise UserError(
+            f"sweep.objective={settings.objective} is a metric of the validation part, and the split has none. Give it some molecules with "
+            "dataset.split_fractions=."
+        )
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials that fail are reported here
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its heartbeat
     about = {"objective": settings.objective, "direction": settings.direction, "space": space}

@@ -18,7 +18,6 @@ from molgcn.data.label_columns import LabelColumns
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
-from molgcn.metrics.classes import count_classes
 from molgcn.ops.masked_mean import Weighing
 from molgcn.spreadsheet import Writer
 from molgcn.training_config import TrainingConfig
@@ -100,12 +99,12 @@ class Task(ABC):
         return options
 
     @abstractmethod
-    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+    def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
         """Check that these are values which this task can learn or be measured by.
 
         Args:
             targets: [M, T], NaN where missing.
-            rows: int [M], their rows in the file.
+            rows: [M], their rows in the file, for messages.
 
         Raises:
             UserError: naming target, row and value.
@@ -147,6 +146,10 @@ class Task(ABC):
     @abstractmethod
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn a network's outputs [B, O] into predictions, float64 [B, P]: every target's columns, target by target."""
+
+    def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
+        """Return what contributions of atoms add up to, [B, P]: a network's outputs as they are, which are logits, or in known units."""
+        return outputs
 
     @abstractmethod
     def output_layer(self, *statistics: Tensor) -> nn.Module:
@@ -256,10 +259,6 @@ class Task(ABC):
     def logged_with(self, metric: str | None) -> tuple[str, ...]:
         """Return the metrics that every validation computes where a run is chosen by this one, or by none."""
         return tuple(one for one in self.all_metrics if one == metric or any(one in part.logged for part in self.parts))
-
-    def class_counts(self, targets: np.ndarray) -> np.ndarray:
-        """Count the labels [T, C] of each class among targets [M, T]; C is 0 where all targets are numbers."""
-        return count_classes(targets, max(part.num_classes for part in self.parts))
 
     @property
     def num_outputs(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from molgcn.data.row_names import RowNames
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
 from molgcn.tasks.base import Task
@@ -49,7 +50,7 @@ def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = N
     labels = targets[:, [tasks[one] == Multiclass.name for one in names]]
     count = {Regression.name: 0, Classification.name: 2}.get(name, _count_classes(labels) if labels.size else 0)
     task = build_task(name, names, molecules.target_units, count, replace(given, tasks=tasks))
-    task.check(targets, molecules.rows)
+    task.check(targets, RowNames.of(molecules))
     for part in task.parts:
         if part.num_classes:
             labels = targets[:, [names.index(one) for one in part.names]]

@@ -58,7 +58,7 @@ class ClassTask(Task):
     def advice(self) -> str:
         """What to do about a label that is none of the classes."""
 
-    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+    def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
         """Check that labels [M, T] are whole numbers from 0 to C - 1, or missing.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -60,7 +60,7 @@ class Mixed(Task):
         weights = options.class_weights if part.num_classes else None
         return replace(options, loss=options.loss if options.loss in part.losses else "auto", class_weights=weights)
 
-    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+    def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
         """Check each part's targets; see :meth:`Task.check`."""
         for part, places in zip(self.parts, self.target_places, strict=True):
             part.check(targets[:, places], rows)
@@ -88,9 +88,17 @@ class Mixed(Task):
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn outputs into predictions, float64, in the targets' order."""
+        return self._in_order([part.decode for part in self.parts], outputs, statistics)
+
+    def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
+        """Return what contributions add up to, of each part as its task says, in the targets' order."""
+        return self._in_order([part.explained for part in self.parts], outputs, statistics)
+
+    def _in_order(self, ways: Sequence[Callable[..., Tensor]], outputs: Tensor, statistics: Sequence[Tensor]) -> Tensor:
+        """Turn each part's outputs and statistics into its columns, and put these into the targets' order."""
         given = outputs.split([part.num_outputs for part in self.parts], dim=1)
-        decoded = [part.decode(one, *own) for part, one, own in zip(self.parts, given, self._statistics(statistics), strict=True)]
-        return torch.cat(decoded, dim=1)[:, self._order]
+        turned = [way(one, *own) for way, one, own in zip(ways, given, self._statistics(statistics), strict=True)]
+        return torch.cat(turned, dim=1)[:, self._order]
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return the parts' layers side by side, in the targets' order."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -59,6 +60,10 @@ class Quantile(UncertainRegression):
     def terms(self, outputs: Tensor, targets: Tensor, config: TrainingConfig) -> Tensor:
         """Return the mean pinball loss [B, T]."""
         return self._pinball(self.standardised(outputs), targets)
+
+    def interval(self, predictions: np.ndarray) -> np.ndarray:
+        """Return the lower and the upper quantile [M, T, 2] that predictions [M, P] hold."""
+        return self.by_target(predictions)[..., 1:]
 
     def measures(self, columns: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the mean pinball loss [M, T], and 1 where the interval holds the target, else 0."""

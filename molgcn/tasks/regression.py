@@ -64,7 +64,7 @@ class Regression(Task):
         chosen = given.given("transforms")
         return cls(names, units, num_classes, transforms=Transforms(tuple(chosen.get(name, "standardize") for name in names)))
 
-    def check(self, targets: np.ndarray, rows: np.ndarray) -> None:
+    def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
         """Accept any number that has a logarithm where one is learned.
 
         Raises:
@@ -122,6 +122,10 @@ class Regression(Task):
         """Return the training part's means [1, T], of logarithms where these are learned."""
         return self.decode(torch.zeros(1, len(self.names), device=statistics[0].device), *statistics).double().cpu().numpy()
 
+    def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
+        """Return the predictions, in the targets' units."""
+        return self.decode(outputs, *statistics)
+
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return what turns outputs into values in the targets' units, in the statistics' dtype."""
         mean, std, *curves = statistics
@@ -178,6 +182,10 @@ class Regression(Task):
     def points(self, predictions: Any) -> Any:
         """Return one value a target [M, T] of predictions [M, P], a tensor or an array."""
         return predictions
+
+    def interval(self, predictions: np.ndarray) -> np.ndarray | None:
+        """Return the lower and the upper quantile [M, T, 2] that predictions [M, P] hold; None where they hold none."""
+        return None
 
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
         """Draw predicted against true values, one panel a target."""

@@ -16,7 +16,7 @@ from molgcn.training.regressor import MoleculeRegressor
 
 
 def compare_run(
-    module: MoleculeRegressor, data: MoleculeDataModule, metrics: Mapping[str, float], part: str = "test"
+    module: MoleculeRegressor, data: MoleculeDataModule, metrics: Mapping[str, float], part: str
 ) -> tuple[Comparison, np.ndarray]:
     """Compare a part's metrics with baselines, with intervals, and with thresholds that validation chooses.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from molgcn.yaml_file import read_yaml
 AVERAGE = "ema.module."  # of a checkpoint's keys
 _NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "train_loader", "rng", "train_loss", "metrics_csv_size")
 # data that was moved, or whose features are spelled in another way, is the same by its hash
-_DATASET_KEYS_THAT_MAY_CHANGE = ("path", "features", "num_workers", "cache_dir", "resident")
+_DATASET_KEYS_THAT_MAY_CHANGE = ("path", "val_path", "test_path", "features", "num_workers", "cache_dir", "resident")
 
 
 def check_same_keys(config: Config, folder: Path) -> Config:
@@ -53,6 +53,7 @@ def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
     for section in ("optimizer", "scheduler"):
         for key, value in asdict(getattr(config, section)).items():
             yield f"{section}.{key}", value, "its optimiser and schedule go on where they stood"
+    yield "training.freeze", config.training.freeze, "its optimiser has the weights that learn"
     yield "training.accumulate_batches", config.training.accumulate_batches, "its schedule counts the optimiser's steps"
     losses = ("loss", "huber_delta", "evidential_regularization", "quantile_alpha", "focal_gamma", "class_weights", "task_weights")
     for key in (*losses, "monitor"):
@@ -114,19 +115,30 @@ def _check_log(size: int, folder: Path) -> None:
         )
 
 
-def check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], path: Path) -> None:
-    """Raises UserError where a checkpoint's weights are not the module's."""
-    saved = {key: tuple(value.shape) for key, value in checkpoint["state_dict"].items() if key.startswith("model.")}
-    mine = {key: tuple(value.shape) for key, value in module.state_dict().items() if key.startswith("model.")}
+def check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], path: Path, but: tuple[str, ...] = ()) -> None:
+    """Raises UserError where a checkpoint's weights are not the module's, but for those whose keys start with one of `but`."""
+    saved, mine = (
+        {key: tuple(value.shape) for key, value in weights.items() if key.startswith("model.") and not key.startswith(but)}
+        for weights in (checkpoint["state_dict"], module.state_dict())
+    )
     if saved != mine:
         key = next(key for key in sorted(saved.keys() | mine.keys()) if saved.get(key) != mine.get(key))
-        model = checkpoint["molgcn"]["config"]["model"]
-        changed = {name: value for name, value in model.items() if getattr(module.config.model, name) != value}
+        here = dict(_options(asdict(module.config.model)))
+        changed = {name: value for name, value in _options(checkpoint["molgcn"]["config"]["model"]) if here.get(name, value) != value}
         hint = " ".join(f"model.{name}={'null' if value is None else value}" for name, value in changed.items())
         raise UserError(
             f"The checkpoint {path} is of another architecture: {key[6:]} has shape {saved.get(key, 'none')} there and "
             f"{mine.get(key, 'none')} here. " + (f"Give {hint}." if hint else "Use its features, targets and loss.")
         )
+
+
+def _options(model: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield a network's options by their dotted names."""
+    for name, value in model.items():
+        if isinstance(value, Mapping):
+            yield from _options(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, list(value) if isinstance(value, tuple) else value
 
 
 def _check_average(module: MoleculeRegressor, checkpoint: dict[str, Any], folder: Path) -> None:

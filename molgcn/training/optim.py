@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from molgcn.config import OptimizerConfig, SchedulerConfig
 
 
-def build_optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Optimizer:
+def build_optimizer(parameters: Iterable[Any], config: OptimizerConfig) -> Optimizer:
     """Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in PyTorch's fused form."""
     adam: dict[str, Any] = {"betas": config.betas, "eps": config.eps}
     classes: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
@@ -35,20 +34,21 @@ def build_scheduler(
     Args:
         optimizer: whose rate it sets.
         config: see conf/scheduler.
-        lr: the highest rate.
+        lr: the highest rate; a group of parameters with a rate of its own keeps its ratio to this one.
         steps_per_epoch: optimiser steps an epoch.
         total_steps: optimiser steps of the run; the schedule stays at its end beyond them.
         mode: "max" where more is better of what a plateau schedule is shown.
     """
     warmup = round(config.warmup_epochs * steps_per_epoch)
-    floor = config.min_lr / lr
+    floor, rates = config.min_lr / lr, [group["lr"] for group in optimizer.param_groups]
     if config.name == "plateau":
         counts: Any = "rel" if mode == "min" else "abs"  # by a share of a loss, but not of a metric that may be negative
-        return ReduceLROnPlateau(optimizer, mode, config.factor, config.patience, threshold_mode=counts, min_lr=config.min_lr)
+        least = [config.min_lr * (rate / lr) for rate in rates] if len(rates) > 1 else config.min_lr * (rates[0] / lr)
+        return ReduceLROnPlateau(optimizer, mode, config.factor, config.patience, threshold_mode=counts, min_lr=least)
     if config.name == "onecycle":
         steps, share = max(total_steps, 2), config.pct_start
         share += 1e-9 * (steps * share == 1.0)  # PyTorch divides by the rise's steps behind the first, which may not be none
-        return OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=share)
+        return OneCycleLR(optimizer, max_lr=rates, total_steps=steps, pct_start=share)
     shapes = {"cosine": cosine, "exponential": exponential}
     shape = shapes[config.name](max(total_steps - warmup, 1), floor) if config.name in shapes else _constant
     start = config.start_lr / lr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from molgcn.calibration.calibration import Calibration
 from molgcn.config import Config
 from molgcn.data.batch import GraphBatch
 from molgcn.data.label_columns import split_labels
@@ -24,6 +25,7 @@ from molgcn.tasks.base import Task
 from molgcn.tasks.registry import learned_with
 from molgcn.training.checkpoint_format import describe
 from molgcn.training.ema import ExponentialMovingAverage
+from molgcn.training.freezing import freeze_parts, hold_statistics, learning_parameters
 from molgcn.training.loss_sum import LossSum
 from molgcn.training.monitor import Monitor
 from molgcn.training.optim import build_optimizer, build_scheduler, step_plateau, step_scheduler
@@ -78,7 +80,9 @@ class MoleculeRegressor(TaskModule):
         }
         self.features = features
         self.trained_on = trained_on
+        self.calibration: Calibration | None = None  # fitted on the weights of a finished run
         self.model = build_network(config.model, config.backend, in_channels, task.num_outputs, edge_channels, len(descriptor_names))
+        freeze_parts(self.model, config.training.freeze)
         decay = config.training.ema_decay
         self.ema = None if decay is None else ExponentialMovingAverage(self.model, decay)
         self.loss = task.loss(config.training, fused=self.model.backend.name == "fused")
@@ -114,6 +118,12 @@ class MoleculeRegressor(TaskModule):
     def averaged(self) -> MoleculeNet:
         """The weights that validation and prediction use: the moving average where there is one."""
         return self.model if self.ema is None else self.ema.module  # type: ignore[return-value]
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode as of any module, but for the batch norms of frozen layers, which stay in evaluation mode."""
+        super().train(mode)
+        hold_statistics(self.model, self.config.training.freeze)
+        return self
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module's, but for a name that Lightning writes twenty times a step: no search for it among the submodules."""
@@ -241,7 +251,7 @@ class MoleculeRegressor(TaskModule):
 
     def configure_optimizers(self) -> Any:
         """The optimiser and schedule that the configuration names."""
-        optimizer = build_optimizer(self.model.parameters(), self.config.optimizer)
+        optimizer = build_optimizer(learning_parameters(self.model, self.config), self.config.optimizer)
         batches = self.trainer.num_training_batches
         if batches == math.inf:
             self.trainer.fit_loop.setup_data()

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from molgcn.calibration.calibration import Calibration
 from molgcn.config import BackendConfig, Config, parse_saved
 from molgcn.data.applicability import is_domain
 from molgcn.errors import UserError
@@ -119,7 +120,17 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"The weights in {path} do not belong to the architecture that it names: {reason[:300]}") from error
+    module.calibration = _calibration(saved, module, path)
     return module.eval().to(target)
+
+
+def _calibration(saved: Mapping[str, Any], module: MoleculeRegressor, path: Path) -> Calibration | None:
+    """Return what was fitted of the weights; None where nothing was, as in older checkpoints."""
+    values = saved.get("calibration")
+    try:
+        return None if values is None else Calibration.of_values(values, module.task)
+    except ValueError as error:
+        raise UserError(f"{path} cannot be used: {error}. Restore the file, or train again.") from error
 
 
 def _build(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> MoleculeRegressor:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from molgcn.calibration.assessment import print_assessment
 from molgcn.comparison.table import results_table
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
@@ -26,11 +27,12 @@ class RunResult:
         best_loss: validation loss of the best epoch; None if there was no validation.
         best_epoch: epoch of the best validation by `training.monitor`, counted from 1; None if there was no validation.
         epochs: epochs trained, with one that `trainer.max_steps` or `max_time` ended.
-        metrics: "<part>/<metric>/<target>" for the parts train, val and test.
+        metrics: "<part>/<metric>/<target>" for those of the parts train, val and test that there are.
         names: the targets.
         units: their units.
         molecules_per_second: median training rate; None where nothing was left to train.
         task: what was learned.
+        calibrated: what its uncertainties were calibrated on, "" where they were not.
         tasks: each target's own task.
         comparison: what the test metrics are read beside.
     """
@@ -45,6 +47,7 @@ class RunResult:
     molecules_per_second: float | None
     task: str = "regression"
     tasks: dict[str, str] = field(default_factory=dict)
+    calibrated: str = ""
     comparison: Comparison = field(default_factory=Comparison)
 
     @property
@@ -68,11 +71,12 @@ class RunResult:
         """
         values = read_json(folder / "result.json")
         try:
-            known = {field.name: values[field.name] for field in fields(RunResult) if field.name != "comparison"}
+            known = {field.name: values[field.name] for field in fields(RunResult) if field.name in values}
             known |= {"metrics": with_nan(known["metrics"]), "comparison": Comparison.of(values)}
+            names, units = tuple(known["names"]), tuple(known["units"])
+            return RunResult(**known | {"folder": folder, "names": names, "units": units})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{folder / 'result.json'} is not what a run wrote: {error}. Delete it and resume the run.") from error
-        return RunResult(**known | {"folder": folder, "names": tuple(known["names"]), "units": tuple(known["units"])})
 
     def print(self, console: Console | None = None) -> None:
         """Prints the results table."""
@@ -82,6 +86,7 @@ class RunResult:
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
         parts = list(dict.fromkeys(key.partition("/")[0] for key in self.metrics))
         console.print(results_table(self.learned, title, self.metrics, parts, self.comparison))
+        print_assessment(console, parts[-1], self.calibrated, self.names, self.metrics)
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
 

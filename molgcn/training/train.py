@@ -22,6 +22,8 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from molgcn.calibration.section import uncertainty_of
+from molgcn.comparison.compare import class_counts
 from molgcn.comparison.forest import check_forest
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
@@ -29,7 +31,6 @@ from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.label_columns import measured
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
-from molgcn.data.splits.parts import PARTS
 from molgcn.data.splits.saved import save_split
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
@@ -42,11 +43,14 @@ from molgcn.report.subject import Subject
 from molgcn.signals import Terminated
 from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import settled
+from molgcn.training.calibrating import calibrate, check_calibration, with_uncertainties
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
 from molgcn.training.compare_run import compare_run
-from molgcn.training.compatible import AVERAGE, check_goes_on, check_same_keys, check_same_network
+from molgcn.training.compatible import check_goes_on, check_same_keys
+from molgcn.training.domain_index import save_index
+from molgcn.training.freezing import check_freeze
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
@@ -60,6 +64,7 @@ from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import Throughput
 from molgcn.training.trained_on import save_trained_on
 from molgcn.training.trainer import DOUBLE, build_trainer, check_validates
+from molgcn.training.transfer import start_from
 from molgcn.training.wandb_logger import Wandb
 from molgcn.whole_file import remove_leftovers
 
@@ -71,8 +76,9 @@ def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> Ru
 
     The folder gets `config.yaml`, `provenance.json`, `splits.json`, `training_molecules.npy`, `skipped.csv` (if rows were left out),
     `checkpoints/best.ckpt` and `last.ckpt`, `metrics.csv`, and with `training.report` also `report.html`, `predictions_test.csv`,
-    `learning_curve.png` and `parity.png` or `classes.png`. With `config.resume` the run in `folder` goes on from its `last.ckpt`.
-    `watchers` are further callbacks of the Trainer.
+    `learning_curve.png` and `parity.png` or `classes.png`. Without a validation part the last weights are the model, and there is no
+    `best.ckpt`; without a test part the report is of validation or, without that too, of training. With `config.resume` the run in
+    `folder` goes on from its `last.ckpt`. `watchers` are further callbacks of the Trainer.
 
     Raises:
         UserError: for every mistake in the configuration or its data, and while another process trains in the folder.
@@ -105,6 +111,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     quieten()
     seed_everything(config.seed, workers=True, verbose=False)
     check_validates(config)
+    config = check_freeze(config)
     backend = resolved_backend(config.model, config.backend)
     if config.trainer.get("sync_batchnorm") and (backend == "fused" or not torch.cuda.is_available()):
         raise UserError(
@@ -122,6 +129,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     choose_layout = partial(batch_layout, config.model, backend, config.backend.strategy)
     saved = None if resumed is None else folder / "splits.json"  # by whatever version it was drawn
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, choose_layout, saved)
+    check_validates(config, has_part="val" in data.dataset.parts)
     module = build_module(config, data)
     config = module.config
     if config.training.baseline == "rf":
@@ -129,10 +137,11 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     if config.trainer.get("precision") in DOUBLE:
         module.double()  # Lightning does so only after it has restored the weights
     if config.ckpt_path is not None and resumed is None:
-        _start_from(module, find_checkpoint(config.ckpt_path, "ckpt_path"))
+        start_from(module, find_checkpoint(config.ckpt_path, "ckpt_path"))
     before = (folder / "config.yaml").read_text("utf-8") if resumed is not None else None
     if resumed is not None:
         check_goes_on(module, data.dataset.data_hash, resumed, folder)
+    check_calibration(config.training, module.task, data.dataset)
     _write_inputs(config, folder, data, fresh=resumed is None)
 
     launches = KernelLaunches()
@@ -152,6 +161,10 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             metrics_csv.truncate(resumed["metrics_csv_size"])
         _fit(trainer, module, data, checkpoint.last_path if resumed else None)
         result, predictions = _evaluate(trainer, module, data, checkpoint, throughput, folder)
+        if trainer.is_global_zero:
+            calibrate(module, data.dataset, [checkpoint.best_path, checkpoint.last_path])
+            result = with_uncertainties(result, module, data.dataset)
+            save_index(config, data.part("train"), folder, [checkpoint.best_path, checkpoint.last_path])
         if config.training.report and trainer.is_global_zero:
             _report(result, predictions, module, data, loggers, config)
         failed = False
@@ -187,6 +200,7 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
     warnings.filterwarnings("ignore", ".*module.s. in eval mode at the start of training.*")
     warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated.*")
+    warnings.filterwarnings("ignore", ".*Total length of `list` across ranks is zero.*")  # of no validation part
 
 
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
@@ -225,18 +239,6 @@ def _with_features_of(resumed: dict[str, Any], path: Path, config: Config) -> Co
     return replace(config, dataset=replace(config.dataset, features=saved))
 
 
-def _start_from(module: MoleculeRegressor, path: Path) -> None:
-    """Takes the weights that the checkpoint was chosen for: the moving average, where it has one."""
-    checkpoint = load_checkpoint(path)
-    check_same_network(module, checkpoint, path)
-    saved = checkpoint["state_dict"]
-    average = {key.removeprefix(AVERAGE): value for key, value in saved.items() if key.startswith(AVERAGE)}
-    weights = average or {key.removeprefix("model."): value for key, value in saved.items() if key.startswith("model.")}
-    module.model.load_state_dict(weights)
-    if module.ema is not None:
-        module.ema.module.load_state_dict(weights)
-
-
 @rank_zero_only
 def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh: bool) -> None:
     """Config and what is trained on, and of a fresh run split, skipped rows and provenance, which a resumed one keeps."""
@@ -246,7 +248,7 @@ def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh:
     if fresh:
         save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
         if data.dataset.molecules.skipped:
-            write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped)
+            write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped, data.dataset.molecules.files)
         (folder / "metrics.csv").unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
         device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
         write_json(folder / "provenance.json", provenance(data.dataset.data_hash, device, config.seed))
@@ -255,14 +257,16 @@ def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh:
 def _evaluate(
     trainer: Trainer, module: MoleculeRegressor, data: MoleculeDataModule, checkpoint: RunCheckpoint, throughput: Throughput, folder: Path
 ) -> tuple[RunResult, np.ndarray]:
-    """The results, and on the first process the predictions [M, P] of the test part."""
+    """The results, and on the first process the predictions [M, P] of the last part."""
     if checkpoint.best_path.exists():
         module.load_state_dict(load_checkpoint(checkpoint.best_path)["state_dict"])
     metrics: dict[str, float] = {}
-    for part in ("train", "val", "test"):
+    for part in data.dataset.parts:
         trainer.test(module, data.evaluation_loader(part), verbose=False)
         metrics |= {f"{part}/{key}": value for key, value in module.test_results.items()}
-    comparison, predictions = compare_run(module, data, metrics) if trainer.is_global_zero else (Comparison(), np.empty(0))
+    comparison, predictions = (
+        compare_run(module, data, metrics, data.dataset.parts[-1]) if trainer.is_global_zero else (Comparison(), np.empty(0))
+    )
     rate = statistics.median(throughput.rates) if throughput.rates else None
     names, units = tuple(module.target_names), tuple(module.target_units)
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
@@ -270,7 +274,7 @@ def _evaluate(
     epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
     task = module.task
     tasks = {name: part.name for part in task.parts for name in part.names}
-    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks, comparison), predictions
+    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks, comparison=comparison), predictions
 
 
 def _report(
@@ -281,10 +285,11 @@ def _report(
     loggers: list[Logger],
     config: Config,
 ) -> None:
-    molecules, folder = data.part("test"), result.folder
+    parts, folder = data.dataset.parts, result.folder
+    molecules = data.part(parts[-1])
     exact = measured(molecules)
     task = module.task
-    task.write_predictions(folder / "predictions_test.csv", molecules, predictions)
+    task.write_predictions(folder / f"predictions_{parts[-1]}.csv", molecules, predictions)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(config.training))
     pictures = task.pictures(exact.targets, predictions, folder)
     subject = Subject(
@@ -293,15 +298,16 @@ def _report(
         metrics=result.metrics,
         comparison=result.comparison,
         spread=task.spread(predictions),
-        sizes={part: len(data.dataset.splits[part]) for part in PARTS},
-        labels={part: measured(data.part(part)).num_labels for part in PARTS},
-        class_counts={part: task.class_counts(measured(data.part(part)).targets) for part in PARTS},
-        part="test",
+        sizes={part: len(data.dataset.splits[part]) for part in parts},
+        labels={part: measured(data.part(part)).num_labels for part in parts},
+        class_counts={part: class_counts(task, measured(data.part(part)).targets) for part in parts},
+        part=parts[-1],
         molecules=exact,
         predictions=predictions,
         names=result.names,
         units=result.units,
         pictures={"learning curve": folder / "learning_curve.png"},
+        uncertainty=uncertainty_of(task, module.calibration, result.metrics, parts[-1], predictions, exact.targets),
     )
     task.write_report(folder / "report.html", subject)
     for logger in loggers:

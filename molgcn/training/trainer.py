@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +24,8 @@ from molgcn.config import Config
 from molgcn.errors import UserError
 from molgcn.training.checkpoint import AtomicCheckpointIO
 from molgcn.training_config import TrainingConfig
+
+log = logging.getLogger(__name__)
 
 _OURS = {
     "gradient_clip_val": "training.gradient_clip_norm",
@@ -57,17 +60,28 @@ class _NoProfiler(PassThroughProfiler):
         return _NOTHING
 
 
-def check_validates(config: Config) -> None:
-    """Raises UserError where something waits for validations that never come."""
-    if config.trainer.get("limit_val_batches", 1) != 0:
+def check_validates(config: Config, has_part: bool = True) -> None:
+    """Checks that nothing waits for validations that never come, and says so where the data set has none.
+
+    Args:
+        config: of the run.
+        has_part: whether the data set has a validation part.
+
+    Raises:
+        UserError: naming what waits.
+    """
+    if has_part and config.trainer.get("limit_val_batches", 1) != 0:
         return
+    why = "trainer.limit_val_batches=0 leaves validation out" if has_part else "the split has no validation part"
     for key, waits in (
         ("scheduler=plateau", config.scheduler.name == "plateau"),
         ("callbacks.early_stopping_patience", config.callbacks.early_stopping_patience is not None),
         (f"training.monitor={config.training.monitor}", config.training.monitor != TrainingConfig.monitor),
     ):
         if waits:
-            raise UserError(f"{key} looks at validations, but trainer.limit_val_batches=0 leaves validation out. Leave out one.")
+            raise UserError(f"{key} looks at validations, but {why}. Leave out one.")
+    if not has_part:
+        log.info("There is no validation part: the last weights are the model")
 
 
 def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:

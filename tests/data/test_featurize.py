@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem
 
-from molgcn.data.featurize import featurize, featurize_chunk, featurize_items, featurize_mols
-from molgcn.data.featurizers import FEATURIZERS
+from molgcn.data.featurize import featurize, featurize_chunk, featurize_items, featurize_mols, molecule_of_graph
+from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.featurizers.general import NAMES as GENERAL_NAMES
 from molgcn.data.featurizers.zinc import TYPES
 from molgcn.data.molecules import count_hydrogens
@@ -289,3 +289,18 @@ def test_any_text_becomes_a_whole_molecule_or_a_named_reason(texts):
         mol = count_hydrogens(Chem.MolFromSmiles(texts[row].strip()))
         assert packed.node_ptr[molecule + 1] - packed.node_ptr[molecule] == mol.GetNumAtoms()
         assert packed.edge_ptr[molecule + 1] - packed.edge_ptr[molecule] == 2 * mol.GetNumBonds()
+
+
+@pytest.mark.parametrize("kind", ["smiles", "sdf"])
+@pytest.mark.parametrize("features", ["qm9", "general", "general:1", "zinc", "ogb", "chemprop"])
+def test_the_atoms_of_a_graph_are_those_of_its_molecule(features, kind):
+    """In their order; what the graph has beyond them are hydrogens."""
+    for smiles in ("CC(=O)N", "[2H]OC", "[H]OC([H])F", "[H][H]", "[CH3:2][OH:1]"):
+        item = smiles if kind == "smiles" else Chem.MolToMolBlock(Chem.MolFromSmiles(smiles))
+        done = featurize_chunk([item], features=features, kind=kind, label=None, stop=False)
+        if done.molecules is None:
+            continue
+        featurizer = get_featurizer(features)
+        elements = [featurizer.element(row) for row in done.molecules.batch([0]).x.numpy()]
+        drawn = [atom.GetAtomicNum() for atom in molecule_of_graph(item, features, kind).GetAtoms()]
+        assert elements == drawn + [1] * (len(elements) - len(drawn))

@@ -1,7 +1,9 @@
 import pytest
 
 from molgcn.errors import UserError
-from molgcn.replicates.plan import plan, single
+from molgcn.replicates.plan import first_training, plan
+
+FILES = {"name": "csv", "path": "a.csv", "val_path": "b.csv", "test_path": "c.csv"}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ def test_models_differ_by_their_seed(small_config):
 def test_each_split_has_an_ensemble(small_config):
     config = small_config(dataset={"split": "cv", "folds": 2}, training={"ensemble": 2})
     assert [[below.name for below in plan(member.config).members] for member in plan(config).members] == [["member_0", "member_1"]] * 2
-    assert (single(config).dataset.fold, single(config).training.ensemble) == (0, 1)
+    assert (first_training(config).dataset.fold, first_training(config).training.ensemble) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,9 @@ def test_each_split_has_an_ensemble(small_config):
         ({"dataset": {"folds": 5}}, "dataset.folds=5 goes with dataset.split=cv, and here dataset.split=random"),
         ({"dataset": {"fold": 0}}, "dataset.fold=0 goes with dataset.split=cv"),
         ({"dataset": {"split": "file", "split_file": "a.json", "repeats": 3}}, "training.ensemble=3"),
+        ({"dataset": {"split": "time", "split_column": "year", "repeats": 3}}, "the parts by dataset.split=time are always the same"),
+        ({"dataset": {**FILES, "repeats": 3}}, "the parts by files of their own are always the same"),
+        ({"dataset": {**FILES, "split": "cv"}}, "dataset.val_path and dataset.test_path are parts of their own"),
         ({"dataset": {"split": "cv", "folds": 1}}, "dataset.folds=1 is not valid: expected at least 2"),
         ({"dataset": {"split": "cv", "fold": 5}}, "dataset.fold=5 is not valid: expected a number from 0 to 4"),
         ({"dataset": {"repeats": 0}}, "dataset.repeats=0 is not valid"),

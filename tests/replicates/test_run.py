@@ -11,7 +11,7 @@ from lightning import Callback
 from omegaconf import OmegaConf
 from run_cases import assert_same_run
 
-from molgcn.config import parse
+from molgcn.config import parse, parse_saved
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.predict import predict_smiles
@@ -19,6 +19,7 @@ from molgcn.replicates.predictions import load_models
 from molgcn.replicates.run import train_all
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.members import trainings_of
+from molgcn.training.resume import saved_config
 
 CV = {"split": "cv", "folds": 3}
 
@@ -97,6 +98,17 @@ def test_a_longer_training_goes_on_in_every_fold(folds, small_config, tmp_path):
     longer = replace(config, trainer={**config.trainer, "max_epochs": 3}, resume=str(tmp_path / "run"))
     assert train_all(longer, tmp_path / "run").epochs == 9
     assert train_all(longer, tmp_path / "run").epochs == 9  # of which nothing is left to do
+
+
+def test_a_key_that_is_refused_changes_nothing(folds, tmp_path):
+    config, whole, expected = folds
+    shutil.copytree(whole, tmp_path / "run")
+    shorter = replace(config, trainer={**config.trainer, "max_epochs": 1}, resume=str(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"fold_0: trainer\.max_epochs=1 is fewer than the 2 epochs"):
+        train_all(shorter, tmp_path / "run")
+    again = parse_saved(saved_config(tmp_path / "run", []))
+    assert again == replace(config, resume=str(tmp_path / "run"))
+    assert train_all(again, tmp_path / "run").metrics == expected.metrics
 
 
 @pytest.mark.parametrize(

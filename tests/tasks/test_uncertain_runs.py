@@ -15,6 +15,7 @@ from rich.console import Console
 from run_cases import assert_same_run, log_of, train_and_copy
 from uncertain_cases import ENDINGS
 
+from molgcn.calibration.assessment import assess
 from molgcn.config import parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
@@ -72,7 +73,8 @@ def test_every_place_tells_the_same(run):
         table = pd.read_csv(path)
         assert [*table] == ["row", "smiles", *(one for target in "ab" for one in (target, *[f"{target} {end}" for end in ENDINGS[name]]))]
         task = load_regressor(folder / "run").task
-        of_table = task.measure(table[columns_of(name)].to_numpy(), table[["a", "b"]].to_numpy(float))
+        given, true = table[columns_of(name)].to_numpy(), table[["a", "b"]].to_numpy(float)
+        of_table = task.measure(given, true) | assess(task, None, given, true)
         assert {f"test/{key}": value for key, value in of_table.items()} == pytest.approx(
             {key: value for key, value in result.metrics.items() if key.startswith("test/")}, rel=1e-4, abs=1e-5
         )

@@ -14,7 +14,10 @@ from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import load_molecules
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, EvaluationDataConfig, evaluate
+from molgcn.explain.command import explain
+from molgcn.explain.config import ExplainConfig
 from molgcn.export import METADATA, ExportConfig, export
+from molgcn.fingerprint import FingerprintConfig, fingerprint
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
 from molgcn.training.checkpoint_reader import load_checkpoint
@@ -202,3 +205,21 @@ def test_backends_start_from_the_same_weights_with_descriptors(config, folder):
     modules = [build_module(replace(config, backend=BackendConfig(name=name)), data) for name in ("reference", "pyg")]
     states = [module.state_dict() for module in modules]
     assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
+
+
+def test_fingerprints_and_explanations_take_them_too(run, folder, tmp_path):
+    files = {"ckpt": str(run.folder), "input": str(folder / "a.csv"), "descriptors_path": str(folder / "x.npz"), "device": "cpu"}
+    fingerprint(parse(FingerprintConfig, {**files, "output": str(tmp_path / "f.npy")}))
+    predict(options(run, folder, output=str(tmp_path / "p.csv")))
+    module = load_regressor(run.folder)
+    states = np.load(tmp_path / "f.npy")
+    assert states.shape == (COUNT, 8 + len(module.descriptor_names))
+    with torch.no_grad():
+        values = module.decode(module.averaged.head(torch.from_numpy(states)))
+    expected = [float(row["y predicted"]) for row in predicted(tmp_path / "p.csv")]
+    np.testing.assert_allclose(values[:, 0], expected, rtol=1e-4, atol=1e-4)
+    explain(parse(ExplainConfig, {**files, "output": str(tmp_path / "why"), "method": "masking", "orders": 1}))
+    explained = predicted(tmp_path / "why" / "molecules.csv")
+    np.testing.assert_allclose([float(row["y 2"]) for row in explained], expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(UserError, match="has no column 'temperature', a descriptor"):
+        predict(parse(PredictConfig, {"ckpt": str(run.folder), "molecule": "CCO", "device": "cpu"}))

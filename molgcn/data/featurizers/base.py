@@ -63,6 +63,11 @@ class Featurizer:
         return len(self.bond_names)
 
     @property
+    def counts_hydrogens(self) -> bool:
+        """Whether hydrogens are counted at the atoms that they are bound to, also those that are atoms of the molecule as it is read."""
+        return self.hydrogens == "implicit" and not self.keeps_isotopes
+
+    @property
     def spelled(self) -> str:
         """What :func:`molgcn.data.featurizers.get_featurizer` takes: the name, and what it does not say, as in "general:2"."""
         return self.versioned if self.superseded else self.versioned.replace(f":{self.version}", "")

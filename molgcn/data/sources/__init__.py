@@ -6,6 +6,7 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.sources.base import Source
 from molgcn.data.sources.builtin import open_builtin
 from molgcn.data.sources.csv import open_csv
+from molgcn.data.sources.joined import open_files
 from molgcn.data.sources.qm9 import open_qm9
 from molgcn.data.sources.zinc import open_zinc
 
@@ -15,3 +16,13 @@ SOURCES: dict[str, Callable[[DatasetConfig], Source]] = {
     "zinc": open_zinc,
     "csv": open_csv,
 }
+
+
+def open_source(config: DatasetConfig) -> Source:
+    """Return the source of a configuration: one file, or those of training, validation and test as one.
+
+    Raises:
+        UserError: when it cannot be read.
+    """
+    opened = SOURCES[config.name]
+    return open_files(opened, config) if len(config.files) > 1 else opened(config)

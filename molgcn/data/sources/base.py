@@ -26,6 +26,7 @@ class RawMolecules:
         weights: [M], how much each row weighs, or None.
         left_out: rows that do not belong to the set, with the reason.
         descriptors: float64 [M, K], NaN where missing, of the columns that `dataset.descriptors` names; None where it names none.
+        files: name and first row of each file, where the source is several.
     """
 
     items: Sequence[str]
@@ -37,6 +38,7 @@ class RawMolecules:
     bounds: np.ndarray | None = None
     weights: np.ndarray | None = None
     descriptors: np.ndarray | None = None
+    files: tuple[tuple[str, int], ...] = ()
 
     def take(self, places: np.ndarray) -> RawMolecules:
         """Return the rows at `places`, int64 [m]."""
@@ -60,6 +62,7 @@ class Source:
         read: reads all rows.
         benchmark: row numbers of the source's own train, val and test, or None when it has none.
         column: reads a column of the source as text, one value a row, or None when it has no columns.
+        files: names of its files, where they are several.
     """
 
     title: str
@@ -70,3 +73,4 @@ class Source:
     read: Callable[[], RawMolecules]
     benchmark: Callable[[], dict[str, np.ndarray]] | None = None
     column: Callable[[str], Sequence[str]] | None = None
+    files: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ def column_split(values: Sequence[object], column: str = "split", rows: Sequence
         rows: int [M], the source row of each molecule, where rows were skipped; by default every row is a molecule.
 
     Raises:
-        UserError: for another value, or when a part is empty.
+        UserError: for another value, or when training is empty.
     """
     names = []
     for row in range(len(values)) if rows is None else rows:

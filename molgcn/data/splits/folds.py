@@ -15,7 +15,7 @@ def fold_split(groups: np.ndarray, strata: np.ndarray, folds: int, fold: int, va
 
     Args:
         groups: int [M], equal for molecules that are to stay together.
-        strata: int [M], from 0: each part gets its share of every one of them, as closely as whole groups allow.
+        strata: int [M]: each part gets its share of every one of them, as closely as whole groups allow.
         folds: how many there are.
         fold: the one that is held out.
         validation: the share of the rest that validates.
@@ -53,7 +53,7 @@ def deal(groups: np.ndarray, strata: np.ndarray, shares: Sequence[float], rng: n
 
     Args:
         groups: int [M], equal for molecules that are to stay together.
-        strata: int [M], from 0.
+        strata: int [M], of which each part gets its share.
         shares: of the molecules, one a part, with a sum of 1.
         rng: of the order.
 
@@ -61,14 +61,15 @@ def deal(groups: np.ndarray, strata: np.ndarray, shares: Sequence[float], rng: n
         int64 [M], the number of each molecule's part.
     """
     _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    content = np.zeros((len(sizes), int(strata.max(initial=0)) + 1))
-    np.add.at(content, (group, strata), 1)
+    kinds, stratum = np.unique(strata, return_inverse=True)
+    content = np.zeros((len(sizes), len(kinds)))
+    np.add.at(content, (group, stratum), 1)
     totals = content.sum(axis=0)
     lacks = np.outer(shares, totals)
     order = rng.permutation(len(sizes))
     placed = np.empty(len(sizes), np.int64)
     for one in order[np.argsort(-sizes[order], kind="stable")].tolist():
-        need = lacks @ (content[one] / np.maximum(totals, 1))
+        need = lacks @ (content[one] / totals)
         best = np.lexsort((-lacks.sum(axis=1), -need.round(9)))[0]  # of parts that need it alike, the emptiest
         placed[one] = best
         lacks[best] -= content[one]

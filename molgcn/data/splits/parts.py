@@ -2,41 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from molgcn.errors import UserError
 
 PARTS = ("train", "val", "test")
+CALIBRATION = "calibration"  # a further part that a split may have
+IN_WORDS = {"train": "training", "val": "validation", "test": "test", CALIBRATION: "calibration"}
 Split = dict[str, np.ndarray]
 
 
-def check_split(split: Mapping[str, np.ndarray], num_molecules: int, source: str) -> None:
-    """Raises:
-    UserError: when a part is missing or empty, an index is out of range, or two parts share a molecule.
+def parts_of(split: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the names of the parts that a split has, or should have."""
+    return (*PARTS, CALIBRATION) if CALIBRATION in split else PARTS
+
+
+def as_split(placed: np.ndarray) -> Split:
+    """Return sorted int64 indices for "train", "val" and "test".
+
+    Args:
+        placed: int [M], the number of each molecule's part; one that no part has leaves it out.
     """
-    for part in PARTS:
-        indices = split.get(part)
-        if indices is None or len(indices) == 0:
-            raise UserError(f"The split from {source} has no molecule in {part}. Every part needs at least one.")
-        if indices.min() < 0 or indices.max() >= num_molecules:
+    return {part: np.flatnonzero(placed == number) for number, part in enumerate(PARTS)}
+
+
+def check_split(split: Mapping[str, np.ndarray], num_molecules: int, source: str) -> None:
+    """Check a split that was read: validation and test may be empty.
+
+    Raises:
+        UserError: when training is empty, an index is out of range, or two parts share a molecule.
+    """
+    if len(split["train"]) == 0:
+        raise UserError(f"The split from {source} has no molecule in train. Training needs at least one.")
+    for part in parts_of(split):
+        indices = split[part]
+        if len(indices) and (indices.min() < 0 or indices.max() >= num_molecules):
             raise UserError(f"The split from {source} names a molecule beyond the {num_molecules} of the set, in {part}.")
-    together = np.concatenate([split[part] for part in PARTS])
+    together = np.concatenate([split[part] for part in parts_of(split)])
     values, counts = np.unique(together, return_counts=True)
     if counts.max() > 1:
         twice = int(values[counts > 1][0])
-        where = [part for part in PARTS if twice in split[part]]
+        where = [part for part in parts_of(split) if twice in split[part]]
         raise UserError(
             f"The split from {source} has {int((counts > 1).sum())} molecules more than once, the first at position "
             f"{twice} ({' and '.join(where)}). Parts may not overlap."
         )
 
 
-def refuse_empty(split: Split, why: str) -> None:
-    """Raises:
-    UserError: with `why`, when a part is empty.
+def refuse_empty(split: Split, sizes: Sequence[int], why: str) -> None:
+    """Check that a split that was drawn fills the parts that are wanted.
+
+    Args:
+        split: the parts.
+        sizes: molecules that each was to have; 0 for a part that is not wanted.
+        why: the reason, for the message.
+
+    Raises:
+        UserError: when one is empty.
     """
-    empty = [part for part in PARTS if len(split[part]) == 0]
+    empty = [part for part, size in zip(PARTS, sizes, strict=True) if size and len(split[part]) == 0]
     if empty:
         raise UserError(f"The split leaves {' and '.join(empty)} empty: {why}.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from molgcn.data.splits.parts import PARTS, Split
+from molgcn.data.splits.parts import CALIBRATION, PARTS, Split, parts_of
 from molgcn.errors import UserError
 from molgcn.whole_file import whole
 
@@ -17,7 +17,7 @@ from molgcn.whole_file import whole
 def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarray) -> None:
     """Writes a split as JSON of source row numbers, readable by `split=file dataset.split_file=<path>`."""
     path = Path(path)
-    text = json.dumps({part: rows[split[part]].tolist() for part in PARTS})
+    text = json.dumps({part: rows[split[part]].tolist() for part in parts_of(split)})
     with whole(path) as temporary, open(temporary, "w") as file:
         file.write(text)
         file.flush()
@@ -25,7 +25,9 @@ def save_split(path: str | Path, split: Mapping[str, np.ndarray], rows: np.ndarr
 
 
 def load_split(path: str | Path) -> Split:
-    """Row numbers of the source for train, val and test, from a JSON file as :func:`save_split` writes it.
+    """Return row numbers of the source for train, val, test and perhaps calibration, from a JSON file as :func:`save_split` writes it.
+
+    A part that the file does not name is empty.
 
     Raises:
         UserError: when the file is missing or holds something else.
@@ -36,14 +38,16 @@ def load_split(path: str | Path) -> Split:
         raise UserError(f"dataset.split_file={path} cannot be read: {error.strerror}. Give a JSON file.") from error
     except ValueError as error:
         raise UserError(f"dataset.split_file={path} is not JSON: {error}. {_FORMAT}") from error
+    if not isinstance(content, dict) or "train" not in content or content.keys() - {*PARTS, CALIBRATION}:
+        raise UserError(f"dataset.split_file={path} names other parts than train, val, test and calibration, or no train. {_FORMAT}")
     try:
-        split = {part: np.array(content[part]) for part in PARTS}
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UserError(f"dataset.split_file={path} does not name train, val and test. {_FORMAT}") from error
+        split = {part: np.array(content.get(part, [])) for part in parts_of(content)}
+    except (TypeError, ValueError) as error:
+        raise UserError(f"dataset.split_file={path}: a part is not a list of whole numbers. {_FORMAT}") from error
     for part, rows in split.items():
         if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
             raise UserError(f"dataset.split_file={path}: '{part}' is not a list of whole numbers. {_FORMAT}")
     return {part: rows.astype(np.int64) for part, rows in split.items()}
 
 
-_FORMAT = 'Expected {"train": [rows], "val": [rows], "test": [rows]}, rows of the data file counted from 0.'
+_FORMAT = 'Expected {"train": [rows], "val": [rows], "test": [rows]}, rows of the data file counted from 0; val or test may be left out.'

@@ -1,4 +1,4 @@
-"""A split that keeps molecules of one scaffold in one part."""
+"""A split that keeps molecules of one Bemis-Murcko scaffold in one part."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from molgcn.data.scaffolds import join_scaffolds, murcko_scaffolds
+from molgcn.data.scaffolds import murcko_scaffolds
 from molgcn.data.splits.groups import place_groups
-from molgcn.data.splits.parts import PARTS, Split, refuse_empty
-from molgcn.data.splits.sizes import split_sizes
+from molgcn.data.splits.parts import Split, as_split, refuse_empty
+from molgcn.data.splits.sizes import large_size, split_sizes
 
 
-def scaffold_split(
-    smiles: Sequence[str],
-    fractions: Sequence[float] = (0.8, 0.1, 0.1),
-    seed: int = 0,
-    num_workers: int | None = None,
-    groups: np.ndarray | None = None,
-) -> Split:
-    """Keeps molecules of one Bemis-Murcko scaffold (J. Med. Chem. 39, 2887, 1996) in one part.
-
-    Scaffolds that hold more than half a validation or test part go to train; the others are shuffled by `seed` and fill
-    train, validation and test in that order. Molecules without rings share the empty scaffold. Sizes follow
-    `fractions` as closely as whole scaffolds allow; of numbers of molecules that leave some unused none is exceeded.
+def scaffold_groups(smiles: Sequence[str], num_workers: int | None = None) -> np.ndarray:
+    """Return int64 [M], equal for molecules with the same scaffold: its place among those of the set in alphabetical order.
 
     Args:
-        smiles: of the molecules.
+        smiles: M molecules. Those without rings share the empty scaffold.
+        num_workers: worker processes for the scaffolds.
+    """
+    scaffolds = murcko_scaffolds(smiles, num_workers)
+    place = {scaffold: number for number, scaffold in enumerate(sorted(set(scaffolds)))}
+    return np.array([place[scaffold] for scaffold in scaffolds], np.int64)
+
+
+def scaffold_split(scaffolds: np.ndarray, fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> Split:
+    """Place whole scaffolds, the large ones in training, so that validation and test have many different ones.
+
+    Scaffolds that hold more than half a validation or test part go to train; the others are shuffled by `seed` and fill
+    train, validation and test in that order. Sizes follow `fractions` as closely as whole scaffolds allow; what scaffolds too large for
+    training leave is shared out. Of numbers of molecules that leave some unused none is exceeded.
+
+    Args:
+        scaffolds: int [M], equal for molecules that are to stay in one part, see :func:`scaffold_groups`.
         fractions: see :func:`~molgcn.data.splits.sizes.split_sizes`.
         seed: of the shuffle.
-        num_workers: worker processes for the scaffolds.
-        groups: int [M], equal for molecules that are to stay in one part: scaffolds that share a group count as one.
 
     Returns:
         sorted int64 indices for "train", "val" and "test".
@@ -38,21 +42,16 @@ def scaffold_split(
     Raises:
         UserError: see :func:`~molgcn.data.splits.sizes.split_sizes`, or when too few scaffolds leave a part empty.
     """
-    sizes = split_sizes(len(smiles), fractions)
-    scaffolds = murcko_scaffolds(smiles, num_workers)
-    if groups is not None:
-        scaffolds = join_scaffolds(scaffolds, groups)
-    members: dict[str, list[int]] = {}
-    for index, scaffold in enumerate(scaffolds):
-        members.setdefault(scaffold, []).append(index)
-    limit = min(sizes[1:]) / 2
-    names = sorted(members, key=lambda name: (-len(members[name]), name))
-    large = [name for name in names if len(members[name]) > limit]
-    small = [name for name in names if len(members[name]) <= limit]
+    sizes = split_sizes(len(scaffolds), fractions)
+    names, place, counts = np.unique(scaffolds, return_inverse=True, return_counts=True)
+    is_large = counts > large_size(sizes)
+    by_size = np.argsort(-counts, kind="stable")
+    large, small = by_size[is_large[by_size]], by_size[~is_large[by_size]].tolist()
     np.random.default_rng(seed).shuffle(small)
-    names = large + small
-    part_of = dict(zip(names, place_groups([len(members[name]) for name in names], sizes, len(smiles), otherwise=0), strict=True))
-    placed = np.array([part_of[scaffold] for scaffold in scaffolds])
-    split = {part: np.flatnonzero(placed == number) for number, part in enumerate(PARTS)}
-    refuse_empty(split, f"{len(smiles)} molecules have only {len(members)} different scaffolds. Use split=random, or more molecules")
+    in_order = np.array([*large.tolist(), *small])
+    part_of = np.empty(len(names), np.int64)
+    part_of[in_order] = place_groups(counts[in_order].tolist(), sizes, len(scaffolds), len(large), otherwise=0)
+    split = as_split(part_of[place])
+    why = f"{len(scaffolds)} molecules have only {len(names)} different scaffolds. Use split=random, or more molecules"
+    refuse_empty(split, sizes, why)
     return split

@@ -59,6 +59,8 @@ class DirectStep:
             return f"{name} is to be called within each step"
         if model.linears is None or not _has_its_own_weights(model):
             return "the head is no chain of linear maps, or weights are shared or computed from others"
+        if module.config.training.freeze is not None:
+            return "training.freeze leaves weights out"
         if trainer.world_size > 1:
             return "several devices exchange gradients within a step"
         if trainer.precision != "32-true":

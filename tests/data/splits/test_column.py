@@ -14,5 +14,7 @@ def test_column_split_understands_the_usual_words():
     assert {part: one.tolist() for part, one in column_split(skipped, rows=[0, 2, 4]).items()} == {"train": [0], "val": [1], "test": [2]}
     with pytest.raises(UserError, match=r"row 3 .* says 'holdout'"):
         column_split(skipped, rows=[0, 2, 3, 4])
-    with pytest.raises(UserError, match="no molecule in test"):
-        column_split(["train", "val"])
+    without = column_split(["train", "val", "train"])
+    assert {part: without[part].tolist() for part in PARTS} == {"train": [0, 2], "val": [1], "test": []}
+    with pytest.raises(UserError, match="no molecule in train"):
+        column_split(["test", "val"])

@@ -12,8 +12,9 @@ from molgcn.errors import UserError
 def test_overlap_emptiness_and_range_are_errors(tmp_path):
     with pytest.raises(UserError, match=r"more than once.*train and test"):
         check_split({"train": np.array([0, 1]), "val": np.array([2]), "test": np.array([1])}, 5, "x")
-    with pytest.raises(UserError, match="no molecule in val"):
-        check_split({"train": np.array([0, 1]), "val": np.array([], int), "test": np.array([3])}, 5, "x")
+    check_split({"train": np.array([0, 1]), "val": np.array([], int), "test": np.array([3])}, 5, "x")
+    with pytest.raises(UserError, match="no molecule in train"):
+        check_split({"train": np.array([], int), "val": np.array([2]), "test": np.array([3])}, 5, "x")
     with pytest.raises(UserError, match="beyond the 3"):
         check_split({"train": np.array([0, 1]), "val": np.array([2]), "test": np.array([3])}, 3, "x")
     path = tmp_path / "overlap.json"

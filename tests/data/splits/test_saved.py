@@ -24,7 +24,9 @@ def test_a_saved_split_is_found_again_by_rows(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [("{", "not JSON"), ("[]", "does not name"), ('{"train": [1], "val": [2]}', "does not name"),
+    [("{", "not JSON"), ("[]", "does not name"), ('{"val": [1], "test": [2]}', "does not name"),
+     ('{"train": [1], "valid": [2]}', "does not name"),
+     ('{"train": [[1], 2]}', "whole numbers"), ('{"train": [1], "val": null}', "whole numbers"),
      ('{"train": ["a"], "val": [2], "test": [3]}', "whole numbers"), ('{"train": [1.5], "val": [2], "test": [3]}', "whole numbers"),
      ('{"train": 1, "val": [2], "test": [3]}', "whole numbers")],
 )  # fmt: skip
@@ -39,3 +41,12 @@ def test_bad_split_files_are_named(tmp_path, content, what):
 def test_a_missing_split_file_is_named(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         load_split(tmp_path / "none.json")
+
+
+def test_a_part_that_is_not_named_is_empty(tmp_path):
+    path = tmp_path / "split.json"
+    path.write_text('{"train": [1, 2], "test": [0]}')
+    split = load_split(path)
+    assert {part: rows.tolist() for part, rows in split.items()} == {"train": [1, 2], "val": [], "test": [0]}
+    save_split(path, rows_to_split(split, np.arange(3), "x"), np.arange(3))
+    assert as_sets(load_split(path)) == as_sets(split)

@@ -9,7 +9,9 @@ from molgcn.errors import UserError
     [
         (1, (0.8, 0.1, 0.1), "1 molecules cannot be split"),
         (4, (0.8, 0.1, 0.1), "cannot be split"),
-        (100, (0.9, 0.1, 0.0), "Every part"),
+        (100, (0.0, 0.9, 0.1), "Every part"),
+        (100, (0, 90, 9), "Every part"),
+        (4, (0.9, 0.1, 0.0), "Every part"),
         (100, (90, 10, 10), "cannot be split"),
         (100, (0.8, 0.1), "three numbers"),
         (500, (80, 10, 10), r"sum to 100, but the set has 500 .*fractions: \[0.8,0.1,0.1\].*dataset.subset=100 "),
@@ -24,3 +26,17 @@ from molgcn.errors import UserError
 def test_impossible_sizes_are_errors(n, fractions, what):
     with pytest.raises(UserError, match=what):
         split_sizes(n, fractions)
+
+
+@pytest.mark.parametrize(
+    ("fractions", "sizes"),
+    [
+        ((0.9, 0.1, 0), (90, 10, 0)),
+        ((1, 0, 0), (100, 0, 0)),
+        ((0.9, 0, 0.1), (90, 0, 10)),
+        ((50, 20, 0), (50, 20, 0)),
+        ((2, 0, 0), (2, 0, 0)),
+    ],
+)
+def test_validation_or_test_may_be_left_out(fractions, sizes):
+    assert split_sizes(100, fractions) == sizes

@@ -1,0 +1,132 @@
+"""What was fitted of a model's uncertainties, target by target: plain values in a checkpoint, and the columns that they add."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from molgcn.calibration.conformal import Conformal, Sets, score_of
+from molgcn.calibration.isotonic import Isotonic
+from molgcn.calibration.outputs import Classes, Numbers, Output, num_classes, outputs_of
+from molgcn.calibration.platt import Platt
+from molgcn.calibration.zscaling import ZScaling
+from molgcn.tasks.base import Task
+
+Part = Literal["calibration", "val"]
+
+
+@dataclass(frozen=True)
+class TargetCalibration:
+    """What was fitted of one target; each method looks at the model's own predictions, not at what another one made of them.
+
+    Attributes:
+        molecules: how many it was fitted on.
+        zscaling: of its standard deviations, or None.
+        isotonic: of its classes' probabilities, or None.
+        platt: likewise.
+        conformal: its interval or set of classes, or None.
+    """
+
+    molecules: int
+    zscaling: ZScaling | None = None
+    isotonic: Isotonic | None = None
+    platt: Platt | None = None
+    conformal: Conformal | None = None
+
+    @classmethod
+    def fit(cls, output: Output, true: np.ndarray, methods: Sequence[str], alpha: float, sets: Sets) -> TargetCalibration:
+        """Fit methods on one target.
+
+        Args:
+            output: its predictions of n molecules.
+            true: its values or labels [n], NaN where missing.
+            methods: names in :data:`molgcn.calibration.methods.METHODS` that go with the target.
+            alpha: see :meth:`Conformal.fit`.
+            sets: likewise.
+        """
+        known = ~np.isnan(true) & output.finite
+        seen, true = output[known], true[known].astype(np.float64)
+        return cls(
+            int(known.sum()),
+            ZScaling.fit(seen, true) if isinstance(seen, Numbers) and "zscaling" in methods else None,
+            Isotonic.fit(seen, true) if isinstance(seen, Classes) and "isotonic" in methods else None,
+            Platt.fit(seen, true) if isinstance(seen, Classes) and "platt" in methods else None,
+            Conformal.fit(seen, true, alpha, sets) if "conformal" in methods else None,
+        )
+
+    def std(self, output: Output) -> np.ndarray | None:
+        """Return calibrated standard deviations [M], or None."""
+        return self.zscaling.std(output) if self.zscaling is not None and isinstance(output, Numbers) else None
+
+    def probabilities(self, output: Output) -> np.ndarray | None:
+        """Return calibrated probabilities [M, C], or None."""
+        method = self.platt or self.isotonic
+        return method.probabilities(output) if method is not None and isinstance(output, Classes) else None
+
+    def fits(self, output: Output) -> bool:
+        """Whether this can be of predictions of this kind."""
+        classes = num_classes(output)
+        curves = [len(one) for one in (*_curves(self.platt), *_curves(self.isotonic))]
+        return (
+            (self.zscaling is None or (isinstance(output, Numbers) and output.std is not None))
+            and all(length == (1 if classes == 2 else classes) for length in curves)
+            and (self.conformal is None or self.conformal.score in {score_of(output, sets) for sets in ("plain", "adaptive")})
+        )
+
+
+def _curves(method: Platt | Isotonic | None) -> list[list[Any]]:
+    return [] if method is None else [*vars(method).values()]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was fitted of a model.
+
+    Attributes:
+        part: the molecules that it was fitted on: calibration, cut from training for it, or val, by which the weights were chosen, so that
+            the model errs less there than elsewhere and every promise is approximate.
+        alpha: the share of molecules whose true value an interval or set may miss.
+        targets: of each target.
+    """
+
+    part: Part
+    alpha: float
+    targets: list[TargetCalibration]
+
+    @property
+    def approximate(self) -> bool:
+        """Whether the molecules that it was fitted on have chosen the weights."""
+        return self.part == "val"
+
+    @property
+    def described(self) -> str:
+        """What it was fitted on, in words."""
+        counts = sorted({target.molecules for target in self.targets})
+        number = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        if self.approximate:
+            return f"calibrated on {number} validation molecules, which chose the weights: approximate"
+        return f"calibrated on {number} molecules that training did not see"
+
+    def to_values(self) -> dict[str, Any]:
+        """Return dicts, lists, strings and numbers, as a checkpoint takes them."""
+        return asdict(self)
+
+    @classmethod
+    def of_values(cls, values: Any, task: Task) -> Calibration:
+        """Return what :meth:`to_values` gave.
+
+        Raises:
+            ValueError: where values are something else, or of another task.
+        """
+        try:
+            found = TypeAdapter(cls).validate_python(values)
+        except ValidationError as error:
+            raise ValueError(f"its calibration is damaged: {error.errors()[0]['msg']}") from error
+        outputs = outputs_of(task, np.zeros((0, task.num_predictions)))
+        if len(found.targets) != len(outputs) or not all(map(TargetCalibration.fits, found.targets, outputs)):
+            raise ValueError("its calibration is of other targets")
+        return found

@@ -1,0 +1,55 @@
+"""The columns that a calibration adds to a table of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import compress
+
+import numpy as np
+
+from molgcn.calibration.calibration import Calibration, TargetCalibration
+from molgcn.calibration.outputs import Classes, Numbers, outputs_of
+from molgcn.column import Column
+from molgcn.tasks.base import Task
+
+
+def calibrated_columns(calibration: Calibration, task: Task, predictions: np.ndarray, digits: Sequence[int]) -> list[Column]:
+    """Return "<target> calibrated std", "lower" and "upper", or "calibrated probability" and "set", as far as they were fitted.
+
+    Args:
+        calibration: of the model whose predictions they are.
+        task: of the model.
+        predictions: [M, P], NaN where there is none.
+        digits: significant digits of each column of predictions, in which bounds are written.
+    """
+    outputs = outputs_of(task, predictions)
+    first = np.cumsum([0, *(len(names) for names in task.columns)])[:-1]  # column of each target
+    columns: list[Column] = []
+    for target, output, label, own, place in zip(calibration.targets, outputs, task.labels, task.columns, first.tolist(), strict=True):
+        if isinstance(output, Numbers):
+            columns += _of_numbers(target, output, label, digits[place])
+        else:
+            columns += _of_classes(target, output, label, [f"{label} calibrated{name.removeprefix(label)}" for name in own])
+    return columns
+
+
+def _of_numbers(target: TargetCalibration, output: Numbers, label: str, digits: int) -> Iterator[Column]:
+    if (std := target.std(output)) is not None:
+        yield Column(f"{label} calibrated std", std)
+    if target.conformal is not None:
+        bounds = np.where(output.finite[:, None], target.conformal.bounds(output), np.nan)
+        yield Column(f"{label} conformal lower", bounds[:, 0], digits)
+        yield Column(f"{label} conformal upper", bounds[:, 1], digits)
+
+
+def _of_classes(target: TargetCalibration, output: Classes, label: str, names: Sequence[str]) -> Iterator[Column]:
+    known = output.finite
+    probabilities = target.probabilities(output)
+    if probabilities is not None:
+        shown = np.where(known[:, None], probabilities, np.nan)
+        for name, values in zip(names, shown.T[-len(names) :], strict=True):  # of two classes the second alone
+            yield Column(name, values)
+    if target.conformal is not None:
+        sets = [", ".join(compress(output.names, row)) for row in target.conformal.members(output).tolist()]
+        cells = [f"{{{text}}}" if there else "" for text, there in zip(sets, known.tolist(), strict=True)]
+        yield Column(f"{label} conformal set", np.array(cells, str))

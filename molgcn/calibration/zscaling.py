@@ -1,0 +1,35 @@
+"""Z-scaling: one factor that makes predicted standard deviations as large as the errors are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from molgcn.calibration.outputs import Numbers
+
+
+@dataclass(frozen=True)
+class ZScaling:
+    """Multiply standard deviations by a factor (Levi, Gispan, Giladi and Fetaya, Sensors 22, 5540, 2022).
+
+    Attributes:
+        scale: the factor.
+    """
+
+    scale: float
+
+    @classmethod
+    def fit(cls, output: Numbers, true: np.ndarray) -> ZScaling:
+        """Return the factor under which the true values [n] are likeliest, by normal distributions around the predictions.
+
+        The negative log-likelihood, mean(log(s std) + (error / (s std))^2 / 2), is least where s^2 = mean((error / std)^2).
+        """
+        assert output.std is not None
+        return cls(math.sqrt(np.mean(((true - output.values) / output.std) ** 2)))
+
+    def std(self, output: Numbers) -> np.ndarray:
+        """Return the calibrated standard deviations [M]."""
+        assert output.std is not None
+        return self.scale * output.std

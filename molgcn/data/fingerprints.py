@@ -1,0 +1,82 @@
+"""Morgan fingerprints of a set (Rogers and Hahn, J. Chem. Inf. Model. 50, 742, 2010), and how far molecules are apart by them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from molgcn.data.molecules import without_atom_maps
+from molgcn.data.segments import pointers
+from molgcn.data.workers import map_chunks
+from molgcn.errors import UserError
+
+log = logging.getLogger(__name__)
+
+RADIUS, BITS = 2, 2048
+_ROWS_AT_ONCE = 512
+_MANY = 20_000  # molecules whose pairs take a minute or two
+_SECONDS_A_PAIR = 2e-7
+
+
+def morgan_fingerprints(smiles: Sequence[str], num_workers: int | None = None) -> Any:
+    """Return the bits of M molecules as a sparse matrix of zeros and ones, `scipy.sparse.csr_matrix` float64 [M, 2048].
+
+    A molecule that was kept although RDKit refuses its SMILES has no bits.
+    """
+    from scipy.sparse import csr_matrix
+
+    bits = [one for chunk in map_chunks(_bits, smiles, num_workers=num_workers, description="fingerprints") for one in chunk]
+    starts = pointers(np.array([len(one) for one in bits]))
+    return csr_matrix((np.ones(starts[-1]), np.concatenate(bits), starts), shape=(len(bits), BITS))
+
+
+def _bits(smiles: Sequence[str]) -> list[np.ndarray]:
+    from rdkit import Chem, rdBase
+    from rdkit.Chem import rdFingerprintGenerator
+
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=BITS)
+    with rdBase.BlockLogs():
+        mols = [Chem.MolFromSmiles(without_atom_maps(text)) for text in smiles]
+    return [np.array([] if mol is None else generator.GetFingerprint(mol).GetOnBits(), np.int32) for mol in mols]
+
+
+def tanimoto_distances(fingerprints: Any) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield rows of the matrix of Tanimoto distances (1 less the similarity), float64 [n, M], and which they are.
+
+    Args:
+        fingerprints: see :func:`morgan_fingerprints`. Counts of bits are whole numbers, so that every machine has the same distances.
+    """
+    counts = np.asarray(fingerprints.sum(axis=1)).ravel()
+    for start in range(0, len(counts), _ROWS_AT_ONCE):
+        rows = slice(start, min(start + _ROWS_AT_ONCE, len(counts)))
+        shared = (fingerprints[rows] @ fingerprints.T).toarray()
+        yield rows, 1 - shared / np.maximum(counts[rows, None] + counts - shared, 1)
+
+
+def check_pairs(count: int, bytes_a_pair: int, split: str, memory: float | None = None) -> None:
+    """Check that all pairs of molecules fit into memory, and say how long they will take where that is long.
+
+    Args:
+        count: molecules.
+        bytes_a_pair: that are kept.
+        split: `dataset.split`, which needs them.
+        memory: bytes of the machine; None asks it.
+
+    Raises:
+        UserError: when they take more than half of the memory.
+    """
+    if memory is None:
+        memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    size, minutes = count**2 * bytes_a_pair, count**2 * _SECONDS_A_PAIR / 60
+    need = f"dataset.split={split} compares all pairs of {count:,} molecules, which takes {size / 1e9:.1f} GB of memory"
+    if size > memory / 2:
+        raise UserError(
+            f"{need}; this machine has {memory / 1e9:.1f} GB. Use dataset.split=scaffold or kmeans, which need no pairs, or fewer "
+            "molecules with dataset.subset=."
+        )
+    if count > _MANY:
+        log.warning("%s and about %.0f minutes", need, max(minutes, 1))

@@ -1,0 +1,58 @@
+"""How messages call the rows of a set: by their numbers, and by their files where it was read from several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from molgcn.data.packed import PackedMolecules
+
+Files = Sequence[tuple[str, int]]
+
+
+def file_and_row(files: Files, row: int) -> tuple[str, int]:
+    """Return the file of a row and its number there.
+
+    Args:
+        files: name and first row of each, in order.
+        row: counted from 0 through all of them.
+    """
+    name, start = files[int(np.searchsorted([start for _, start in files], row, side="right")) - 1]
+    return name, row - start
+
+
+class RowNames(Sequence[str]):
+    """The names of rows: "3", or "3 of val.csv".
+
+    Args:
+        rows: int [M], row numbers of the source.
+        files: see :func:`file_and_row`; empty for a source that is one.
+    """
+
+    def __init__(self, rows: np.ndarray, files: Files) -> None:
+        self.rows = rows
+        self.files = files
+
+    @classmethod
+    def of(cls, molecules: PackedMolecules) -> RowNames:
+        """Return those of a set's molecules."""
+        return cls(molecules.rows, molecules.files)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        row = int(self.rows[index])
+        if not self.files:
+            return str(row)
+        name, number = file_and_row(self.files, row)
+        return f"{number} of {name}"

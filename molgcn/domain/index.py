@@ -1,0 +1,96 @@
+"""What is kept of the training molecules beside their run, by which others are compared with them."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.data.applicability import heavy_atoms
+from molgcn.data.packed import PackedMolecules
+from molgcn.domain.fingerprints import BITS, morgan_fingerprints
+from molgcn.errors import UserError
+from molgcn.whole_file import whole
+
+FILE = "domain_index.npz"
+_KINDS = [("u", 2), ("f", 2), ("f", 2), ("i", 1)]
+
+
+@dataclass(frozen=True)
+class DomainIndex:
+    """What molecules hold, as arrays.
+
+    Attributes:
+        fingerprints: uint8 [K, 256], the distinct Morgan fingerprints.
+        atoms: float32 [A, F], the distinct feature rows of their atoms.
+        bonds: float32 [B, D], those of their bonds.
+        sizes: int64 [2], heavy atoms of the smallest and the largest.
+    """
+
+    fingerprints: np.ndarray
+    atoms: np.ndarray
+    bonds: np.ndarray
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, molecules: PackedMolecules, standardize: str = "none", num_workers: int | None = None) -> DomainIndex:
+        """Return what packed molecules with SMILES hold; other arguments as of :func:`morgan_fingerprints`.
+
+        Raises:
+            UserError: for molecules without SMILES, which have no fingerprint.
+        """
+        if molecules.smiles is None:
+            raise UserError("training.domain_index needs molecules with SMILES: graphs of one's own have no fingerprints. Leave it out.")
+        sizes = heavy_atoms(molecules)
+        return cls(
+            np.unique(morgan_fingerprints(list(molecules.smiles), standardize, num_workers), axis=0),
+            _distinct(molecules.x, molecules.table),
+            np.empty((0, 0), np.float32) if molecules.edge_attr is None else _distinct(molecules.edge_attr, molecules.edge_table),
+            np.array([sizes.min(), sizes.max()], np.int64),
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by their names."""
+        return asdict(self)
+
+    def save(self, path: Path) -> None:
+        """Write the arrays, all or nothing."""
+        with whole(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **self.arrays())  # type: ignore[arg-type]  # its allow_pickle
+
+    @classmethod
+    def load(cls, path: Path) -> DomainIndex:
+        """Read what :meth:`save` wrote; nothing in it is executed.
+
+        Raises:
+            UserError: when the file is damaged or something else.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return cls.of_arrays(file)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path} holds no index of training molecules, or a damaged one: {error}. Write it anew.") from error
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> DomainIndex:
+        """Return what :meth:`arrays` gave.
+
+        Raises:
+            ValueError: where they are something else.
+        """
+        for field in fields(cls):
+            if field.name not in arrays:
+                raise ValueError(f"there is no {field.name}")
+        found = cls(**{field.name: arrays[field.name] for field in fields(cls)})
+        kinds = [(values.dtype.kind, values.ndim) for values in found.arrays().values()]
+        if kinds != _KINDS or found.fingerprints.shape[1:] != (BITS // 8,) or not len(found.fingerprints) or len(found.sizes) != 2:
+            raise ValueError("its arrays are of another kind")
+        return found
+
+
+def _distinct(codes: np.ndarray, table: np.ndarray | None) -> np.ndarray:
+    """Return the distinct rows that are used: those of a table that codes name, or of rows themselves."""
+    return np.unique(codes, axis=0) if table is None else np.unique(table[np.unique(codes)], axis=0)

@@ -1,0 +1,52 @@
+"""The largest Tanimoto similarity to a set of fingerprints."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_WORD = 64
+_AT_ONCE = 8192  # fingerprints that are unpacked at a time
+
+
+class NearestNeighbour:
+    """A set of N fingerprints, arranged so that a query looks at few of their bits.
+
+    The 64 bits that most fingerprints have make one word of each, whose common bits are counted for all N at once. Of every other bit
+    there is a list of the fingerprints that have it: those of a query's bits together are short.
+
+    Args:
+        fingerprints: uint8 [N, bits / 8], packed as of :func:`numpy.packbits`; N is at least 1.
+    """
+
+    def __init__(self, fingerprints: np.ndarray) -> None:
+        from scipy.sparse import csr_array, vstack
+
+        parts = [fingerprints[start : start + _AT_ONCE] for start in range(0, len(fingerprints), _AT_ONCE)]
+        self._count = np.bitwise_count(fingerprints).sum(axis=1, dtype=np.int64)
+        frequency = np.sum([np.unpackbits(part, axis=1).sum(axis=0, dtype=np.int64) for part in parts], axis=0)
+        self._common = np.argsort(-frequency, kind="stable")[:_WORD]
+        self._is_rare = np.ones(len(frequency), bool)
+        self._is_rare[self._common] = False
+        self._words = np.concatenate([_word(np.unpackbits(part, axis=1)[:, self._common]) for part in parts])
+        lists = vstack([csr_array(np.unpackbits(part, axis=1) & self._is_rare) for part in parts], format="csc")
+        self._owners, self._ptr = lists.indices, lists.indptr
+
+    def similarity(self, queries: np.ndarray) -> np.ndarray:
+        """Return, for each of M fingerprints [M, bits / 8], the largest |a and b| / |a or b| over the set, float64 [M].
+
+        Two fingerprints without a bit count as the same.
+        """
+        return np.array([self._of_one(np.unpackbits(query)) for query in queries], np.float64)
+
+    def _of_one(self, query: np.ndarray) -> float:
+        rare = np.flatnonzero(query & self._is_rare)
+        owners = [self._owners[self._ptr[bit] : self._ptr[bit + 1]] for bit in rare]
+        shared = np.bincount(np.concatenate([self._owners[:0], *owners]), minlength=len(self._count))
+        shared += np.bitwise_count(self._words & _word(query[None, self._common])[0])
+        either = self._count + int(query.sum()) - shared
+        return float(np.divide(shared, either, out=np.ones(len(either)), where=either > 0).max())
+
+
+def _word(bits: np.ndarray) -> np.ndarray:
+    """Return 64 bits [n, 64] as uint64 [n]."""
+    return np.ascontiguousarray(np.packbits(bits, axis=1)).view(np.uint64)[:, 0]

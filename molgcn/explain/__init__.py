@@ -1,0 +1,1 @@
+"""What each atom and bond of a molecule contributes to a prediction."""

@@ -1,0 +1,109 @@
+"""From a checkpoint and molecules to a folder of explanations."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from molgcn.config import BackendConfig
+from molgcn.errors import UserError, shown
+from molgcn.explain.config import ExplainConfig
+from molgcn.explain.contributions import explain_records, explainer
+from molgcn.explain.network import ExplainedNetwork
+from molgcn.explain.output import PAGE_NAME, ExplanationFolder, Names, open_folder
+from molgcn.new_folder import new_folder
+from molgcn.screening.config import STREAM, checkpoint_paths
+from molgcn.screening.ensemble import Ensemble
+from molgcn.screening.run import Summary, open_screening
+from molgcn.tasks.base import Task
+from molgcn.training.restore import find_checkpoint
+
+log = logging.getLogger(__name__)
+
+DEFAULT = "explanations"
+
+
+def explain(config: ExplainConfig) -> Summary:
+    """Explain the predictions of molecules, and write tables, pictures and a page into a folder.
+
+    Raises:
+        UserError: for every mistake in the configuration, the checkpoint or the file, and where Captum is needed and not installed.
+    """
+    paths = checkpoint_paths(config.ckpt)
+    if len(paths) > 1:
+        raise UserError(f"ckpt names {len(paths)} checkpoints, and one network is explained at a time. Give one of them.")
+    checkpoint = find_checkpoint(paths[0])
+    config.source  # noqa: B018, says what is wrong with it
+    ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
+    column, name = explained_column(ensemble.task, config)
+    network = ExplainedNetwork(ensemble.members[0], column)
+    compute = explainer(network, config)
+    folder = _folder(config)
+    names = Names(name, ensemble.features, ensemble.standardize, str(checkpoint))
+    with open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
+        molecules = screening.molecules
+        with open_folder(folder, config, names, molecules) as output:
+            for stretch in screening.follow(explain_records(compute, network, ensemble, molecules.records, molecules.kind, config)):
+                output.write(stretch)
+            summary = screening.summary()
+    _say(summary, output, name, folder, config)
+    return summary
+
+
+def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
+    """Return which column of predictions is explained, and what it is called.
+
+    Raises:
+        UserError: where it is not clear which, or there is none of that name.
+    """
+    names, target = list(task.names), config.target
+    if target is None and len(names) > 1:
+        raise UserError(f"The network has {len(names)} targets, and one is explained. Give target= one of {', '.join(map(shown, names))}.")
+    target = names[0] if target is None else target
+    if target not in names:
+        raise UserError(f"target={shown(target)} is not a target of the network. Expected one of {', '.join(map(shown, names))}.")
+    part = next(part for part in task.parts if target in part.names)
+    place, number = names.index(target), config.class_number
+    many = part.num_classes > 0 and len(task.columns[place]) > 1
+    if many and (number is None or not 0 <= number < part.num_classes):
+        raise UserError(
+            f"'{shown(target)}' has {part.num_classes} classes, and the logit of one is explained. Give class_number= from 0 to "
+            f"{part.num_classes - 1}."
+        )
+    if not many and number is not None:
+        raise UserError(f"class_number={number} is for task=multiclass, and '{shown(target)}' has task={part.name}. Leave it out.")
+    column = sum(len(columns) for columns in task.columns[:place]) + (number or 0)
+    if part.has_units:
+        return column, task.labels[place]
+    return column, f"logit of {target}" + (f" class {number}" if many else "")
+
+
+def _folder(config: ExplainConfig) -> Path:
+    """Make the folder to write to, which is a new or an empty one."""
+    if config.output == STREAM:
+        raise UserError("output=- is not possible: explanations are several files. Give a folder.")
+    if config.output is None:
+        return Path(new_folder(DEFAULT))
+    folder = Path(config.output).expanduser()
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(f"output={folder} is there already. Give a new folder, or leave output= out for one that is named anew.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"output={folder} cannot be made: {error.strerror or error}. Give another folder.") from error
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"output={folder} cannot be written: no permission. Give another folder.")
+    return folder
+
+
+def _say(summary: Summary, output: ExplanationFolder, name: str, folder: Path, config: ExplainConfig) -> None:
+    log.info("%s explanations of %s are in %s; %s", f"{summary.predicted:,}", name, folder / PAGE_NAME, summary.speed)
+    log.info("Contributions add up to prediction minus baseline within %.1e of their sizes' sum", output.worst)
+    if output.beyond:
+        log.warning(
+            "The contributions of %s molecules miss that by more than tolerance=%g: do not read them as shares. Give more steps= (now %d), "
+            "or use method=masking, which always adds up.",
+            *(f"{output.beyond:,}", config.tolerance, config.steps),
+        )
+    summary.warn_of_failures("explanation", config.on_error, listed=True)

@@ -1,0 +1,32 @@
+"""The keys of `python -m molgcn.explain`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from molgcn.data.column_names import ColumnName
+from molgcn.errors import UserError
+from molgcn.screening.config import ScreeningConfig
+
+
+@dataclass(frozen=True)
+class ExplainConfig(ScreeningConfig):
+    """conf/explain.yaml."""
+
+    target: ColumnName | None = None
+    class_number: int | None = None
+    method: Literal["integrated_gradients", "masking"] = "integrated_gradients"
+    steps: int = 64
+    orders: int = 10
+    tolerance: float = 0.01
+    image: Literal["png", "svg"] = "png"
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        super().__post_init__()
+        for key in ("steps", "orders"):
+            if getattr(self, key) < 1:
+                raise UserError(f"{key}={getattr(self, key)} is not valid: expected at least 1.")
+        if not 0 < self.tolerance < 1:
+            raise UserError(f"tolerance={self.tolerance:g} is not valid: expected a share between 0 and 1.")

@@ -1,0 +1,105 @@
+"""One column of a network's predictions as a function of the features of a molecule's atoms and bonds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from molgcn.data.encodings import batch_encodings
+from molgcn.data.packed import PackedMolecules
+from molgcn.nn import forward
+from molgcn.nn.graph_inputs import GraphInputs
+from molgcn.nn.reference import REDUCTIONS
+from molgcn.training.regressor import MoleculeRegressor
+
+
+@dataclass(frozen=True)
+class MoleculeGraph:
+    """A molecule of N atoms and B bonds, of which each has two directions, E = 2 B.
+
+    Attributes:
+        x: float64 [N, F], features of the atoms.
+        edge_index: int64 [2, E], source and target of every direction.
+        edge_attr: float64 [E, D], features of the bonds; None for a network that does not see them, or without bonds.
+        rwse: float64 [N, k], an encoding of the atoms by random walks, or None.
+        bond_rw: float64 [E, k], an encoding of the bonds by random walks, or None.
+        descriptors: float64 [1, K], numbers of the molecule, or None.
+        ends: int64 [B, 2], the atoms of every bond, the smaller number first.
+        bond_of: int64 [E], the bond of every direction.
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    edge_attr: Tensor | None
+    rwse: Tensor | None
+    bond_rw: Tensor | None
+    descriptors: Tensor | None
+    ends: np.ndarray
+    bond_of: Tensor
+
+    @property
+    def num_bonds(self) -> int:
+        """Bonds that the network sees features of; 0 where it sees none."""
+        return 0 if self.edge_attr is None else len(self.ends)
+
+
+class ExplainedNetwork:
+    """A trained network in float64 on backend=reference, in evaluation mode; its weights are copied.
+
+    Args:
+        module: the trained module.
+        column: of its predictions, the one to explain.
+    """
+
+    def __init__(self, module: MoleculeRegressor, column: int) -> None:
+        self._model = module.averaged.on_backend("reference").double().eval().requires_grad_(False)
+        self._task, self._statistics, self._column = module.task, module.statistics, column
+
+    def graphs(self, molecules: PackedMolecules) -> Iterator[MoleculeGraph]:
+        """Yield the molecules one by one."""
+        model, device = self._model, next(self._model.parameters()).device
+        for place in range(len(molecules)):
+            batch = molecules.batch([place]).double().to(device)
+            rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
+            edge_attr = None if model.edge_channels is None or batch.num_edges == 0 else batch.edge_attr
+            ends, bond_of = np.unique(np.sort(batch.edge_index.cpu().numpy().T, axis=1), axis=0, return_inverse=True)
+            of = torch.from_numpy(bond_of.reshape(-1)).to(device)
+            rwse, bond_rw = (None if one is None else one.double() for one in (rwse, bond_rw))
+            yield MoleculeGraph(batch.x, batch.edge_index, edge_attr, rwse, bond_rw, batch.descriptors, ends.reshape(-1, 2), of)
+
+    def __call__(self, graph: MoleculeGraph, x: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return what is explained, for K copies of a molecule with features of their own: float64 [K].
+
+        Args:
+            graph: the molecule.
+            x: float64 [K, N, F].
+            edge_attr: float64 [K, E, D], where the graph has features of bonds.
+        """
+        copies, atoms = x.shape[:2]
+        shift = torch.arange(copies, device=x.device) * atoms
+        edge_index = (graph.edge_index[:, None] + shift[None, :, None]).flatten(1)
+        bonds = edge_attr
+        if bonds is None and self._model.edge_channels is not None:  # a single atom
+            bonds = x.new_zeros(copies, 0, self._model.edge_channels)
+        inputs = GraphInputs(
+            x.flatten(0, 1),
+            edge_index,
+            torch.arange(copies, device=x.device).repeat_interleave(atoms),
+            copies,
+            None if bonds is None else bonds.flatten(0, 1),
+            *(None if one is None else one.repeat(copies, 1) for one in (graph.rwse, graph.bond_rw, graph.descriptors)),
+        )
+        outputs = forward.predictions(self._model, inputs, REDUCTIONS)
+        return self._task.explained(outputs, *self._statistics)[:, self._column]
+
+    @torch.no_grad()
+    def with_and_without(self, graph: MoleculeGraph) -> tuple[float, float]:
+        """Return what is explained of a molecule, and of the baseline: the same graph with all features zero."""
+        x, edge_attr = (None if one is None else torch.stack([one, torch.zeros_like(one)]) for one in (graph.x, graph.edge_attr))
+        assert x is not None
+        prediction, baseline = self(graph, x, edge_attr).tolist()
+        return prediction, baseline

@@ -1,0 +1,102 @@
+"""The folder of an explanation: two tables, pictures, and a page that shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from molgcn.data.featurize import molecule_of_graph
+from molgcn.data.formats import Molecules
+from molgcn.explain.config import ExplainConfig
+from molgcn.explain.contributions import Contributions, Explained
+from molgcn.explain.drawing import draw_contributions
+from molgcn.explain.page import PAGE, Card, write_page
+from molgcn.screening.output import Table, open_table
+from molgcn.screening.run import header_of, shown_row, written_rows
+
+MOLECULES, CONTRIBUTIONS, PAGE_NAME = "molecules.csv", "contributions.csv", "index.html"
+_HEADER = ["row", "molecule", "part", "atoms", "elements", "contribution"]
+_FORM = ".7g"
+
+
+@dataclass(frozen=True)
+class Names:
+    """What is explained: its name with a unit, the featuriser, the standard form of molecules, and where the weights came from."""
+
+    explained: str
+    features: str
+    standardize: str
+    checkpoint: str
+
+
+class ExplanationFolder:
+    """Takes stretches of explained rows.
+
+    Attributes:
+        worst: the largest relative error of completeness so far.
+        beyond: molecules whose error is larger than the tolerance.
+    """
+
+    def __init__(self, folder: Path, config: ExplainConfig, names: Names, kind: Any, molecules: Table, parts: Table) -> None:
+        self.worst, self.beyond = 0.0, 0
+        self._folder, self._config, self._names, self._kind = folder, config, names, kind
+        self._molecules, self._parts = molecules, parts
+        self._cards: list[Card] = []
+
+    def write(self, stretch: Explained) -> None:
+        """Write a stretch's rows and pictures."""
+        for place, before, behind in written_rows(stretch, self._config.on_error):
+            found = stretch.contributions.get(place)
+            numbers = ["nan"] * 4
+            if found is not None:
+                numbers = [
+                    format(value, _FORM) for value in (found.prediction, found.baseline, found.prediction - found.baseline, found.error)
+                ]
+                self._write_one(stretch, place, found)
+            self._molecules.write([[*before, *numbers, *behind]])
+
+    def write_page(self) -> None:
+        """Write the page of the first molecules."""
+        write_page(self._folder / PAGE_NAME, self._cards, self._config, self._names.explained, self._names.checkpoint)
+
+    def _write_one(self, stretch: Explained, place: int, found: Contributions) -> None:
+        row, text = stretch.start + place, shown_row(stretch, place)
+        mol = molecule_of_graph(stretch.records[place].molecule, self._names.features, self._kind, self._names.standardize)
+        self._parts.write([[str(row), text, *cells] for cells in part_rows(mol, found)])
+        picture = draw_contributions(mol, found, self._config.image)
+        if picture is not None:
+            (self._folder / f"molecule_{row}.{self._config.image}").write_bytes(picture)
+        if len(self._cards) < PAGE:
+            self._cards.append(Card(row, text, found, picture))
+        self.worst = max(self.worst, found.relative_error)
+        self.beyond += found.relative_error > self._config.tolerance
+
+
+def part_rows(mol: Any, found: Contributions) -> Iterator[list[str]]:
+    """Yield of every atom and bond which it is, its elements and its contribution, as text."""
+    elements = [atom.GetSymbol() for atom in mol.GetAtoms()]
+    elements += ["H"] * (len(found.atoms) - len(elements))
+    for atom, value in enumerate(found.atoms.tolist()):
+        yield ["atom", str(atom), elements[atom], format(value, _FORM)]
+    for (one, other), value in zip(found.ends.tolist(), found.bonds.tolist(), strict=False):  # no bonds of a network that does not see them
+        yield ["bond", f"{one}-{other}", f"{elements[one]}-{elements[other]}", format(value, _FORM)]
+
+
+@contextmanager
+def open_folder(folder: Path, config: ExplainConfig, names: Names, molecules: Molecules) -> Iterator[ExplanationFolder]:
+    """Open the folder's tables, which appear with the page when the block ends well.
+
+    Raises:
+        UserError: where they cannot be written.
+    """
+    results = [names.explained, "baseline", "difference", "completeness error"]
+    with ExitStack() as stack:
+        tables = [stack.enter_context(open_table(folder / name)) for name in (MOLECULES, CONTRIBUTIONS)]
+        tables[0].write([header_of(molecules.columns, results, config.on_error)])
+        tables[1].write([_HEADER])
+        opened = ExplanationFolder(folder, config, names, molecules.kind, *tables)
+        yield opened
+        opened.write_page()

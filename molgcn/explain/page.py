@@ -1,0 +1,50 @@
+"""The page of explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from molgcn.explain.config import ExplainConfig
+from molgcn.explain.contributions import Contributions
+from molgcn.report.charts import embedded
+from molgcn.report.rendering import number
+from molgcn.whole_file import whole
+
+PAGE = 100  # molecules that it shows
+_KINDS = {"png": "image/png", "svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the page shows of a molecule: its row, SMILES or name, contributions and picture, None without one."""
+
+    row: int
+    text: str
+    found: Contributions
+    picture: bytes | None
+
+
+def write_page(path: Path, cards: Sequence[Card], config: ExplainConfig, explained: str, checkpoint: str) -> None:
+    """Write the page: one file to open, print or send.
+
+    Args:
+        path: the file.
+        cards: its molecules.
+        config: how they were explained.
+        explained: the name of what is explained, with its unit.
+        checkpoint: where the weights came from.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("molgcn.explain", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"number": number}
+    pictures = [None if card.picture is None else embedded(card.picture, _KINDS[config.image]) for card in cards]
+    page = environment.get_template("page.html.jinja").render(
+        cards=list(zip(cards, pictures, strict=True)), config=config, explained=explained, checkpoint=checkpoint, most=PAGE
+    )
+    with whole(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")

@@ -1,0 +1,104 @@
+"""`python -m molgcn.fingerprint`: learned fingerprints of a file of molecules, from one or several checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from molgcn.cli import run_app
+from molgcn.config import BackendConfig
+from molgcn.screening.config import ScreeningConfig, checkpoint_paths, parse_screening
+
+if TYPE_CHECKING:
+    from molgcn.screening.fingerprint import Fingerprinted
+    from molgcn.screening.run import Summary
+
+log = logging.getLogger(__name__)
+
+_FORMAT = ".9g"  # reads back as the same float32
+Write = Callable[["Fingerprinted"], None]
+
+
+@dataclass(frozen=True)
+class FingerprintConfig(ScreeningConfig):
+    """conf/fingerprint.yaml."""
+
+    layer: int = 0
+    backend: BackendConfig = field(default_factory=BackendConfig)
+
+
+def main() -> None:
+    """Entry point of `python -m molgcn.fingerprint`."""
+    run_app("fingerprint", _job, imports=["molgcn.screening.fingerprint"])
+
+
+def _job(config: Any) -> None:
+    fingerprint(parse_screening(FingerprintConfig, config))
+
+
+def fingerprint(config: FingerprintConfig) -> Summary:
+    """Reads the molecules and writes their fingerprints, a stretch of rows at a time; that of one molecule is printed.
+
+    Raises:
+        UserError: for every mistake in the configuration, the checkpoints or the file.
+    """
+    # Lightning takes seconds to import: not before `--help` or a misspelt key
+    from molgcn.screening.arrays import ENDINGS
+    from molgcn.screening.ensemble import Ensemble
+    from molgcn.screening.fingerprint import Fingerprints, fingerprint_records
+    from molgcn.screening.run import check_paths, open_screening
+    from molgcn.training.restore import find_checkpoint
+
+    checkpoints = [find_checkpoint(path) for path in checkpoint_paths(config.ckpt)]
+    output = config.output_or("fingerprints.csv")
+    check_paths(config, output, checkpoints, ENDINGS)
+    ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+    fingerprints = Fingerprints(ensemble, config.layer)
+    with open_screening(config, output, ensemble, "fingerprinted") as screening:
+        molecules = screening.molecules
+        with _writer(config, output, molecules.columns, fingerprints.columns) as write:
+            parts = fingerprint_records(fingerprints, molecules.records, molecules.kind, config.batch_size, config.num_workers)
+            for part in screening.follow(parts):
+                write(part)
+            summary = screening.summary()
+    if not config.prints:
+        where = "" if output is None else f" are in {output}"
+        log.info("%s fingerprints of %d numbers%s; %s", f"{summary.predicted:,}", len(fingerprints.columns), where, summary.speed)
+        summary.warn_of_failures("fingerprint", config.on_error, output is not None)
+    return summary
+
+
+@contextmanager
+def _writer(config: FingerprintConfig, output: Path | None, columns: list[str], names: list[str]) -> Iterator[Write]:
+    """Open the output, and yield what writes a stretch of rows to it."""
+    from molgcn.screening.arrays import ENDINGS, open_array
+    from molgcn.screening.run import header_of, open_result, written_rows
+
+    if output is not None and output.suffix in ENDINGS:
+        with open_array(output, len(names), "fingerprints") as array:
+
+            def write_numbers(part: Fingerprinted) -> None:
+                kept = [place for place, _, _ in written_rows(part, config.on_error)]
+                array.write(part.values[kept], part.start + np.array(kept, np.int64))
+
+            yield write_numbers
+        return
+    with open_result(config, output) as table:
+        table.write([header_of(columns, names, config.on_error)])
+
+        def write_text(part: Fingerprinted) -> None:
+            values = part.values.tolist()
+            rows = written_rows(part, config.on_error)
+            table.write([*before, *(format(value, _FORMAT) for value in values[place]), *behind] for place, before, behind in rows)
+
+        yield write_text
+
+
+if __name__ == "__main__":
+    main()

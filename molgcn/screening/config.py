@@ -1,0 +1,98 @@
+"""What the commands that go through a file of molecules have in common: their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from omegaconf import OmegaConf
+
+from molgcn.config import parse
+from molgcn.data.column_names import ColumnName
+from molgcn.data.text import RECORD_MB
+from molgcn.errors import UserError
+
+OnError = Literal["raise", "skip", "nan"]
+STREAM = "-"
+
+
+@dataclass(frozen=True)
+class ScreeningConfig:
+    """The keys of conf/predict.yaml, which other commands share."""
+
+    ckpt: str | list[str] | None = None
+    input: str | None = None
+    molecule: str | None = None
+    output: str | None = None
+    format: Literal["auto", "csv", "tsv", "smi", "sdf"] = "auto"
+    smiles: ColumnName | None = None
+    descriptors_path: str | None = None
+    max_record_mb: float = RECORD_MB
+    on_error: OnError = "raise"
+    batch_size: int = 1024
+    num_workers: int | None = None
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        if self.batch_size < 1:
+            raise UserError(f"batch_size={self.batch_size} is not valid: expected at least 1.")
+        if not 0 < self.max_record_mb <= 1000:
+            raise UserError(f"max_record_mb={self.max_record_mb:g} is not valid: expected more than 0 and at most 1000.")
+
+    @property
+    def source(self) -> Path | None:
+        """The file that is read; None is standard input, or no file.
+
+        Raises:
+            UserError: where neither a file nor a molecule is named, or both are.
+        """
+        if self.input is None and self.molecule is None:
+            raise UserError(
+                "No molecules are named. Give input=<file.csv> smiles=<column>, a .smi or .sdf file, input=- for standard input, or one "
+                "molecule=<SMILES>."
+            )
+        if self.input is not None and self.molecule is not None:
+            raise UserError(f"input={self.input} and molecule={self.molecule} are both given, and one counts. Leave out the other.")
+        return None if self.input in (STREAM, None) else Path(self.input).expanduser()
+
+    @property
+    def prints(self) -> bool:
+        """Whether the result is shown on the terminal, as that of one molecule is, and not written as a table."""
+        return self.molecule is not None and self.output is None
+
+    def output_or(self, default: str) -> Path | None:
+        """Return the file to write, `default` where none is named; None is standard output."""
+        path = self.output or default
+        return None if path == STREAM or self.prints else Path(path).expanduser()
+
+
+C = TypeVar("C", bound=ScreeningConfig)
+
+
+def parse_screening(cls: type[C], config: Any) -> C:
+    """Build a command's dataclass from the configuration that Hydra composed.
+
+    Raises:
+        UserError: see :func:`molgcn.config.parse`.
+    """
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    if values["on_error"] != values["on_error"]:  # Hydra takes a bare nan for the number
+        values["on_error"] = "nan"
+    return parse(cls, values)
+
+
+def checkpoint_paths(ckpt: str | Sequence[str] | None) -> list[str]:
+    """The paths that `ckpt` names: one, or several in brackets or separated by commas.
+
+    Raises:
+        UserError: when it names none.
+    """
+    if isinstance(ckpt, str):
+        ckpt = [ckpt] if Path(ckpt).expanduser().exists() else ckpt.removeprefix("[").removesuffix("]").split(",")
+    paths = [path.strip() for path in ckpt or ()]
+    if not any(paths):
+        raise UserError("No checkpoint is named. Give ckpt=<run folder>, a .ckpt file, or several as in ckpt=[runs/a,runs/b].")
+    return paths

@@ -1,0 +1,101 @@
+"""Learned fingerprints: what networks know of a molecule before they predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from molgcn.data.formats import Kind, Record
+from molgcn.data.packed import PackedMolecules
+from molgcn.errors import UserError, row_of
+from molgcn.nn.head import without_last_layers
+from molgcn.screening.descriptors import smiles_records
+from molgcn.screening.ensemble import Ensemble
+from molgcn.screening.pipeline import NOT_FINITE, Ready, prepare_records
+from molgcn.screening.run import failure_message
+
+
+class Fingerprints:
+    """Networks that give the states of molecules on their way to the targets.
+
+    Args:
+        ensemble: the trained networks.
+        layer: 0 is the vector before the head, k the one after the head's k-th hidden layer, -1 after its last.
+
+    Attributes:
+        columns: H headers: "fp_<number>", of several networks "fp_<number>_model_<network>".
+
+    Raises:
+        UserError: for a layer that a head does not have.
+    """
+
+    def __init__(self, ensemble: Ensemble, layer: int = 0) -> None:
+        self.ensemble = ensemble
+        heads = [without_last_layers(member.averaged.head, layer) for member in ensemble.members]
+        self._networks = [member.averaged.with_head(head) for member, (head, _) in zip(ensemble.members, heads, strict=True)]
+        endings = [""] if len(heads) == 1 else [f"_model_{number}" for number in range(len(heads))]
+        self.columns = [f"fp_{place}{end}" for (_, width), end in zip(heads, endings, strict=True) for place in range(width)]
+
+    @torch.no_grad()
+    def of(self, molecules: PackedMolecules) -> np.ndarray:
+        """Return the fingerprints of M molecules, computed as one batch: float32 [M, H]."""
+        batch = molecules.batch(slice(None), device=self.ensemble.members[0].device)
+        return torch.cat([network(batch) for network in self._networks], dim=1).float().cpu().numpy()
+
+
+@dataclass(frozen=True)
+class Fingerprinted:
+    """A stretch of R rows; `values` are float32 [R, H], NaN where there is an error. See :class:`molgcn.screening.run.Stretch`."""
+
+    start: int
+    records: list[Record]
+    smiles: list[str] | None
+    errors: dict[int, str]
+    values: np.ndarray
+
+
+def fingerprint_records(
+    fingerprints: Fingerprints, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
+) -> Iterator[Fingerprinted]:
+    """Compute the fingerprints of records, `batch_size` at a time; see :func:`molgcn.screening.pipeline.predict_records`."""
+    for ready in prepare_records(fingerprints.ensemble, records, kind, batch_size, num_workers):
+        yield _fingerprinted(fingerprints, ready)
+
+
+def fingerprint_smiles(
+    fingerprints: Fingerprints,
+    smiles: Sequence[str],
+    *,
+    on_error: Literal["raise", "nan"] = "raise",
+    batch_size: int = 1024,
+    num_workers: int | None = None,
+    descriptors: np.ndarray | None = None,
+) -> np.ndarray:
+    """Compute the fingerprints of M SMILES in memory, float32 [M, H]; arguments as of :func:`molgcn.predict.predict_smiles`.
+
+    Raises:
+        UserError: for a string that is not a molecule (with on_error="raise"); else its row is NaN.
+    """
+    values = [np.empty((0, len(fingerprints.columns)), np.float32)]
+    records = smiles_records(smiles, descriptors, fingerprints.ensemble.descriptors)
+    for part in fingerprint_records(fingerprints, records, "smiles", batch_size, num_workers):
+        for place, reason in sorted(part.errors.items()):
+            if on_error == "raise":
+                row = part.start + place
+                raise UserError(failure_message(row_of("the list of SMILES", row), smiles[row], reason, "fingerprinted"))
+        values.append(part.values)
+    return np.concatenate(values)
+
+
+def _fingerprinted(fingerprints: Fingerprints, ready: Ready) -> Fingerprinted:
+    values, errors = np.full((len(ready.records), len(fingerprints.columns)), np.nan, np.float32), dict(ready.errors)
+    if ready.molecules is not None:
+        found = fingerprints.of(ready.molecules)
+        finite = np.isfinite(found).all(axis=1)
+        errors |= dict.fromkeys(ready.kept[~finite].tolist(), NOT_FINITE)
+        values[ready.kept[finite]] = found[finite]
+    return Fingerprinted(ready.start, ready.records, ready.smiles, errors, values)

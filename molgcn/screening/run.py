@@ -1,0 +1,205 @@
+"""One pass over molecules: what is opened, what becomes of rows that fail, and what is said at the end."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from molgcn.data.formats import Molecules, Record, one_molecule, open_molecules, unused
+from molgcn.errors import UserError, row_of, shown
+from molgcn.screening.config import OnError, ScreeningConfig
+from molgcn.screening.descriptors import records_with_descriptors
+from molgcn.screening.ensemble import Ensemble
+from molgcn.screening.output import Table, check_output, failure_list, open_table
+from molgcn.screening.progress import Progress, progress
+from molgcn.screening.terminal import TerminalTable
+
+log = logging.getLogger(__name__)
+
+
+class Stretch(Protocol):
+    """A stretch of R rows and what became of them."""
+
+    @property
+    def start(self) -> int:
+        """Number of the first row, counted from 0."""
+
+    @property
+    def records(self) -> list[Record]:
+        """R rows of the input."""
+
+    @property
+    def smiles(self) -> list[str] | None:
+        """R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES."""
+
+    @property
+    def errors(self) -> dict[int, str]:
+        """Number in the stretch, and why there is no result."""
+
+
+S = TypeVar("S", bound=Stretch)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a pass did: rows read, rows with a result, and seconds from the first to the last."""
+
+    rows: int
+    predicted: int
+    seconds: float
+
+    @property
+    def speed(self) -> str:
+        """Seconds and rate, in words."""
+        return f"{self.seconds:.1f} s, {self.rows / self.seconds:,.0f} molecules/s"
+
+    def warn_of_failures(self, what: str, on_error: OnError, listed: bool) -> None:
+        """Say how many rows have no result, `what`, and where they are listed."""
+        failed = self.rows - self.predicted
+        if failed:
+            kept = "are left out" if on_error == "skip" else f"have no {what}; the column error says why"
+            log.warning("%s rows %s%s", f"{failed:,}", kept, "; the list is beside the output" if on_error == "skip" and listed else "")
+
+
+class Screening:
+    """A pass over open molecules.
+
+    Args:
+        molecules: what is read.
+        on_error: what becomes of a row that has no result.
+        done: what is done with molecules, for messages, such as "predicted".
+        bar: shows how far along it is.
+        failures: lists the rows left out; None says them on standard error.
+    """
+
+    def __init__(self, molecules: Molecules, on_error: OnError, done: str, bar: Progress, failures: Table | None) -> None:
+        self.molecules = molecules
+        self._on_error, self._done, self._bar, self._failures = on_error, done, bar, failures
+        self._results, self._first = 0, ""
+
+    def follow(self, stretches: Iterable[S]) -> Iterator[S]:
+        """Yield stretches as they come; their errors stop the pass, or are listed or kept.
+
+        Raises:
+            UserError: with on_error=raise, for the first row without a result.
+        """
+        for stretch in stretches:
+            for place, reason in sorted(stretch.errors.items()):
+                self._fail(stretch.start + place, shown_row(stretch, place), reason)
+            yield stretch
+            self._results += len(stretch.records) - len(stretch.errors)
+            self._bar.update(len(stretch.records))
+
+    def summary(self) -> Summary:
+        """Return what was done.
+
+        Raises:
+            UserError: where there was nothing to do, or no row had a result.
+        """
+        summary = Summary(self._bar.count, self._results, self._bar.seconds)
+        if not summary.rows:
+            raise UserError(f"{self.molecules.name} has no rows. Expected at least one molecule.")
+        if not summary.predicted:
+            raise UserError(f"None of the {summary.rows:,} rows of {self.molecules.name} can be {self._done}; {self._first}.")
+        return summary
+
+    def _fail(self, row: int, text: str, reason: str) -> None:
+        if self._on_error == "raise":
+            if self.molecules.text is None:
+                raise UserError(f"molecule={shown(text)} cannot be {self._done}: {reason}. Give the SMILES of a molecule.")
+            raise UserError(failure_message(row_of(self.molecules.name, row, self.molecules.kind), text, reason, self._done))
+        self._first = self._first or f"the first, row {row} ('{shown(text)}'): {reason}"
+        if self._on_error == "nan":
+            return
+        if self._failures is None:
+            print(f"Row {row} is left out: '{shown(text)}': {reason}", file=sys.stderr)
+        else:
+            self._failures.write([[str(row), text, reason]])
+
+
+def failure_message(row: str, text: str, reason: str, done: str = "predicted") -> str:
+    """Return what a UserError says of a row without a result, which is called `row`."""
+    return (
+        f"{row}: '{shown(text)}' cannot be {done}: {reason}. Correct the row, leave such rows out with on_error=skip, or keep them without "
+        "values with on_error=nan."
+    )
+
+
+def shown_row(stretch: Stretch, place: int) -> str:
+    """Return what a message shows of a row: its SMILES, or the name of a structure."""
+    record = stretch.records[place]
+    return record.molecule if stretch.smiles is None else record.cells[1]
+
+
+def written_rows(stretch: Stretch, on_error: OnError) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Yield of every row that is written its number in the stretch, the input's cells, and those that stand behind the results."""
+    for place, record in enumerate(stretch.records):
+        error = stretch.errors.get(place, "")
+        if error and on_error == "skip":
+            continue
+        cells = record.cells if stretch.smiles is None else [stretch.smiles[place], *record.cells[1:]]
+        yield place, cells, [error] if on_error == "nan" else []
+
+
+def header_of(columns: Sequence[str], results: Sequence[str], on_error: OnError) -> list[str]:
+    """Return the header of the rows that are written: the input's columns, those of the results under names that are not taken."""
+    header = list(columns)
+    for name in [*results, *(["error"] if on_error == "nan" else [])]:
+        header.append(unused(name, header))
+    return header
+
+
+def check_paths(config: ScreeningConfig, output: Path | None, checkpoints: Sequence[Path], endings: Sequence[str] = ()) -> None:
+    """Check, before any work, that molecules are named and that the output can be written; see :func:`check_output`."""
+    source = config.source
+    if output is not None:
+        check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip", more=endings)
+
+
+@contextmanager
+def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensemble, done: str = "predicted") -> Iterator[Screening]:
+    """Open the molecules that a configuration names, with a progress bar and, for on_error=skip, the list of rows left out.
+
+    Args:
+        config: names them.
+        output: beside which the list of rows left out goes; None says them on standard error.
+        ensemble: the models, which say where a table's SMILES may be and which descriptors they take.
+        done: what is done with molecules, for messages.
+
+    Raises:
+        UserError: see :func:`molgcn.data.formats.open_molecules` and :func:`records_with_descriptors`.
+    """
+    columns = [*ensemble.smiles_columns, "smiles"] if config.smiles is None else [config.smiles]
+    opened = (
+        open_molecules(config.source, config.format, columns, config.max_record_mb)
+        if config.molecule is None
+        else one_molecule(config.molecule)
+    )
+    with ExitStack() as stack:
+        molecules = stack.enter_context(opened)
+        given = None if config.descriptors_path is None else Path(config.descriptors_path).expanduser()
+        molecules = replace(molecules, records=records_with_descriptors(molecules, ensemble.descriptors, given))
+        bar = stack.enter_context(progress(molecules.text))
+        failures = stack.enter_context(_failure_list(output if config.on_error == "skip" else None))
+        yield Screening(molecules, config.on_error, done, bar, failures)
+
+
+def open_result(config: ScreeningConfig, output: Path | None) -> AbstractContextManager[Table | TerminalTable]:
+    """Open the table that rows go to: the output's, or for one molecule the terminal's."""
+    return nullcontext(TerminalTable()) if config.prints else open_table(output)
+
+
+@contextmanager
+def _failure_list(output: Path | None) -> Iterator[Table | None]:
+    """The list of rows left out, beside the output."""
+    if output is None or (output.exists() and not output.is_file()):
+        yield None
+        return
+    with open_table(failure_list(output)) as table:
+        table.write([["row", "molecule", "reason"]])
+        yield table

@@ -1,0 +1,126 @@
+"""Calibration at the end of a training run: what is checked before it, fitted after it and stored in its checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from molgcn.calibration.assessment import assess
+from molgcn.calibration.calibration import Calibration, Part, TargetCalibration
+from molgcn.calibration.methods import check_labels, chosen_methods, suits
+from molgcn.calibration.outputs import Numbers, outputs_of
+from molgcn.data.label_columns import measured
+from molgcn.data.load import LoadedDataset
+from molgcn.data.splits.parts import CALIBRATION, IN_WORDS
+from molgcn.errors import UserError
+from molgcn.tasks.base import Task
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.checkpoint_writer import write
+from molgcn.training.inference import predict_molecules
+from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.result import RunResult
+from molgcn.training_config import TrainingConfig
+
+log = logging.getLogger(__name__)
+
+
+def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -> None:
+    """Check before training that what the configuration asks for can be fitted after it; thresholds that will be infinite are warned of.
+
+    Raises:
+        UserError: naming the key, the target or the part.
+    """
+    methods = chosen_methods(config.calibration, task)
+    if not methods:
+        if CALIBRATION in data.splits:
+            log.warning("The calibration part is used by nothing: name what to do with it, as in training.calibration=auto")
+        return
+    part = _part(config, data)
+    targets = measured(data.part(part)).targets
+    few = check_labels(methods, task, targets, config.calibration_alpha, IN_WORDS[part])
+    if few:
+        log.warning(
+            "The %s part has too few labels of %s for intervals or sets that miss only %g: they will be infinite or hold every class",
+            *(IN_WORDS[part], ", ".join(few[:5]), config.calibration_alpha),
+        )
+
+
+def calibrate(module: MoleculeRegressor, data: LoadedDataset, checkpoints: Sequence[Path]) -> None:
+    """Fit the calibration that the module's configuration asks for, if it does, and store it with the weights that it is of.
+
+    Args:
+        module: with the weights to calibrate; its `calibration` is set.
+        data: its data set.
+        checkpoints: files of the run; those that hold other weights, or are not there, are left as they are.
+    """
+    config, task = module.config.training, module.task
+    methods = chosen_methods(config.calibration, task)
+    if not methods:
+        return
+    part, alpha = _part(config, data), config.calibration_alpha
+    molecules = measured(data.part(part))
+    outputs = outputs_of(task, predict_molecules(module, molecules, module.config.dataset.batch_size))
+    targets = [
+        TargetCalibration.fit(output, true, [name for name in methods if suits(name, output)], alpha, config.conformal_sets)
+        for output, true in zip(outputs, molecules.targets.T, strict=True)
+    ]
+    module.calibration = Calibration(part, alpha, targets)
+    for path in checkpoints:
+        if path.is_file():
+            _store(module, path)
+
+
+def has_uncertainties(module: MoleculeRegressor) -> bool:
+    """Whether the module predicts standard deviations, or was calibrated."""
+    outputs = outputs_of(module.task, np.zeros((0, module.task.num_predictions)))
+    return module.calibration is not None or any(isinstance(one, Numbers) and one.std is not None for one in outputs)
+
+
+def with_uncertainties(result: RunResult, module: MoleculeRegressor, data: LoadedDataset) -> RunResult:
+    """Return the result with the measures of :func:`molgcn.calibration.assessment.assess` on validation and test, if there are any."""
+    if not has_uncertainties(module):
+        return result
+    metrics = dict(result.metrics)
+    for part in ("val", "test"):
+        if len(data.splits[part]):
+            molecules = measured(data.part(part))
+            predictions = predict_molecules(module, molecules, module.config.dataset.batch_size)
+            found = assess(module.task, module.calibration, predictions, molecules.targets)
+            metrics |= {f"{part}/{key}": value for key, value in found.items()}
+    return replace(result, metrics=metrics, calibrated="" if module.calibration is None else module.calibration.described)
+
+
+def _part(config: TrainingConfig, data: LoadedDataset) -> Part:
+    """Return the part to fit on.
+
+    Raises:
+        UserError: when there is none.
+    """
+    if CALIBRATION in data.splits and config.calibration_on_validation:
+        raise UserError(
+            "training.calibration_on_validation=true, but there is a calibration part, whose molecules have chosen nothing. Leave the key "
+            "out, or use dataset.calibration_fraction=0."
+        )
+    if CALIBRATION in data.splits:
+        return "calibration"
+    if config.calibration_on_validation and len(data.splits["val"]):
+        return "val"
+    raise UserError(
+        f"training.calibration={config.calibration} needs molecules that neither training nor the choice of an epoch has seen. Cut them "
+        "from training, for example with dataset.calibration_fraction=0.1. training.calibration_on_validation=true takes the validation "
+        "part instead, if there is one; its results are approximate, since validation chose the epoch."
+    )
+
+
+def _store(module: MoleculeRegressor, path: Path) -> None:
+    checkpoint = load_checkpoint(path)
+    weights, mine = checkpoint["state_dict"], module.state_dict()
+    if weights.keys() == mine.keys() and all(torch.equal(value, mine[key].cpu()) for key, value in weights.items()):
+        assert module.calibration is not None
+        checkpoint["molgcn"]["calibration"] = module.calibration.to_values()
+        write(checkpoint, path)

@@ -1,0 +1,92 @@
+"""Which weights of a network learn: `training.freeze`, and a learning rate of its own for the head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Literal
+
+from torch import nn
+
+from molgcn.config import BackendConfig, Config
+from molgcn.errors import UserError
+from molgcn.nn.build import resolved_backend
+from molgcn.nn.molecule_net import MoleculeNet
+from molgcn.nn.registry import get_kind
+
+Freeze = Literal["encoder"] | int | None
+
+
+def check_freeze(config: Config) -> Config:
+    """Return the configuration with a backend that can train the network that is partly frozen.
+
+    backend=fused has one mode for all batch norms and for dropout.
+
+    Raises:
+        UserError: where what is to be frozen is not there, has learned nothing, or backend=fused is named and cannot.
+    """
+    freeze, model = config.training.freeze, config.model
+    if freeze is None:
+        return config
+    key = f"training.freeze={freeze}"
+    if config.ckpt_path is None:
+        raise UserError(f"{key} without ckpt_path= would keep weights that nothing has trained. Give ckpt_path=, or leave it out.")
+    if freeze != "encoder":
+        if not get_kind(model.name).stacked:
+            raise UserError(
+                f"{key} does not go with model={model.name}, which shares its weights among all rounds. Use training.freeze=encoder."
+            )
+        if freeze > model.num_layers:
+            raise UserError(f"{key} is more than the {model.num_layers} layers of the network. Give fewer, or training.freeze=encoder.")
+    norms = model.num_layers - (not model.last_activation)
+    apart = model.norm == "batch" and (model.dropout > 0 or (freeze != "encoder" and freeze < norms))
+    if not apart or resolved_backend(model, config.backend) != "fused":
+        return config
+    if config.backend.name == "fused":
+        raise UserError(
+            f"{key} keeps batch norms of frozen layers in evaluation mode, which backend=fused cannot beside layers that train or dropout. "
+            "Use backend=reference or backend=pyg, or training.freeze=encoder with model.dropout=0."
+        )
+    return replace(config, backend=BackendConfig(name="reference"))
+
+
+def frozen_parts(model: MoleculeNet, freeze: Freeze) -> list[nn.Module]:
+    """Return the parts of a network that do not learn.
+
+    Args:
+        model: the network.
+        freeze: "encoder" is all but the head, a number n the first n layers and what comes before them, None nothing.
+    """
+    if freeze is None:
+        return []
+    if freeze == "encoder":
+        return [part for name, part in model.named_children() if name != "head"]
+    inputs = (model.embed, model.rwse_encoder, model.bond_embed, model.bond_rw_encoder)
+    layers = (model.convs, model.norms, model.edge_norms, model.feed_forwards)
+    return [*(part for part in inputs if part is not None), *(part for parts in layers for part in parts[:freeze])]
+
+
+def freeze_parts(model: MoleculeNet, freeze: Freeze) -> None:
+    """Let frozen parts keep their weights, and what their batch norms have seen."""
+    for part in frozen_parts(model, freeze):
+        part.requires_grad_(False)
+    hold_statistics(model, freeze)
+
+
+def hold_statistics(model: MoleculeNet, freeze: Freeze) -> None:
+    """Put the batch norms of frozen parts into evaluation mode; dropout stays as it is."""
+    for norm in (norm for part in frozen_parts(model, freeze) for norm in part.modules()):
+        if isinstance(norm, nn.BatchNorm1d):
+            norm.eval()
+
+
+def learning_parameters(model: MoleculeNet, config: Config) -> Iterable[Any]:
+    """Return what an optimiser takes: the parameters that are not frozen, the head's in a group of their own where they have a rate."""
+    frozen = {parameter for part in frozen_parts(model, config.training.freeze) for parameter in part.parameters()}
+    learning = [parameter for parameter in model.parameters() if parameter not in frozen]
+    if config.optimizer.head_lr is None:
+        return learning
+    head = set(model.head.parameters())
+    encoder: list[Any] = [parameter for parameter in learning if parameter not in head]
+    of_encoder = [{"params": encoder}] if encoder else []
+    return [*of_encoder, {"params": list(model.head.parameters()), "lr": config.optimizer.head_lr}]

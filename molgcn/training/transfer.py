@@ -1,0 +1,95 @@
+"""A new run from another's weights: the encoder's in any case, the head's where it predicts the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from molgcn.config import parse_saved
+from molgcn.data.featurizers import get_featurizer
+from molgcn.errors import UserError
+from molgcn.tasks.registry import build_task, learned_with
+from molgcn.training.checkpoint_format import features_of
+from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.compatible import AVERAGE, check_same_network
+from molgcn.training.regressor import MoleculeRegressor
+
+log = logging.getLogger(__name__)
+
+HEAD = ("head.", "descriptors.")  # of the weights' keys; the scale of descriptors goes with the head that reads them
+_SAME = {
+    "task": "task",
+    "num_classes": "number of classes",
+    "target_names": "targets",
+    "target_units": "units",
+    "descriptor_names": "descriptors",
+}
+
+
+def start_from(module: MoleculeRegressor, path: Path) -> None:
+    """Take the weights that a checkpoint was chosen for: the moving average, where it has one; a line says which.
+
+    The head's are taken as `ckpt_head` says: auto takes them where they predict the same.
+
+    Args:
+        module: of the new run, untrained.
+        path: of the checkpoint.
+
+    Raises:
+        UserError: where features, encodings or widths are not the module's.
+    """
+    checkpoint = load_checkpoint(path)
+    _check_features(module, checkpoint["molgcn"], path)
+    saved = checkpoint["state_dict"]
+    average = {key.removeprefix(AVERAGE): value for key, value in saved.items() if key.startswith(AVERAGE)}
+    weights = average or {key.removeprefix("model."): value for key, value in saved.items() if key.startswith("model.")}
+    why_fresh = _why_fresh(module, checkpoint["molgcn"], weights)
+    check_same_network(module, checkpoint, path, but=() if why_fresh is None else tuple(f"model.{key}" for key in HEAD))
+    if why_fresh is not None:
+        fresh = {key: value for key, value in module.model.state_dict().items() if key.startswith(HEAD)}
+        weights = {key: value for key, value in weights.items() if not key.startswith(HEAD)} | fresh
+    module.model.load_state_dict(weights)
+    if module.ema is not None:
+        module.ema.module.load_state_dict(weights)
+    count = sum(not key.startswith(HEAD) for key in weights)
+    head = f"and the head's {len(weights) - count} are taken" if why_fresh is None else f"are taken; the head starts anew: {why_fresh}"
+    log.info("%s: the encoder's %d weights %s", path, count, head)
+
+
+def _why_fresh(module: MoleculeRegressor, saved: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str | None:
+    """Return why the checkpoint's head is not taken, in words; None where it is."""
+    wanted = module.config.ckpt_head
+    if wanted != "auto":
+        return None if wanted == "checkpoint" else "ckpt_head=fresh"
+    for key, name in _SAME.items():
+        theirs, ours = saved.get(key, []), module.architecture[key]  # older checkpoints know of no descriptors
+        if theirs != ours:
+            return f"the checkpoint's {name} {_shown(theirs)}, and this run's {_shown(ours)}"
+    config = parse_saved(saved["config"])
+    task = build_task(saved["task"], saved["target_names"], saved["target_units"], saved["num_classes"], config.dataset)
+    if learned_with(task, config.training) != module.task:
+        return "training.loss, or a target's task or transform, is another"
+    mine, its = (
+        {key: tuple(value.shape) for key, value in one.items() if key.startswith(HEAD)} for one in (module.model.state_dict(), weights)
+    )
+    return None if mine == its else "its layers have other widths"
+
+
+def _shown(value: Any) -> str:
+    return f"are {', '.join(one or '-' for one in value) or 'none'}" if isinstance(value, list) else f"is {value}"
+
+
+def _check_features(module: MoleculeRegressor, saved: Mapping[str, Any], path: Path) -> None:
+    """Raise UserError where the columns of the weights' inputs have another meaning; graphs of one's own do not say."""
+    theirs = features_of(saved, path)
+    if theirs is None or module.features is None:
+        return
+    if get_featurizer(theirs).versioned != get_featurizer(module.features).versioned:
+        raise UserError(
+            f"The checkpoint {path} was trained with dataset.features={theirs}, and this run has {module.features}, whose columns mean "
+            f"something else. Give dataset.features={theirs}."
+        )

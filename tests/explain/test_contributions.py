@@ -1,0 +1,150 @@
+"""Contributions of atoms and bonds add up to prediction minus baseline, for every network and task."""
+
+import numpy as np
+import pytest
+import torch
+
+from molgcn.config import Config, parse
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
+from molgcn.explain.command import explained_column
+from molgcn.explain.config import ExplainConfig
+from molgcn.explain.contributions import Contributions, explainer
+from molgcn.explain.drawing import on_drawn_atoms
+from molgcn.explain.masking import masking
+from molgcn.explain.network import ExplainedNetwork
+from molgcn.nn.build import edge_channels_of
+from molgcn.tasks.registry import build_task
+from molgcn.training.regressor import MoleculeRegressor
+
+SMILES = ["CC(=O)Oc1ccccc1", "C", "[Na+].[Cl-]", "C/C=C/F"]
+ENCODED = {"encodings": {"rwse": 4, "rwse_dim": 4, "bond_rw": 3}, "embed": True}
+NETWORKS = {
+    "gcn": {"name": "gcn"},
+    "gine": {"name": "gine", "bonds": True},
+    "gat": {"name": "gat", "bonds": True, "heads": 2},
+    "gated_gcn": {"name": "gated_gcn", "bonds": True},
+    "dmpnn": {"name": "dmpnn", "bonds": True, "norm": None, "residual": False},
+    "encoded": {"name": "gine", "bonds": True, "embed_bonds": True, **ENCODED},
+    "attention": {"name": "gin", "pool": "attention", "readout": "all"},
+}
+
+
+@pytest.fixture(scope="module")
+def molecules():
+    return PackedMolecules.from_smiles(SMILES, features="general")
+
+
+def regressor(molecules, model=NETWORKS["gine"], task="regression", num_classes=0, seed=0, loss="auto"):
+    """An untrained network of two targets, its norms with statistics that do something."""
+    config = parse(
+        Config, {"dataset": {}, "task": task, "training": {"loss": loss}, "model": {"hidden_channels": 8, "num_layers": 2, **model}}
+    )
+    task = build_task(task, ["a", "b"], ["eV", ""], num_classes)
+    torch.manual_seed(seed)
+    statistics = {name: torch.rand(shape) + 0.5 for name, shape in task.statistics_shapes().items()}
+    edges = edge_channels_of(config.model, molecules)
+    module = MoleculeRegressor(config, molecules.num_features, task, statistics, "general", edge_channels=edges)
+    for norm in (norm for norm in module.modules() if isinstance(norm, torch.nn.BatchNorm1d)):
+        torch.nn.init.uniform_(norm.running_mean)
+        torch.nn.init.uniform_(norm.running_var, 0.5, 2)
+    return module.eval()
+
+
+@pytest.mark.parametrize("model", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize("method", ["integrated_gradients", "masking"])
+def test_they_add_up_for_every_network(molecules, model, method):
+    module = regressor(molecules, model)
+    with torch.no_grad():
+        predictions = module(molecules.batch(slice(None))).numpy()
+    config = ExplainConfig(method=method, tolerance=0.02, orders=3)
+    for column in (0, 1):
+        network = ExplainedNetwork(module, column)
+        explain = explainer(network, config)
+        for place, graph in enumerate(network.graphs(molecules)):
+            if place % 2 != column:
+                continue
+            found = explain(graph)
+            assert found.prediction == pytest.approx(predictions[place, column], rel=1e-5, abs=1e-5)
+            assert found.relative_error < (1e-12 if method == "masking" else 0.02)
+            assert len(found.atoms) == molecules.num_nodes_per_graph[place]
+            assert len(found.bonds) == (len(found.ends) if module.model.edge_channels else 0)
+            assert found.of_atoms.sum() == pytest.approx(found.atoms.sum() + found.bonds.sum(), abs=1e-9)
+
+
+@pytest.mark.parametrize(("task", "num_classes"), [("classification", 2), ("multiclass", 3)])
+def test_classes_are_explained_by_their_logits(molecules, task, num_classes):
+    module = regressor(molecules, task=task, num_classes=num_classes)
+    with torch.no_grad():
+        logits = module.model(molecules.batch(slice(None)))
+    for column in range(logits.shape[1]):
+        network = ExplainedNetwork(module, column)
+        predictions = [network.with_and_without(graph)[0] for graph in network.graphs(molecules)]
+        np.testing.assert_allclose(predictions, logits[:, column], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["mve", "evidential", "quantile"])
+def test_values_that_come_with_their_spread_are_explained_as_they_are_written(molecules, loss):
+    module = regressor(molecules, loss=loss)
+    with torch.no_grad():
+        predictions = module(molecules.batch(slice(None)))
+    column, name = explained_column(module.task, ExplainConfig(target="b"))
+    assert [one for names in module.task.columns for one in names][column] == f"{name} predicted"
+    network = ExplainedNetwork(module, column)
+    explain = explainer(network, ExplainConfig(method="masking", orders=1))
+    found = [explain(graph) for graph in network.graphs(molecules)]
+    np.testing.assert_allclose([one.prediction for one in found], predictions[:, column], rtol=1e-5, atol=1e-5)
+    assert max(one.relative_error for one in found) < 1e-12
+
+
+def test_gradients_are_integrated_along_the_line(molecules):
+    """By hand: the midpoint rule over 300 points, one by one."""
+    network = ExplainedNetwork(regressor(molecules), 0)
+    graph = list(network.graphs(molecules))[3]
+    found = explainer(network, ExplainConfig(steps=300))(graph)
+    total = torch.zeros_like(graph.x)
+    for number in range(300):
+        share = (number + 0.5) / 300
+        x = (share * graph.x).requires_grad_()
+        network(graph, x[None], share * graph.edge_attr[None]).backward()
+        total += x.grad / 300
+    np.testing.assert_allclose(found.atoms, (total * graph.x).sum(dim=1), atol=5e-3)
+
+
+def test_two_orders_of_two_atoms_give_shapley_values(molecules):
+    network = ExplainedNetwork(regressor(molecules, NETWORKS["gcn"]), 0)
+    (graph,) = network.graphs(PackedMolecules.from_smiles(["CO"], features="general"))
+
+    def value(first, second):
+        return network(graph, (graph.x * torch.tensor([[first], [second]]))[None]).item()
+
+    atoms, bonds = masking(network, graph, 2)
+    one = (value(1, 1) - value(0, 1) + value(1, 0) - value(0, 0)) / 2
+    other = (value(1, 1) - value(1, 0) + value(0, 1) - value(0, 0)) / 2
+    np.testing.assert_allclose(atoms, [one, other], atol=1e-12)
+    assert bonds.shape == (0,)
+
+
+def test_the_weights_of_the_module_stay(molecules):
+    module = regressor(molecules)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    network = ExplainedNetwork(module, 0)
+    explainer(network, ExplainConfig())(next(network.graphs(molecules)))
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert next(module.parameters()).requires_grad
+
+
+def test_hydrogens_that_are_not_drawn_count_at_their_neighbour():
+    ends = np.array([[0, 1], [0, 2], [1, 3]])
+    found = Contributions(np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.5, 0.25, 0.125]), ends, 0.0, 0.0)
+    whole = [1 + 0.25 + 0.125, 2 + 0.25 + 0.0625, 4 + 0.125, 8 + 0.0625]
+    np.testing.assert_allclose(on_drawn_atoms(found, 4), whole)
+    np.testing.assert_allclose(on_drawn_atoms(found, 2), [whole[0] + whole[2], whole[1] + whole[3]])
+
+
+def test_without_captum(molecules, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "captum", None)
+    network = ExplainedNetwork(regressor(molecules), 0)
+    with pytest.raises(UserError, match=r"needs the package captum.*pip install molgcn\[explain\].*method=masking"):
+        explainer(network, ExplainConfig())
+    explainer(network, ExplainConfig(method="masking"))

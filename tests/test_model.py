@@ -1,0 +1,61 @@
+"""`molgcn.load(...)`: a trained model in Python."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from predictions import LOGP, SMILES, TPSA, expected
+
+import molgcn
+from molgcn.errors import UserError
+
+
+@pytest.mark.parametrize("path", [".", "checkpoints/best.ckpt"])
+def test_predictions_have_values_names_and_units(trained_run, path):
+    model = molgcn.load(trained_run.folder / path, device="cpu")
+    predictions = model.predict(SMILES)
+    np.testing.assert_allclose(predictions.values, expected(trained_run), rtol=2e-5, atol=2e-5)
+    assert (predictions.names, predictions.units) == (model.names, model.units) == (["logp", "tpsa"], ["", "A^2"])
+    assert predictions.deviation is None
+    frame = predictions.to_frame()
+    assert list(frame) == [LOGP, TPSA]
+    np.testing.assert_array_equal(frame.to_numpy(), predictions.values)
+    assert repr(model) == "Model(logp, tpsa in A^2; networks: 1)"
+
+
+def test_several_networks_predict_together(trained_run):
+    predictions = molgcn.load([trained_run.folder, trained_run.folder], device="cpu").predict(SMILES)
+    np.testing.assert_allclose(predictions.values, expected(trained_run), rtol=2e-5, atol=2e-5)
+    assert np.abs(predictions.deviation).max() < 1e-9
+    assert list(predictions.to_frame()) == [LOGP, f"{LOGP} std", TPSA, f"{TPSA} std"]
+
+
+def test_strings_that_are_no_molecules(trained_run):
+    model = molgcn.load(trained_run.folder, device="cpu")
+    for method in (model.predict, model.fingerprint):
+        with pytest.raises(UserError, match=r"Row 1 of the list of SMILES .*'C1CC'"):
+            method(["C", "C1CC"])
+    predictions = model.predict(["C", "C1CC"], on_error="nan")
+    assert np.isnan(predictions.values).tolist() == [[False, False], [True, True]]
+    assert [bool(error) for error in predictions.errors] == [False, True]
+    assert np.isnan(model.fingerprint(["C", "C1CC"], on_error="nan")).all(axis=1).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("smiles", [[], ["CCO"], "CCO"])
+def test_none_and_one(trained_run, smiles):
+    model = molgcn.load(trained_run.folder, device="cpu")
+    count = len(smiles) if isinstance(smiles, list) else 1
+    assert model.predict(smiles).values.shape == (count, 2)
+    assert model.fingerprint(smiles).shape == (count, 8)
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        _ = molgcn.lod
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = "import sys, molgcn; print([name for name in ('torch', 'lightning', 'rdkit', 'numpy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
