@@ -31,8 +31,12 @@ def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets
         By the baseline's name, metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
     """
     task = _plain(task)
-    name = " and ".join(dict.fromkeys(PRIOR if part.num_classes else MEAN for part in task.parts))
-    return {name: _measured(task, part, np.repeat(task.guess(*statistics), len(targets), axis=0), targets)}
+    measured = _measured(task, part, np.repeat(task.guess(*statistics), len(targets), axis=0), targets)
+    found: dict[str, dict[str, float]] = {}
+    for one in task.parts:
+        own = {key: value for key, value in measured.items() if key.split("/")[1] in one.metrics}
+        found.setdefault(PRIOR if one.num_classes else MEAN, {}).update(own)
+    return found
 
 
 def forest_baseline(task: Task, part: str, known: PackedMolecules, asked: PackedMolecules, seed: int) -> dict[str, dict[str, float]]:

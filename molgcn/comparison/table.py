@@ -52,6 +52,8 @@ def _table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[
             row(" 95 % to", "", lambda key: error_text(found[key].high) if key in found else "", ending)
         # "forest" of "random forest": 80 columns hold no more
         for name, metrics in comparison.baselines.items():
+            if not any(f"{part}/{metric}{ending}" in metrics for part, metric in columns):
+                continue
             row(f" {name.split()[-1]}", "", lambda key, metrics=metrics: error_text(metrics[key]) if key in metrics else "", ending)  # type: ignore[misc]
 
     detailed = len(task.names) <= _DETAILED

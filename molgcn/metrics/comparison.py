@@ -11,8 +11,6 @@ MEAN, PRIOR, FOREST = "training mean", "class prior", "random forest"
 BASELINES = {
     MEAN: "the training part's mean as every answer",
     PRIOR: "the training part's shares of the classes as every answer",
-    f"{MEAN} and {PRIOR}": "the training part's mean, or its shares of the classes, as every answer",
-    f"{PRIOR} and {MEAN}": "the training part's shares of the classes, or its mean, as every answer",
     FOREST: "a random forest of 100 trees (scikit-learn) on counts of Morgan fingerprints (radius 2, 2,048 bits) of the training molecules",
 }
 

@@ -68,4 +68,5 @@ def _rows(
         found = [(values.get(key), comparison.intervals.get(key)) for key in keys]
         yield Row(PARTS[part], "main" if main else "", sizes.get(part), found)
         for name, baseline in comparison.baselines.items() if main else ():
-            yield Row(name, "baseline", None, [(baseline.get(key), None) for key in keys])
+            if not baseline.keys().isdisjoint(keys):
+                yield Row(name, "baseline", None, [(baseline.get(key), None) for key in keys])
