@@ -6,56 +6,28 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
 
 from molgcn.cli import run_app
-from molgcn.config import BackendConfig, parse
+from molgcn.config import parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
-from molgcn.data.column_names import ColumnNames, SmilesColumns
 from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_names import RowNames
 from molgcn.data.splits.parts import CALIBRATION
 from molgcn.errors import UserError
+from molgcn.evaluation_config import EvaluateConfig, EvaluationDataConfig
 from molgcn.json_file import read_json, write_json
 
 log = logging.getLogger(__name__)
 
 _FOR_ANOTHER_FILE = ("smiles", "targets", "descriptors_path", "on_error")
-
-
-@dataclass(frozen=True)
-class EvaluationDataConfig:
-    """conf/evaluate.yaml, dataset: what to evaluate on; None stands for the run's own choice."""
-
-    path: str | None = None
-    name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
-    smiles: SmilesColumns | None = None
-    targets: ColumnNames | None = None
-    descriptors_path: str | None = None
-    split_file: str | None = None
-    on_error: Literal["raise", "skip"] | None = None
-    batch_size: int = 1024
-    num_workers: int | None = None
-    cache_dir: str | None = None
-
-
-@dataclass(frozen=True)
-class EvaluateConfig:
-    """conf/evaluate.yaml."""
-
-    ckpt: str | None = None
-    split: Literal["train", "val", "test", "all"] | None = None
-    dataset: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
-    output: str | None = None
-    backend: BackendConfig = field(default_factory=BackendConfig)
-    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -105,15 +77,18 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
     from molgcn.calibration.assessment import assess, print_assessment
     from molgcn.calibration.section import uncertainty_of
+    from molgcn.comparison.baselines import simple_baseline
+    from molgcn.comparison.compare import class_counts, compare, saved_thresholds
+    from molgcn.comparison.table import results_table
     from molgcn.data.label_columns import measured
     from molgcn.data.load import write_skipped
+    from molgcn.metrics.comparison import without_nan
     from molgcn.report.facts import facts
-    from molgcn.report.page import Subject
+    from molgcn.report.subject import Subject
     from molgcn.screening.ensemble import Ensemble
     from molgcn.training.inference import predict_molecules
     from molgcn.training.provenance import versions
     from molgcn.training.restore import find_checkpoints, run_folder
-    from molgcn.training.result import without_nan
     from molgcn.training.trained_on import count_trained_on
 
     checkpoints = find_checkpoints(config.ckpt)
@@ -145,6 +120,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     metrics: dict[str, float] = {}
     contents = Contents()
     labels: dict[str, list[int]] = {}
+    classes: dict[str, np.ndarray] = {}
     for part, indices in parts.items():
         molecules = data.molecules[indices]
         contents += contents_of(molecules)
@@ -154,7 +130,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         if part != "train":  # where errors are smaller than anywhere else
             found = assess(task, ensemble.calibration, predictions, exact.targets)
             metrics |= {f"{part}/{key}": value for key, value in found.items()}
-        labels[part] = exact.num_labels
+        labels[part], classes[part] = exact.num_labels, class_counts(task, exact.targets)
         task.write_predictions(folder / f"predictions_{part}.csv", molecules, predictions)
         if part == detailed:
             looked_at = exact, predictions
@@ -166,9 +142,26 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
+    baselines = simple_baseline(task, module.statistics, detailed, molecules.targets)
+    given = predictions, molecules.targets, config.bootstrap, module.config.seed
+    comparison = compare(task, metrics, detailed, *given, baselines, {} if run is None else saved_thresholds(run))
     section = uncertainty_of(task, ensemble.calibration, metrics, detailed, predictions, molecules.targets)
     subject = Subject(
-        title, about, metrics, counts, labels, detailed, molecules, predictions, names, units, trained_on=known, uncertainty=section
+        title,
+        about,
+        metrics,
+        counts,
+        labels,
+        detailed,
+        molecules,
+        predictions,
+        names,
+        units,
+        trained_on=known,
+        comparison=comparison,
+        class_counts=classes,
+        spread=task.spread(predictions),
+        uncertainty=section,
     )
     task.write_report(folder / "report.html", subject)
     calibrated = "" if ensemble.calibration is None else ensemble.calibration.described
@@ -180,14 +173,15 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         "trained_on": trained_on,
         "units": dict(zip(names, units, strict=True)),
         "calibrated": calibrated,
-        "metrics": without_nan(metrics),
+        "metrics": metrics,
+        **asdict(comparison),
     }
-    write_json(folder / "metrics.json", summary)
+    write_json(folder / "metrics.json", without_nan(summary))
     sizes = ", ".join(f"{part} {count:,}" for part, count in counts.items())
     console = Console()
     line = partial(console.print, soft_wrap=True, highlight=False, markup=False)
     line(f"{checkpoint.name} on {data.title}: {sizes} molecules")
-    console.print(task.table("", metrics, list(parts)))
+    console.print(results_table(task, "", metrics, [*(part for part in parts if part != detailed), detailed], comparison))
     print_assessment(console, detailed, calibrated, names, metrics)
     line(f"The report is {folder / 'report.html'}; everything is in {folder}")
     return Evaluation(folder, metrics)

@@ -33,6 +33,8 @@ class TrainingConfig:
     freeze: Literal["encoder"] | int | None = None
     checkpoint_seconds: float = 60.0
     report: bool = True
+    bootstrap: int = 1000
+    baseline: Literal["none", "simple", "rf"] = "simple"
     calibration: CalibrationMethods | list[CalibrationMethod] = "none"
     calibration_alpha: float = 0.1
     calibration_on_validation: bool = False
@@ -57,5 +59,6 @@ class TrainingConfig:
         some = self.freeze in (None, "encoder") or self.freeze >= 1  # type: ignore[operator]
         require(some, "training.freeze", self.freeze, "encoder, or a number of layers of at least 1")
         require(self.checkpoint_seconds >= 0, "training.checkpoint_seconds", self.checkpoint_seconds, "seconds, 0 for every batch")
+        require(self.bootstrap >= 0, "training.bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals")
         alpha = self.calibration_alpha
         require(0 < alpha < 1, "training.calibration_alpha", alpha, "a number between 0 and 1")

@@ -1,6 +1,7 @@
 import csv
 import json
 import shutil
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from rdkit import Chem
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate, spell_out_dataset
+from molgcn.metrics.comparison import without_nan
 from molgcn.resources import resource
 from molgcn.training.train import train
 
@@ -34,9 +36,13 @@ def test_its_own_data_gives_its_own_results(trained_run, run, capsys, backend):
     result = evaluate(config(ckpt=str(run), backend={"name": backend}, dataset={"batch_size": 7}))
     assert result.metrics.keys() == trained_run.metrics.keys()
     for key, value in trained_run.metrics.items():
-        assert result.metrics[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
+        assert result.metrics[key] == pytest.approx(value, rel=1e-4, abs=1e-5, nan_ok=True), key
     report = json.loads((run / "evaluation" / "metrics.json").read_text())
-    assert report["metrics"] == result.metrics
+    assert report["metrics"] == without_nan(result.metrics)
+    interval, guess = report["intervals"]["test/mae/logp"], report["baselines"]["training mean"]["test/mae/logp"]
+    assert interval["low"] < result.metrics["test/mae/logp"] < interval["high"]
+    assert interval == pytest.approx(asdict(trained_run.comparison.intervals["test/mae/logp"]), rel=1e-4)  # seeded by the run
+    assert guess == pytest.approx(trained_run.comparison.baselines["training mean"]["test/mae/logp"])
     assert report["molecules"] == {"train": 160, "val": 20, "test": 20}
     assert report["units"] == {"logp": "", "tpsa": "A^2"}
     mine, theirs = rows_of(run / "evaluation" / "predictions_test.csv"), rows_of(run / "predictions_test.csv")
@@ -46,7 +52,7 @@ def test_its_own_data_gives_its_own_results(trained_run, run, capsys, backend):
     assert (run / "evaluation" / "parity_test.png").stat().st_size > 10_000
     printed = capsys.readouterr().out
     assert "test MAE" in printed
-    assert "A^2" in printed
+    assert "A^2" in printed and "95\N{NO-BREAK SPACE}%\N{NO-BREAK SPACE}from" in printed and "1,000 bootstrap resamples" in printed
     assert f"{trained_run.metrics['test/mae/tpsa']:.3g}"[:3] in printed
 
 

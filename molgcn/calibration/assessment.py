@@ -14,9 +14,9 @@ from molgcn.calibration.calibration import Calibration, TargetCalibration
 from molgcn.calibration.confidence import calibration_error
 from molgcn.calibration.deviations import deviation_metrics
 from molgcn.calibration.outputs import Classes, Numbers, outputs_of
-from molgcn.class_metrics import class_metrics
 from molgcn.errors import shown
 from molgcn.metrics import error_text
+from molgcn.metrics.classes import class_metrics
 from molgcn.tasks.base import Task
 
 MEASURES = {

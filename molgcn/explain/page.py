@@ -9,7 +9,7 @@ from pathlib import Path
 from molgcn.explain.config import ExplainConfig
 from molgcn.explain.contributions import Contributions
 from molgcn.report.charts import embedded
-from molgcn.report.page import number
+from molgcn.report.rendering import number
 from molgcn.whole_file import whole
 
 PAGE = 100  # molecules that it shows

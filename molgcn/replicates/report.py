@@ -6,7 +6,7 @@ from molgcn.data.label_columns import measured
 from molgcn.replicates.predictions import Models
 from molgcn.replicates.summary import Summary
 from molgcn.report.facts import facts
-from molgcn.report.page import Subject, Trainings
+from molgcn.report.subject import Subject, Trainings
 from molgcn.training.provenance import versions
 
 

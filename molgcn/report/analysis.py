@@ -13,6 +13,7 @@ from molgcn.metrics import errors_of
 
 MAX_BINS = 8
 NO_RING = ""
+LEAST = 5  # molecules of a scaffold below which its error says little
 
 
 @dataclass(frozen=True)
@@ -103,14 +104,14 @@ class Errors:
         return groups
 
     def by_scaffold(self, scaffolds: Sequence[str]) -> tuple[list[Group], Group | None]:
-        """Errors by scaffold [M], most common first ("" = no ring), and of the molecules alone with theirs, as one group."""
+        """Errors by scaffold [M], most common first ("" = no ring), and of the molecules whose scaffold is rare, as one group."""
         if not len(self.index):
             return [], None
         names, inverse, counts = np.unique(np.array(scaffolds, object)[self.index].astype(str), return_inverse=True, return_counts=True)
         order = np.argsort(-counts, kind="stable")
-        groups = [self.group(str(names[place]), inverse == place) for place in order if counts[place] > 1]
-        alone = counts[inverse] == 1
-        return groups, self.group("", alone) if alone.any() else None
+        groups = [self.group(str(names[place]), inverse == place) for place in order if counts[place] >= LEAST]
+        rare = counts[inverse] < LEAST
+        return groups, self.group("", rare) if rare.any() else None
 
 
 def _mae(predicted: np.ndarray, true: np.ndarray) -> float:

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from molgcn.class_metrics import class_metrics, confusion
 from molgcn.metrics import error_text
+from molgcn.metrics.classes import class_metrics, confusion
 from molgcn.report.plots import BLUE, GREY, new_figure, plain, tidy
 
 _LISTED = 4  # curves beyond which a legend among them would hide them

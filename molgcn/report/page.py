@@ -3,94 +3,35 @@
 from __future__ import annotations
 
 import datetime
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from markupsafe import Markup
 
-from molgcn.data.featurizers import get_featurizer
-from molgcn.data.label_columns import with_targets
-from molgcn.data.packed import PackedMolecules
 from molgcn.data.scaffolds import murcko_scaffolds
-from molgcn.data.splits.parts import IN_WORDS
+from molgcn.metrics import metric_title
+from molgcn.metrics.regression import METRICS
 from molgcn.report import charts
-from molgcn.report.analysis import NO_RING, Errors, Group
+from molgcn.report.analysis import Errors
 from molgcn.report.drawings import draw
-from molgcn.report.uncertainty import Uncertainty
+from molgcn.report.rendering import render
+from molgcn.report.sections import OF_NUMBERS
+from molgcn.report.sections.overview import overview
+from molgcn.report.subject import PARTS, Draw, Subject
+from molgcn.report.views import NumberView
 from molgcn.whole_file import whole
 
-WORST = 12
-SCAFFOLDS = 12
-_PARTS = {**IN_WORDS, "all": "all"}
+_TITLES = {"r2": "R\u00b2"}
 
 
 @dataclass(frozen=True)
-class Trainings:
-    """The trainings of a run of several, as a table of each target.
+class TargetPart:
+    """A target's part of the page: its heading, its unit ("" = none) and its sections; no sections where nothing can be measured."""
 
-    Attributes:
-        headers: by target, those of the columns of numbers.
-        rows: by target, the folder of each training below the page's and its cells.
-        totals: by target, name and cells of each row that sums them up.
-        explained: what the numbers are.
-    """
-
-    headers: Mapping[str, Sequence[str]]
-    rows: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
-    totals: Mapping[str, Sequence[tuple[str, Sequence[str]]]]
-    explained: str
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What a report is about.
-
-    Attributes:
-        title: what was evaluated, in a line.
-        facts: further lines as name and value: data, model, versions.
-        metrics: "<part>/<metric>/<target>".
-        sizes: molecules of every part in `metrics`.
-        labels: known values of each of the T targets in every part.
-        part: the one that is looked at closely.
-        molecules: its M molecules.
-        predictions: [M, P], as of :meth:`molgcn.tasks.base.Task.decode`.
-        names: T targets.
-        units: T units ("" = none).
-        pictures: further PNG files to show, by caption.
-        trained_on: by part, molecules that the model was trained on although the part is not its training part.
-        trainings: what it consists of, where it is a run of several trainings.
-        uncertainty: the section about uncertainties, or None.
-    """
-
-    title: str
-    facts: Mapping[str, str]
-    metrics: Mapping[str, float]
-    sizes: Mapping[str, int]
-    labels: Mapping[str, Sequence[int]]
-    part: str
-    molecules: PackedMolecules
-    predictions: np.ndarray
-    names: Sequence[str]
-    units: Sequence[str]
-    pictures: Mapping[str, Path] = field(default_factory=dict)
-    trained_on: Mapping[str, int] = field(default_factory=dict)
-    trainings: Trainings | None = None
-    uncertainty: Uncertainty | None = None
-
-    def of_targets(self, places: Sequence[int], columns: Sequence[int]) -> Subject:
-        """Return the same about some of the targets, at `places` among them, with their columns of predictions."""
-        names, units = ([values[place] for place in places] for values in (self.names, self.units))
-        return replace(
-            self,
-            labels={part: [counts[place] for place in places] for part, counts in self.labels.items()},
-            molecules=with_targets(self.molecules, places),
-            predictions=self.predictions[:, columns],
-            names=names,
-            units=units,
-        )
+    name: str
+    unit: str
+    sections: Sequence[Markup]
 
 
 @dataclass(frozen=True)
@@ -98,21 +39,16 @@ class Section:
     """What a page shows of targets that are measured alike.
 
     Attributes:
-        template: its name; it extends `layout.html.jinja`.
         subject: what it is about.
-        targets: what it shows of each target, with its `name`.
-        columns: metrics of its table and their titles.
-        has_units: whether targets have units.
+        measured: what its numbers are: "errors".
+        columns: metrics of the table of its targets and their titles.
+        parts: of each target.
     """
 
-    template: str
     subject: Subject
-    targets: Sequence[Mapping[str, Any]]
+    measured: str
     columns: Mapping[str, str]
-    has_units: bool
-
-
-Draw = Callable[[str], str | None]
+    parts: Sequence[TargetPart]
 
 
 def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
@@ -121,19 +57,19 @@ def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
 
 
 def error_section(subject: Subject, draw: Draw = draw) -> Section:
-    """Return metrics with units, parity, errors by size and scaffold, and the worst molecules drawn.
+    """Return what a page shows of targets that are numbers.
 
     Args:
         subject: what it is about.
         draw: gives the picture of a SMILES as an address, None where it cannot.
     """
-    smiles = subject.molecules.smiles
+    smiles, targets = subject.molecules.smiles, subject.molecules.targets.T
     scaffolds = None if smiles is None else murcko_scaffolds(list(smiles))
-    targets = [
-        _target(Errors.of(name, unit, subject.molecules.targets[:, place], subject.predictions[:, place]), subject, scaffolds, draw)
-        for place, (name, unit) in enumerate(zip(subject.names, subject.units, strict=True))
-    ]
-    return Section("page.html.jinja", subject, targets, {"mae": "MAE", "rmse": "RMSE", "r2": "R\u00b2"}, has_units=True)
+    spreads = [None] * len(targets) if subject.spread is None else list(subject.spread.T)
+    columns = zip(subject.names, subject.units, targets, subject.predictions.T, spreads, strict=True)
+    views = [NumberView(subject, Errors.of(name, unit, *values), spread, scaffolds, draw) for name, unit, *values, spread in columns]
+    parts = [TargetPart(view.errors.name, view.errors.unit, [section(view) for section in OF_NUMBERS]) for view in views]
+    return Section(subject, "errors", {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}, parts)
 
 
 def write_page(path: Path, subject: Subject, sections: Sequence[Section]) -> None:
@@ -144,89 +80,16 @@ def write_page(path: Path, subject: Subject, sections: Sequence[Section]) -> Non
         subject: what the whole page is about.
         sections: what it shows.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("molgcn.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    page = render(
+        "layout.html.jinja",
+        subject=subject,
+        measured=" and ".join(section.measured for section in sections).capitalize(),
+        overviews=[overview(section.subject, section.columns) for section in sections],
+        parts=[part for section in sections for part in section.parts],
+        part_names=PARTS,
+        pictures={caption: charts.embedded(file.read_bytes(), "image/png") for caption, file in subject.pictures.items()},
+        skipped=len(subject.molecules.skipped),
+        written=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
     )
-    environment.filters |= {"number": number, "count": lambda value: f"{value:,}"}
-    contents, before = [], 0
-    for section in sections:
-        shown = {"targets": section.targets, "columns": section.columns.items(), "has_units": section.has_units, "before": before}
-        contents.append(_content(section.subject) | shown)
-        before += len(section.targets)
-    templates = [environment.get_template(section.template) for section in sections]
-    if len(sections) == 1:
-        page = templates[0].render(contents[0])
-    else:  # the parts of each section's own page, one section below the other
-        layout = environment.get_template("layout.html.jinja")
-        blocks = [
-            {name: Markup("".join(block(template.new_context(content)))) for name, block in {**layout.blocks, **template.blocks}.items()}
-            for template, content in zip(templates, contents, strict=True)
-        ]
-        targets = [target for section in sections for target in section.targets]
-        page = environment.get_template("mixed_page.html.jinja").render(_content(subject) | {"sections": blocks, "targets": targets})
     with whole(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
-
-
-def number(value: float, digits: int = 4) -> str:
-    """A value's significant digits; a dash for a value that is not there."""
-    return f"{value:.{digits}g}".replace("-", "\u2212") if math.isfinite(value) else "\u2013"
-
-
-def _content(subject: Subject) -> dict[str, Any]:
-    """What every page shows."""
-    return {
-        "subject": subject,
-        "missing": any(count < subject.sizes[part] for part, labels in subject.labels.items() for count in labels),
-        "parts": {part: _PARTS[part] for part in subject.sizes},
-        "part": _PARTS[subject.part],
-        "pictures": {caption: charts.embedded(path.read_bytes(), "image/png") for caption, path in subject.pictures.items()},
-        "skipped": len(subject.molecules.skipped),
-        "written": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-    }
-
-
-def _target(errors: Errors, subject: Subject, scaffolds: list[str] | None, draw: Draw) -> dict[str, Any]:
-    sizes = errors.by_size(subject.molecules.num_nodes_per_graph)
-    groups, rare = ([], None) if scaffolds is None else errors.by_scaffold(scaffolds)
-    return {
-        "name": errors.name,
-        "errors": errors,
-        "missing": len(subject.molecules) - len(errors.index) - errors.unpredicted,
-        "parity": charts.parity(errors) if len(errors.index) else None,
-        "histogram": charts.histogram(errors) if len(errors.index) else None,
-        "by_size": charts.by_size(sizes, errors, _size_label(subject.molecules.features)) if sizes else None,
-        "scaffolds": [_scaffold(group, errors, draw) for group in groups[:SCAFFOLDS]],
-        "num_scaffolds": len(groups) + (rare.count if rare else 0),
-        "rare": rare,
-        "worst": [_molecule(errors, place, subject.molecules, draw) for place in errors.worst(WORST).tolist()],
-    }
-
-
-def _size_label(features: str | None) -> str:
-    if features is None:
-        return "atoms in the molecule"
-    return "atoms in the molecule, with hydrogens" if get_featurizer(features).hydrogens == "explicit" else "heavy atoms in the molecule"
-
-
-def _scaffold(group: Group, errors: Errors, draw: Draw) -> dict[str, Any]:
-    ring = group.name != NO_RING
-    share = min(group.mae / (2 * errors.mae or 1.0), 1.0)
-    return {"group": group, "picture": draw(group.name) if ring else None, "ring": ring, "share": share}
-
-
-def _molecule(errors: Errors, place: int, molecules: PackedMolecules, draw: Draw) -> dict[str, Any]:
-    return drawn(molecules, int(errors.index[place]), draw) | {
-        "true": float(errors.true[place]),
-        "predicted": float(errors.predicted[place]),
-        "error": float(errors.error[place]),
-    }
-
-
-def drawn(molecules: PackedMolecules, index: int, draw: Draw) -> dict[str, Any]:
-    """Return the row, SMILES and drawing of a molecule, for its card."""
-    text = None if molecules.smiles is None else molecules.smiles[index]
-    return {"row": int(molecules.rows[index]), "smiles": text, "picture": None if text is None else draw(text)}

@@ -47,13 +47,13 @@ def plot_learning_curve(metrics_csv: Path, path: Path, label: str) -> None:
     curves = loss_curves(table)
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
-    for column, color, label in (("train/loss", ORANGE, "training"), ("val/loss", BLUE, "validation")):
+    for column, color, part in (("train/loss", ORANGE, "training"), ("val/loss", BLUE, "validation")):
         step, loss = curves[column].T
         marker = "o" if len(step) < 3 else None
         if len(step) > _NOISY:
             axes.plot(step / steps_per_epoch, loss, color=color, linewidth=0.8, alpha=0.25)
             loss = pd.Series(loss).rolling(len(loss) // 50, center=True, min_periods=1).mean().to_numpy()
-        axes.plot(step / steps_per_epoch, loss, color=color, linewidth=1.6, label=label, marker=marker, markersize=4)
+        axes.plot(step / steps_per_epoch, loss, color=color, linewidth=1.6, label=part, marker=marker, markersize=4)
     validated = curves["val/loss"]
     if len(validated):
         step, loss = validated[validated[:, 1].argmin()]

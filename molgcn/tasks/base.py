@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
-from rich.console import RenderableType
-from rich.markup import escape
-from rich.table import Table
 from torch import Tensor, nn
 
 from molgcn.data.digits import digits_of
 from molgcn.data.label_columns import LabelColumns
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.target_config import TargetConfig
-from molgcn.errors import UserError, shown
-from molgcn.metrics import error_text, metric_title
+from molgcn.errors import UserError
 from molgcn.ops.masked_mean import Weighing
 from molgcn.spreadsheet import Writer
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Section, Subject
+    from molgcn.report.page import Section
+    from molgcn.report.subject import Subject
 
 
 class Loss(Protocol):
@@ -59,8 +56,10 @@ class Task(ABC):
         name: what `task=` and checkpoints call it.
         losses: what `training.loss` may name; the first is that of `auto`.
         metrics: the names of the metrics; the first is the one that stands for the others where there is room for one.
+        logged: those of them that every validation computes.
         rising: those of them of which more is better.
         unordered: those of which neither more nor less is better, so that a run cannot be chosen by them.
+        in_units: those of them that are in the target's unit.
         in_table: those that the terminal's table shows, where they were measured.
         has_units: whether predictions have units.
     """
@@ -72,7 +71,9 @@ class Task(ABC):
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]]
+    logged: ClassVar[tuple[str, ...]]
     rising: ClassVar[frozenset[str]]
+    in_units: ClassVar[frozenset[str]] = frozenset()
     unordered: ClassVar[frozenset[str]] = frozenset()
     in_table: ClassVar[tuple[str, ...]]
     has_units: ClassVar[bool]
@@ -155,6 +156,10 @@ class Task(ABC):
         """Return what an exported network ends with: outputs [B, O] to predictions [B, P] in the outputs' dtype."""
 
     @abstractmethod
+    def guess(self, *statistics: Tensor) -> np.ndarray:
+        """Return predictions float64 [1, P] that look at no molecule: the best that the statistics alone tell."""
+
+    @abstractmethod
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
         """Return how far predictions [B, P] are from others, in units in which a network's rounding is alike for all targets."""
 
@@ -181,16 +186,31 @@ class Task(ABC):
         return members.mean(axis=0)
 
     @abstractmethod
-    def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
-        """Compute every metric of every target.
+    def values(
+        self,
+        predictions: Tensor | np.ndarray,
+        targets: Tensor | np.ndarray,
+        wanted: Collection[str],
+        weights: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Compute metrics of every target, for all molecules or for R resamples of them.
 
         Args:
             predictions: [M, P], as of :meth:`decode`.
             targets: [M, T], NaN where missing.
+            wanted: some of `metrics`.
+            weights: [R, M], how often each resample has a molecule, or None for a single one that has each once.
 
         Returns:
-            Values by "<metric>/<target>", NaN where undefined.
+            [R] by "<metric>/<target>", NaN where undefined.
         """
+
+    def measure(
+        self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str] | None = None
+    ) -> dict[str, float]:
+        """Compute metrics of every target by "<metric>/<target>", all of them or those that are wanted; see :meth:`values`."""
+        found = self.values(predictions, targets, self.all_metrics if wanted is None else wanted)
+        return {key: float(value) for key, (value,) in found.items()}
 
     @abstractmethod
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
@@ -223,6 +243,23 @@ class Task(ABC):
         """The tasks that this one is made of, each with some of its targets: of all but a mixed one itself."""
         return (self,)
 
+    def of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
+        """Return each part with its columns of predictions and of targets."""
+        return [(self, predictions, targets)]
+
+    def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
+        """Return predictions [M, P] of each part's columns of them."""
+        return predictions[0]
+
+    @property
+    def all_metrics(self) -> tuple[str, ...]:
+        """The metrics of every part."""
+        return tuple(dict.fromkeys(metric for part in self.parts for metric in part.metrics))
+
+    def logged_with(self, metric: str | None) -> tuple[str, ...]:
+        """Return the metrics that every validation computes where a run is chosen by this one, or by none."""
+        return tuple(one for one in self.all_metrics if one == metric or any(one in part.logged for part in self.parts))
+
     @property
     def num_outputs(self) -> int:
         """Columns of a network's outputs, O."""
@@ -243,34 +280,14 @@ class Task(ABC):
         """The headers of the targets' columns: "gap [eV]", or "logp" of a target without a unit."""
         return [f"{name} [{unit}]" if unit else name for name, unit in zip(self.names, self.units, strict=True)]
 
-    def keys(self, part: str) -> list[str]:
+    def keys(self, part: str, wanted: Sequence[str] | None = None) -> list[str]:
         """Return the names under which a part's metrics are logged, "<part>/<metric>/<target>", metric by metric."""
-        return [f"{part}/{metric}/{name}" for metric in self.metrics for name in self.names]
+        chosen = self.logged if wanted is None else wanted
+        return [f"{part}/{metric}/{name}" for metric in self.metrics if metric in chosen for name in self.names]
 
     def table_columns(self, parts: Sequence[str]) -> list[tuple[str, str]]:
         """Return part and metric of each column of a table: the first metric of every part, the others of the last one."""
         return [*((part, self.metrics[0]) for part in parts), *((parts[-1], metric) for metric in self.in_table[1:])]
-
-    def table(self, title: str, values: Mapping[str, float], parts: Sequence[str]) -> RenderableType:
-        """Make a table of one row a target, with the columns of :meth:`table_columns`.
-
-        Args:
-            title: line above the table.
-            values: by "<part>/<metric>/<target>"; NaN shows as "-".
-            parts: the parts to show.
-        """
-        table = Table(title=escape(title), title_justify="left")
-        table.add_column("target")
-        if self.has_units:
-            table.add_column("unit")
-        measured = {key.split("/")[1] for key in values}
-        columns = [(part, metric) for part, metric in self.table_columns(parts) if metric in measured]
-        for part, metric in columns:
-            table.add_column(f"{part} {metric_title(metric)}", justify="right")
-        for name, unit in zip(self.names, self.units, strict=True):
-            cells = [values[f"{part}/{metric}/{name}"] for part, metric in columns]
-            table.add_row(escape(shown(name)), *([escape(unit) or "-"] if self.has_units else []), *map(error_text, cells))
-        return table
 
     def write_predictions(self, path: Path, molecules: PackedMolecules, predictions: np.ndarray) -> None:
         """Write a CSV file of `row`, `smiles`, and of every target the true value and its columns of predictions, one line a molecule.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from molgcn.class_metrics import METRICS, RISING, class_metrics
 from molgcn.data.label_columns import split_labels
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
+from molgcn.metrics.classes import METRICS, RISING, weighted_class_metrics
 from molgcn.tasks.base import Task
 from molgcn.tasks.class_loss import ClassLoss
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Section, Subject
+    from molgcn.report.page import Section
+    from molgcn.report.subject import Subject
 
 _DIGITS = 7  # as many as float32 has
 
@@ -37,7 +38,7 @@ class ClassTask(Task):
     """
 
     class_names: Sequence[Sequence[str]] = ()
-    metrics = METRICS
+    metrics = logged = METRICS
     rising = RISING
     has_units = False
     in_table = ("roc_auc", "pr_auc", "mcc")
@@ -98,6 +99,10 @@ class ClassTask(Task):
         """Turn outputs into probabilities, float64."""
         return self.output_layer()(outputs.double())
 
+    def guess(self, *statistics: Tensor) -> np.ndarray:
+        """Return the shares of the classes in the training part [1, P]."""
+        return self.joined(statistics[0].double().cpu().numpy()[None])
+
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
         """Return |a - b|."""
         return (actual - expected).abs()
@@ -106,15 +111,26 @@ class ClassTask(Task):
         """Return the digits that float32 has."""
         return [_DIGITS] * self.num_outputs
 
-    def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
-        """Compute `<metric>/<target>`; see :func:`molgcn.class_metrics.class_metrics`."""
+    def values(
+        self,
+        predictions: Tensor | np.ndarray,
+        targets: Tensor | np.ndarray,
+        wanted: Collection[str],
+        weights: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Compute metrics of every target; see :func:`molgcn.metrics.classes.weighted_class_metrics`."""
         given, true = (values.cpu().numpy() if isinstance(values, Tensor) else values for values in (predictions, targets))
-        found = [class_metrics(labels, probabilities) for labels, probabilities in zip(true.T, self.by_target(given), strict=True)]
-        return {f"{metric}/{name}": values[metric] for name, values in zip(self.names, found, strict=True) for metric in self.metrics}
+        columns = zip(self.names, true.T, self.by_target(given), strict=True)
+        found = {name: weighted_class_metrics(labels, probabilities, wanted, weights) for name, labels, probabilities in columns}
+        return {f"{metric}/{name}": values for name, of_target in found.items() for metric, values in of_target.items()}
 
     @abstractmethod
     def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
         """Return each target's probabilities of predictions [M, P]: [M] of class 1, or [M, C]."""
+
+    @abstractmethod
+    def joined(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return predictions [M, P] of every class's probabilities [M, T, C]."""
 
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
         """Draw ROC, precision-recall and calibration curves, or with more than two classes confusions, one row a target."""

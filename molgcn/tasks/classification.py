@@ -38,3 +38,7 @@ class Classification(ClassTask):
     def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
         """Return each target's probabilities [M] of class 1."""
         return list(predictions.T)
+
+    def joined(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return class 1's of probabilities [M, T, 2]."""
+        return probabilities[..., 1]

@@ -29,6 +29,7 @@ class Evidential(UncertainRegression):
     outputs_per_target = 4
     endings = ("predicted", "aleatoric std", "epistemic std")
     metrics = (*Regression.metrics, "nll")
+    logged = (*Regression.logged, "nll")
 
     @property
     def described(self) -> str:

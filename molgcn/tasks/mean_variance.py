@@ -25,6 +25,7 @@ class MeanVariance(UncertainRegression):
     outputs_per_target = 2
     endings = ("predicted", "std")
     metrics = (*Regression.metrics, "nll")
+    logged = (*Regression.logged, "nll")
 
     @property
     def described(self) -> str:

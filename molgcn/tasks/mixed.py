@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from rich.console import Group, RenderableType
 from torch import Tensor, nn
 
 from molgcn.data.label_columns import labels_of
@@ -22,7 +21,8 @@ from molgcn.tasks.mixed_loss import MixedLoss
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Section, Subject
+    from molgcn.report.page import Section
+    from molgcn.report.subject import Subject
 
 T = TypeVar("T")
 
@@ -143,17 +143,31 @@ class Mixed(Task):
         named = {name: columns for part in self.parts for name, columns in zip(part.names, part.columns, strict=True)}
         return [named[name] for name in self.names]
 
-    def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
-        """Compute every metric of every target that its task has."""
-        values: dict[str, float] = {}
-        for part, given, true in self._of_parts(predictions, targets):
-            values |= part.measure(given, true)
-        return values
+    def values(
+        self,
+        predictions: Tensor | np.ndarray,
+        targets: Tensor | np.ndarray,
+        wanted: Collection[str],
+        weights: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Compute metrics of every target, those of them that its task has."""
+        found: dict[str, np.ndarray] = {}
+        for part, given, true in self.of_parts(predictions, targets):
+            found |= part.values(given, true, wanted, weights)
+        return found
+
+    def guess(self, *statistics: Tensor) -> np.ndarray:
+        """Return each part's predictions that look at no molecule, in the targets' order."""
+        return self.together([part.guess(*own) for part, own in zip(self.parts, self._statistics(statistics), strict=True)])
+
+    def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
+        """Return predictions of each part's columns of them, in the targets' order."""
+        return np.concatenate(predictions, axis=1)[:, self._order]
 
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
         """Draw each part's targets; the names of its pictures end with its own."""
         drawn: dict[str, Path] = {}
-        for part, given, true in self._of_parts(predictions, targets):
+        for part, given, true in self.of_parts(predictions, targets):
             found = part.pictures(true, given, folder, f"_{part.name}{ending}")
             drawn |= {f"{name}_{part.name}": path for name, path in found.items()}
         return drawn
@@ -179,13 +193,9 @@ class Mixed(Task):
         """What is predicted, in words."""
         return ", ".join(part.described for part in self.parts)
 
-    def keys(self, part: str) -> list[str]:
+    def keys(self, part: str, wanted: Sequence[str] | None = None) -> list[str]:
         """Return the names under which metrics are logged; see :meth:`Task.keys`."""
-        return [key for one in self.parts for key in one.keys(part)]
-
-    def table(self, title: str, values: Mapping[str, float], parts: Sequence[str]) -> RenderableType:
-        """Make a table a part, the first with the title; see :meth:`Task.table`."""
-        return Group(*(one.table("" if place else title, values, parts) for place, one in enumerate(self.parts)))
+        return [key for one in self.parts for key in one.keys(part, wanted)]
 
     @cached_property
     def target_places(self) -> list[list[int]]:
@@ -211,7 +221,7 @@ class Mixed(Task):
         ends = list(accumulate(len(part.statistics_shapes()) for part in self.parts))
         return [statistics[end - len(part.statistics_shapes()) : end] for part, end in zip(self.parts, ends, strict=True)]
 
-    def _of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
+    def of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
         """Return each part with its columns of predictions and of targets."""
         places = zip(self.parts, self.prediction_places, self.target_places, strict=True)
         return [(part, predictions[:, columns], targets[:, own]) for part, columns, own in places]

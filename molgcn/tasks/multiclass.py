@@ -44,3 +44,7 @@ class Multiclass(ClassTask):
     def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
         """Return each target's probabilities [M, C]."""
         return np.split(predictions, len(self.names), axis=1)
+
+    def joined(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return all of probabilities [M, T, C], target by target."""
+        return probabilities.reshape(len(probabilities), -1)

@@ -34,6 +34,7 @@ class Quantile(UncertainRegression):
     endings = ("predicted", "lower", "upper")
     num_values = 3
     metrics = (*Regression.metrics, "pinball", "coverage")
+    logged = (*Regression.logged, "pinball", "coverage")
     unordered = frozenset({"coverage"})
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +15,7 @@ from molgcn.data.digits import FLOAT32_DIGITS, significant_digits
 from molgcn.data.label_columns import split_labels
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError, shown
-from molgcn.metrics import errors_of
+from molgcn.metrics.regression import IN_UNITS, LOGGED, METRICS, RISING, regression_metrics
 from molgcn.nn.output_layers import Rescale
 from molgcn.tasks.base import Loss, Task
 from molgcn.tasks.masked_loss import MaskedLoss
@@ -23,7 +23,8 @@ from molgcn.tasks.transforms import Inverse, Transforms
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Section, Subject
+    from molgcn.report.page import Section
+    from molgcn.report.subject import Subject
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ class Regression(Task):
 
     name = "regression"
     losses = ("l1", "mse", "huber", "mve", "evidential", "quantile")
-    metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse", "r2")
-    in_table = (*metrics, "nll", "coverage")
-    rising = frozenset({"r2"})
+    metrics: ClassVar[tuple[str, ...]] = METRICS
+    logged: ClassVar[tuple[str, ...]] = LOGGED
+    rising, in_units = RISING, IN_UNITS
+    in_table = ("mae", "rmse", "r2", "nll", "coverage")
     has_units = True
 
     def settled(self, options: TrainingConfig) -> TrainingConfig:
@@ -116,6 +118,10 @@ class Regression(Task):
         mean, std, *curves = statistics
         return self.transforms.inverse(outputs.double() * std + mean, *curves)
 
+    def guess(self, *statistics: Tensor) -> np.ndarray:
+        """Return the training part's means [1, T], of logarithms where these are learned."""
+        return self.decode(torch.zeros(1, len(self.names), device=statistics[0].device), *statistics).double().cpu().numpy()
+
     def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Return the predictions, in the targets' units."""
         return self.decode(outputs, *statistics)
@@ -156,14 +162,22 @@ class Regression(Task):
         """The header of each target's column, "<target> [<unit>] predicted"."""
         return [[f"{label} predicted"] for label in self.labels]
 
-    def measure(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, float]:
-        """Compute `mae/<target>`, `rmse/<target>` and `r2/<target>`; see :func:`molgcn.metrics.errors_of`."""
-        found = self._measured(predictions, targets)
-        return {f"{metric}/{name}": found[metric][place] for place, name in enumerate(self.names) for metric in self.metrics}
+    def values(
+        self,
+        predictions: Tensor | np.ndarray,
+        targets: Tensor | np.ndarray,
+        wanted: Collection[str],
+        weights: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Compute metrics of every target; see :func:`molgcn.metrics.regression.regression_metrics`."""
+        found = self._measured(predictions, targets, wanted, weights)
+        return {f"{metric}/{name}": found[metric][:, place] for place, name in enumerate(self.names) for metric in found}
 
-    def _measured(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, list[float]]:
-        """Compute each metric's T values."""
-        return errors_of(self.points(predictions), targets)
+    def _measured(
+        self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str], weights: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        """Compute metrics [R, T]."""
+        return regression_metrics(self.points(predictions), targets, wanted, weights)
 
     def points(self, predictions: Any) -> Any:
         """Return one value a target [M, T] of predictions [M, P], a tensor or an array."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Collection
 from dataclasses import fields
 from typing import Any, ClassVar, Self
 
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from molgcn.metrics import as_float64
+from molgcn.metrics.regression import Values, as_float64
 from molgcn.nn.output_layers import Rescale, TargetColumns
 from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
 from molgcn.ops.precision import without_bfloat16
@@ -99,13 +100,15 @@ class UncertainRegression(Regression):
         """Return the first column of every target [M, T]."""
         return predictions[:, :: len(self.endings)]
 
-    def _measured(self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, list[float]]:
-        """Compute each metric's T values: those of the points, and those of how sure they are."""
+    def _measured(
+        self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str], weights: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        """Compute each metric [R, T]: those of the points, and those of how sure they are."""
         given, true = as_float64(predictions), as_float64(targets)
-        known = ~true.isnan()
-        terms = self.measures(self.by_target(given), torch.where(known, true, 0.0))
-        means = {name: (torch.where(known, values, 0.0).sum(0) / known.sum(0)).tolist() for name, values in terms.items()}
-        return super()._measured(predictions, targets) | means
+        values = Values(self.points(given), true, weights)
+        terms = self.measures(self.by_target(given), torch.where(values.known, true, 0.0))
+        means = {name: values.mean(term).cpu().numpy() for name, term in terms.items() if name in wanted}
+        return super()._measured(predictions, targets, wanted, weights) | means
 
     def by_target(self, predictions: Any) -> Any:
         """Return predictions [..., P], a tensor or an array, as [..., T, C]."""

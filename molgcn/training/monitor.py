@@ -22,11 +22,13 @@ class Monitor:
         key: `training.monitor`: "val/loss", "val/<metric>/<target>", or "val/<metric>", the mean over the targets of which it is defined.
         mode: "min" where less is better, else "max".
         parts: the values that it is the mean of.
+        measured: the metrics that every validation computes: those that the task logs, and the one that this is of.
     """
 
     key: str
     mode: Literal["min", "max"]
     parts: tuple[str, ...]
+    measured: tuple[str, ...]
 
     @classmethod
     def of(cls, key: str, task: Task) -> Monitor:
@@ -36,13 +38,14 @@ class Monitor:
             UserError: where the task has no such value.
         """
         if key == LOSS:
-            return cls(key, "min", (key,))
-        metrics = list(dict.fromkeys(metric for part in task.parts for metric in part.metrics if metric not in part.unordered))
+            return cls(key, "min", (key,), task.logged_with(None))
+        metrics = [metric for metric in task.all_metrics if all(metric not in part.unordered for part in task.parts)]
         for metric in metrics:
-            measured = [part for part in task.parts if metric in part.metrics]
-            each = {f"val/{metric}/{name}" for part in measured for name in part.names}
+            holders = [part for part in task.parts if metric in part.metrics]
+            each = {f"val/{metric}/{name}" for part in holders for name in part.names}
             if key in each or key == f"val/{metric}":
-                return cls(key, "max" if metric in measured[0].rising else "min", (key,) if key in each else tuple(sorted(each)))
+                mode: Literal["min", "max"] = "max" if metric in holders[0].rising else "min"
+                return cls(key, mode, (key,) if key in each else tuple(sorted(each)), task.logged_with(metric))
         known, first = [LOSS, *(f"val/{metric}" for metric in metrics)], task.parts[0]
         raise UserError(
             f"training.monitor={shown(key)} is no value of a validation with task={task.name}. Expected one of {listed(known)}, or one "

@@ -225,7 +225,9 @@ class MoleculeRegressor(TaskModule):
         loss = LossSum()
         loss.update(self.loss(prediction, *self.for_loss(target))[1])
         value = loss.compute_and_reset(self.trainer.strategy)
-        metrics = {"val/loss": value} | {f"val/{key}": error for key, error in self._errors(prediction, target).items()}
+        metrics = {"val/loss": value} | {
+            f"val/{key}": error for key, error in self._errors(prediction, target, self.monitor.measured).items()
+        }
         monitored = metrics[self.monitor.key] = self.monitor.value(metrics)
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.log_dict(metrics, logger=False, sync_dist=True)  # every rank has the same values: they were reduced above
@@ -244,7 +246,7 @@ class MoleculeRegressor(TaskModule):
 
     def on_test_epoch_end(self) -> None:
         """Keeps the metrics in `test_results`: "<metric>/<target>"."""
-        self.test_results = self._errors(*self._evaluated())
+        self.test_results = self._errors(*self._evaluated(), self.task.all_metrics)
 
     def log_now(self, metrics: dict[str, float]) -> None:
         """Sends values to every logger at the current optimiser step."""
@@ -294,11 +296,11 @@ class MoleculeRegressor(TaskModule):
         self.evaluated = []
         return torch.cat(predictions), torch.cat(targets)
 
-    def _errors(self, prediction: Tensor, target: Tensor) -> dict[str, float]:
+    def _errors(self, prediction: Tensor, target: Tensor, wanted: Sequence[str]) -> dict[str, float]:
         """The task's metrics of outputs and targets, those of all processes."""
         rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1))
         predictions, labels = rows.tensor_split([self.task.num_predictions], dim=1)
-        return self.task.measure(predictions, split_labels(labels, len(self.task.names)).exact)
+        return self.task.measure(predictions, split_labels(labels, len(self.task.names)).exact, wanted)
 
 
 def _targets(batch: Any) -> Tensor:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
 from molgcn.calibration.assessment import print_assessment
+from molgcn.comparison.table import results_table
 from molgcn.data.target_config import TargetConfig
 from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
+from molgcn.metrics.comparison import Comparison, with_nan, without_nan
 from molgcn.tasks.base import Task
 from molgcn.tasks.registry import build_task
 
@@ -35,6 +34,7 @@ class RunResult:
         task: what was learned.
         calibrated: what its uncertainties were calibrated on, "" where they were not.
         tasks: each target's own task.
+        comparison: what the test metrics are read beside.
     """
 
     folder: Path
@@ -48,6 +48,7 @@ class RunResult:
     task: str = "regression"
     tasks: dict[str, str] = field(default_factory=dict)
     calibrated: str = ""
+    comparison: Comparison = field(default_factory=Comparison)
 
     @property
     def learned(self) -> Task:
@@ -56,7 +57,8 @@ class RunResult:
 
     def save(self, overrides: list[str]) -> None:
         """Writes `result.json` into the run's folder, with what the command line changed."""
-        values = {**asdict(self), "folder": str(self.folder), "overrides": overrides}
+        values = {**asdict(self), "folder": str(self.folder), "overrides": overrides, **asdict(self.comparison)}
+        del values["comparison"]  # its fields stand beside the metrics
         write_json(self.folder / "result.json", without_nan(values))
         (self.folder / "failure.json").unlink(missing_ok=True)
 
@@ -70,9 +72,9 @@ class RunResult:
         values = read_json(folder / "result.json")
         try:
             known = {field.name: values[field.name] for field in fields(RunResult) if field.name in values}
-            metrics = {name: math.nan if value is None else float(value) for name, value in known["metrics"].items()}
+            known |= {"metrics": with_nan(known["metrics"]), "comparison": Comparison.of(values)}
             names, units = tuple(known["names"]), tuple(known["units"])
-            return RunResult(**known | {"folder": folder, "metrics": metrics, "names": names, "units": units})
+            return RunResult(**known | {"folder": folder, "names": names, "units": units})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{folder / 'result.json'} is not what a run wrote: {error}. Delete it and resume the run.") from error
 
@@ -83,7 +85,7 @@ class RunResult:
         rate = self.molecules_per_second
         title = f"{best}, " + ("nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training")
         parts = list(dict.fromkeys(key.partition("/")[0] for key in self.metrics))
-        console.print(self.learned.table(title, self.metrics, parts))
+        console.print(results_table(self.learned, title, self.metrics, parts, self.comparison))
         print_assessment(console, parts[-1], self.calibrated, self.names, self.metrics)
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
@@ -97,14 +99,3 @@ def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
         return
     values = {"folder": str(folder), "overrides": overrides, "error": str(error)}
     write_json(folder / "failure.json", values)
-
-
-def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, also those of mappings among them, with None for NaN and infinity, which JSON does not have."""
-    return {name: _finite(value) for name, value in values.items()}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return without_nan(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning import Callback, Trainer, seed_everything
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -22,6 +23,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from molgcn.calibration.section import uncertainty_of
+from molgcn.comparison.compare import class_counts
+from molgcn.comparison.forest import check_forest
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.components import num_components
@@ -32,11 +35,12 @@ from molgcn.data.locks import claimed
 from molgcn.data.splits.saved import save_split
 from molgcn.errors import UserError
 from molgcn.json_file import write_json
+from molgcn.metrics.comparison import Comparison
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.nn.build import edge_channels_of, resolved_backend
 from molgcn.report.facts import facts
-from molgcn.report.page import Subject
 from molgcn.report.plots import plot_learning_curve
+from molgcn.report.subject import Subject
 from molgcn.signals import Terminated
 from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import settled
@@ -44,10 +48,10 @@ from molgcn.training.calibrating import calibrate, check_calibration, with_uncer
 from molgcn.training.checkpoint import RunCheckpoint
 from molgcn.training.checkpoint_format import features_of
 from molgcn.training.checkpoint_reader import load_checkpoint
+from molgcn.training.compare_run import compare_run
 from molgcn.training.compatible import check_goes_on, check_same_keys
 from molgcn.training.domain_index import save_index
 from molgcn.training.freezing import check_freeze
-from molgcn.training.inference import predict_molecules
 from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
@@ -129,6 +133,8 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
     check_validates(config, has_part="val" in data.dataset.parts)
     module = build_module(config, data)
     config = module.config
+    if config.training.baseline == "rf":
+        check_forest(data.part("train"))
     if config.trainer.get("precision") in DOUBLE:
         module.double()  # Lightning does so only after it has restored the weights
     if config.ckpt_path is not None and resumed is None:
@@ -141,7 +147,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
 
     launches = KernelLaunches()
     throughput = Throughput(launches)
-    loggers = build_loggers(config, folder, [*module.task.keys("val"), module.monitor.key])
+    loggers = build_loggers(config, folder, [*module.task.keys("val", module.monitor.measured), module.monitor.key])
     failed = True
     try:
         stopping = stopping_callbacks(config.callbacks, module.monitor)
@@ -155,13 +161,13 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             assert isinstance(metrics_csv, MetricsCSV)
             metrics_csv.truncate(resumed["metrics_csv_size"])
         _fit(trainer, module, data, checkpoint.last_path if resumed else None)
-        result = _evaluate(trainer, module, data, checkpoint, throughput, folder)
+        result, predictions = _evaluate(trainer, module, data, checkpoint, throughput, folder)
         if trainer.is_global_zero:
             calibrate(module, data.dataset, [checkpoint.best_path, checkpoint.last_path])
             result = with_uncertainties(result, module, data.dataset)
             save_index(config, data.part("train"), folder, [checkpoint.best_path, checkpoint.last_path])
         if config.training.report and trainer.is_global_zero:
-            _report(result, module, data, loggers, config)
+            _report(result, predictions, module, data, loggers, config)
         failed = False
     except Exception:
         if before is not None:  # what refused the changed keys, or broke off by them, is not to stand in the way of the next resume=
@@ -252,13 +258,17 @@ def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh:
 
 def _evaluate(
     trainer: Trainer, module: MoleculeRegressor, data: MoleculeDataModule, checkpoint: RunCheckpoint, throughput: Throughput, folder: Path
-) -> RunResult:
+) -> tuple[RunResult, np.ndarray]:
+    """The results, and on the first process the predictions [M, P] of the last part."""
     if checkpoint.best_path.exists():
         module.load_state_dict(load_checkpoint(checkpoint.best_path)["state_dict"])
     metrics: dict[str, float] = {}
     for part in data.dataset.parts:
         trainer.test(module, data.evaluation_loader(part), verbose=False)
         metrics |= {f"{part}/{key}": value for key, value in module.test_results.items()}
+    comparison, predictions = (
+        compare_run(module, data, metrics, data.dataset.parts[-1]) if trainer.is_global_zero else (Comparison(), np.empty(0))
+    )
     rate = statistics.median(throughput.rates) if throughput.rates else None
     names, units = tuple(module.target_names), tuple(module.target_units)
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
@@ -266,11 +276,12 @@ def _evaluate(
     epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
     task = module.task
     tasks = {name: part.name for part in task.parts for name in part.names}
-    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks)
+    return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks, comparison=comparison), predictions
 
 
 def _report(
     result: RunResult,
+    predictions: np.ndarray,
     module: MoleculeRegressor,
     data: MoleculeDataModule,
     loggers: list[Logger],
@@ -279,7 +290,6 @@ def _report(
     parts, folder = data.dataset.parts, result.folder
     molecules = data.part(parts[-1])
     exact = measured(molecules)
-    predictions = predict_molecules(module, molecules, config.dataset.batch_size)
     task = module.task
     task.write_predictions(folder / f"predictions_{parts[-1]}.csv", molecules, predictions)
     plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(config.training))
@@ -288,8 +298,11 @@ def _report(
         title=f"{folder.resolve().name} on {data.dataset.title}",
         facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
         metrics=result.metrics,
+        comparison=result.comparison,
+        spread=task.spread(predictions),
         sizes={part: len(data.dataset.splits[part]) for part in parts},
         labels={part: measured(data.part(part)).num_labels for part in parts},
+        class_counts={part: class_counts(task, measured(data.part(part)).targets) for part in parts},
         part=parts[-1],
         molecules=exact,
         predictions=predictions,

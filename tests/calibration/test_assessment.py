@@ -13,7 +13,7 @@ from molgcn.calibration.conformal import Conformal
 from molgcn.calibration.deviations import deviation_metrics
 from molgcn.calibration.platt import Platt
 from molgcn.calibration.zscaling import ZScaling
-from molgcn.class_metrics import class_metrics
+from molgcn.metrics.classes import class_metrics
 from molgcn.tasks.mean_variance import MeanVariance
 from molgcn.tasks.registry import build_task
 from molgcn.tasks.regression import Regression

@@ -44,11 +44,11 @@ def test_groups_hold_every_molecule_once():
         assert sum(group.count * group.bias for group in groups) / len(errors.index) == pytest.approx(errors.bias)
 
 
-def test_scaffolds_come_most_common_first():
-    errors = Errors.of("x", "", np.zeros(6), np.array([1.0, 2.0, -4.0, 8.0, 3.0, 3.0]))
-    groups, rare = errors.by_scaffold(["", "a", "a", "b", "a", ""])
-    assert [(group.name, group.count, group.mae, group.bias) for group in groups] == [("a", 3, 3, 1 / 3), ("", 2, 2, 2)]
-    assert (rare.count, rare.mae, rare.bias) == (1, 8, 8)
+def test_scaffolds_of_at_least_five_molecules_come_most_common_first():
+    names, errors = ["a"] * 6 + [""] * 5 + ["b"] * 4 + ["c"], np.arange(16.0)
+    groups, rare = Errors.of("x", "", np.zeros(16), errors).by_scaffold(names)
+    assert [(group.name, group.count, group.mae, group.bias) for group in groups] == [("a", 6, 2.5, 2.5), ("", 5, 8.0, 8.0)]
+    assert (rare.count, rare.mae, rare.bias) == (5, 13.0, 13.0)
 
 
 @given(st.lists(st.integers(1, 500), min_size=2, max_size=200))

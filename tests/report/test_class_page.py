@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from molgcn.class_metrics import METRICS, confusion
 from molgcn.data import PackedMolecules
+from molgcn.metrics.classes import METRICS, confusion, count_classes
+from molgcn.metrics.comparison import Comparison, Threshold
 from molgcn.report.class_page import write_class_report
 from molgcn.report.class_plots import plot_classes
-from molgcn.report.page import Subject
+from molgcn.report.subject import Subject
 
 SMILES = ["CCO", "c1ccccc1O", "c1ccccc1N", "C1CC1", "CC(C)C", "c1ccncc1", "C", "O"]
 LABELS = np.array([0, 1, 0, 1, 1, 0, 1, math.nan])
@@ -24,12 +26,14 @@ def probabilities(count):
     return given[:, 1] if count == 2 else given
 
 
-def page(tmp_path, labels, given, name):
+def page(tmp_path, labels, given, name, thresholds=None):
     molecules = PackedMolecules.from_smiles(SMILES, labels[:, None], target_names=[name], num_workers=0)
     known = int((~np.isnan(labels)).sum())
     metrics = {f"test/{metric}/{name}": 0.123456 for metric in METRICS}
     columns = given[:, None] if given.ndim == 1 else given
-    subject = Subject("run", {}, metrics, {"test": len(SMILES)}, {"test": [known]}, "test", molecules, columns, [name], [""])
+    counts = {"test": count_classes(labels[:, None], 2 if given.ndim == 1 else given.shape[1])}
+    given_facts = "run", {}, metrics, {"test": len(SMILES)}, {"test": [known]}, "test", molecules, columns, [name], [""]
+    subject = Subject(*given_facts, class_counts=counts, comparison=Comparison(thresholds=thresholds or {}))
     write_class_report(tmp_path / "report.html", subject, [given], draw=lambda smiles: None)
     return " ".join((tmp_path / "report.html").read_text().split())
 
@@ -39,13 +43,25 @@ def test_the_page_says_metrics_labels_and_the_worst(tmp_path, count):
     given = probabilities(count)
     text = page(tmp_path, LABELS, given, "y")
     assert text.count("0.1235") == len(METRICS) + 5  # the table and five tiles
-    assert ("Labels: 3 of class 0, 4 of class 1" + (", 0 of class 2" if count == 3 else "")) in text
-    assert "1 molecules have none" in text
+    row = "".join(f'<td class="right">{number}</td>' for number in ([3, 4, 1] if count == 2 else [3, 4, 0, 1]))
+    assert f"<tr><td>test</td>{row}</tr>" in text  # labels of each class, and molecules without one
     of_truth = [(given[i] if LABELS[i] else 1 - given[i]) if count == 2 else given[i, int(LABELS[i])] for i in range(7)]
     worst = int(np.argmin(of_truth))
     first = text.split("The worst molecules")[1].split("<dl>")[1]
     assert f'<dd class="big">{of_truth[worst]:.4g}</dd>' in first and SMILES[worst] in first
     assert text.count("data:image/svg+xml") == (2 if count == 2 else 1)
+    assert ("above the probability 0.5: no other threshold" in text) == (count == 2)
+
+
+def test_decisions_are_at_the_threshold_that_validation_has_chosen(tmp_path):
+    given = np.array([0.1, 0.35, 0.2, 0.45, 0.6, 0.25, 0.3, 0.5])
+    text = page(tmp_path, LABELS, given, "y", {"y": Threshold(0.28, 0.875), "another": Threshold(0.9, 0.1)})
+    assert (
+        "above the probability 0.28: of all thresholds it has the largest Matthews' correlation coefficient on the validation part, 0.875"
+        in text
+    )
+    at = [re.findall(r'"right">([^<]+)<', row) for row in text.split("<th>threshold</th>")[1].split("</table>")[0].split("<tr>")[1:]]
+    assert at == [["0.5714", "0.625", "0.4", "0.3536"], ["1", "1", "1", "1"]]
 
 
 @pytest.mark.parametrize("labels", [np.full(8, math.nan), np.where(np.isnan(LABELS), math.nan, 1.0)])

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from molgcn.data import PackedMolecules
-from molgcn.report.page import Subject, number, write_report
+from molgcn.metrics.comparison import Comparison, Interval
+from molgcn.report.page import write_report
+from molgcn.report.rendering import number
+from molgcn.report.subject import Subject
 
 SMILES = ["CCO", "c1ccccc1O", "c1ccccc1N", "C1CC1", "CC(C)C", "c1ccncc1", "C", "O"]
 SCRIPT = "<script>alert(1)</script>"
@@ -78,9 +81,8 @@ def test_numbers_with_units(tmp_path):
     worst = int(np.abs(error).argmax())
     first = text.split("The worst molecules")[1].split(" row ")[1].split()
     assert first[:2] == [str(worst), SMILES[worst]]
-    assert "The 2 most common of 4 Bemis" in text  # no ring and benzene
-    assert "The 2 molecules whose scaffold no other one has" in text  # cyclopropane and pyridine
-    assert page.tags.count("img") == 3 + 1 + len(SMILES)
+    assert "By scaffold The 8 molecules whose scaffold fewer than 5 share: MAE" in text
+    assert page.tags.count("img") == 3 + len(SMILES)
     assert " labels " not in text  # none are missing
 
 
@@ -132,8 +134,8 @@ def test_missing_values_and_predictions(tmp_path):
     )
     text = " ".join(" ".join(Page((tmp_path / "r.html").read_text()).text).split())
     assert "molecules labels MAE" in text
-    assert "test 8 5 \u2013" in text
-    assert "b \u2013 test 8 0 \u2013" in text
+    assert "a test 8 5 \u2013" in text
+    assert "b test 8 0 \u2013" in text
     assert "3 molecules have no true value. 1 predictions are not finite numbers" in text
     assert "There is no molecule with both a true value and a finite prediction" in text
 
@@ -150,7 +152,7 @@ def test_one_molecule_and_no_error_at_all(tmp_path):
     write_report(tmp_path / "r.html", subject(**values))
     text = " ".join(Page((tmp_path / "r.html").read_text()).text)
     assert "By size" not in text  # a single molecule is no group
-    assert "The 1 molecules" in " ".join(text.split())
+    assert "The 1 molecules whose scaffold" in " ".join(text.split())
 
 
 def test_values_show_the_digits_in_which_they_differ(tmp_path):
@@ -167,6 +169,37 @@ def test_numbers():
 
 
 def test_without_drawings_molecules_and_scaffolds_are_named(tmp_path):
-    write_report(tmp_path / "report.html", subject(), draw=lambda smiles: None)
+    smiles = ["c1ccccc1C", "c1ccccc1O", "c1ccccc1N", "c1ccccc1CC", "c1ccccc1F", "CCO", "C", "O"]
+    write_report(tmp_path / "report.html", subject(smiles), draw=lambda smiles: None)
     text = "\n".join(Page((tmp_path / "report.html").read_text()).text).split("\n")
-    assert {*SMILES, "c1ccccc1", "no drawing"} <= set(text)
+    assert {*smiles, "c1ccccc1", "no drawing"} <= set(text)
+    assert "The 1 Bemis\u2013Murcko scaffolds that at least 5 molecules share" in " ".join(text)
+
+
+def test_intervals_baselines_and_means_stand_with_the_values(tmp_path):
+    comparison = Comparison(
+        means={"test/mae": 0.75},
+        counted={"test/mae": 1},
+        intervals={"test/mae/a": Interval(0.25, 0.625, 7)},
+        resamples=1000,
+        baselines={"random forest": {"test/mae/a": 0.875, "test/mae/b": float("nan")}},
+    )
+    text = " ".join(" ".join(Page(write(tmp_path, names=("a", "b"), units=("", ""), comparison=comparison)).text).split())
+    assert "mean of 2 targets, of which at least 1 define a metric test 0.75" in text
+    assert "a test 8 0.5 0.25 to 0.625 0.5 0.5 random forest 0.875 b test" in text
+    assert "over 1,000 bootstrap resamples" in text and "Up to 7 resamples do not define a metric" in text
+    assert "Baselines on the same molecules: a random forest of 100 trees" in text
+
+
+@pytest.mark.parametrize(("count", "shown"), [(40, True), (9, False)])
+def test_uncertainties_stand_against_the_errors(tmp_path, count, shown):
+    rng = np.random.default_rng(0)
+    spread = rng.uniform(0.1, 2, size=(count, 1))
+    molecules = PackedMolecules.from_smiles(["C"] * count, rng.normal(size=(count, 1)), num_workers=0)
+    signs = np.where(rng.random((count, 1)) < 0.25, 3.0, 0.5)
+    predictions = molecules.targets + signs * spread
+    sizes = {"sizes": {"test": count}, "labels": {"test": [count]}}
+    text = write(tmp_path, molecules=molecules, predictions=predictions, spread=spread, **sizes)
+    within = 100 * (signs < 1).mean()
+    assert ("Uncertainty and error" in text) == shown
+    assert (f"{within:.1f} % of the errors are within one standard deviation and {within:.1f} % within two" in text) == shown

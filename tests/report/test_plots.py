@@ -52,6 +52,13 @@ def test_learning_curve_shows_both_losses(tmp_path, epochs, rows):
     assert count(image, ORANGE) > 50
 
 
+def test_learning_curve_says_which_loss_it_is_of(tmp_path):
+    curve(tmp_path, 3)
+    for label in ("l1 loss", "mse loss"):
+        plot_learning_curve(tmp_path / "metrics.csv", tmp_path / f"{label}.png", label)
+    assert not np.array_equal(imread(tmp_path / "l1 loss.png"), imread(tmp_path / "mse loss.png"))
+
+
 def test_learning_curve_without_validation(tmp_path):
     image = curve(tmp_path, 5, val=False)
     assert count(image, ORANGE) > 5 * count(image, BLUE)

@@ -13,12 +13,12 @@ import pytest
 import torch
 from run_cases import assert_same_run, log_of, train_and_copy
 
-from molgcn.class_metrics import METRICS
 from molgcn.config import parse, parse_saved
 from molgcn.data import PackedMolecules
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
+from molgcn.metrics.classes import METRICS
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
@@ -94,7 +94,7 @@ def run(request, small_config, tmp_path_factory):
         },
         model={"dropout": 0.1},
         backend={"name": "fused"},
-        training={"report": True, "monitor": "val/roc_auc", "class_weights": "balanced", "checkpoint_seconds": 0},
+        training={"report": True, "monitor": "val/roc_auc", "class_weights": "balanced", "checkpoint_seconds": 0, "baseline": "rf"},
         optimizer={"lr": 0.01},
         scheduler={"name": "plateau", "patience": 0},
         callbacks={"early_stopping_patience": 3},
@@ -119,6 +119,26 @@ def test_a_run_learns_and_says_its_task(run):
         assert f"{result.metrics[f'test/{metric}/a']:.4g}" in text
     result.save([])
     assert json.loads((folder / "run" / "result.json").read_text())["task"] == name
+
+
+def test_metrics_stand_beside_intervals_baselines_means_and_thresholds(run):
+    """In `result.json`, in what `evaluate` writes, and in the report."""
+    name, result, folder, _, _ = run
+    result.save([])
+    evaluate(parse(EvaluateConfig, {"ckpt": str(folder / "run"), "dataset": {"cache_dir": str(folder / "cache")}, "device": "cpu"}))
+    saved, again = (json.loads((folder / "run" / file).read_text()) for file in ("result.json", "evaluation/metrics.json"))
+    metrics, (low, high) = saved["metrics"], (saved["intervals"]["test/brier/a"][end] for end in ("low", "high"))
+    assert low < metrics["test/brier/a"] < high
+    assert again["intervals"]["test/brier/a"]["low"] == pytest.approx(low, rel=1e-3)
+    assert saved["means"]["test/brier"] == pytest.approx((metrics["test/brier/a"] + metrics["test/brier/b"]) / 2)
+    assert saved["counted"]["test/brier"] == 2 and "test/brier" in saved["intervals"]
+    assert list(saved["baselines"]) == ["class prior", "random forest"] and list(again["baselines"]) == ["class prior"]
+    assert saved["baselines"]["random forest"]["test/brier/a"] < saved["baselines"]["class prior"]["test/brier/a"]
+    assert saved["thresholds"] == again["thresholds"] and bool(saved["thresholds"]) == (name == "classification")
+    page = (folder / "run" / "report.html").read_text()
+    assert f"{low:.3g} to {high:.3g}" in page and "random forest of 100 trees" in page
+    for threshold in saved["thresholds"].values():
+        assert f"above the probability {threshold['value']:.3g}" in page
 
 
 def test_every_place_tells_the_same(run):

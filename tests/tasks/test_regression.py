@@ -14,10 +14,12 @@ import pytest
 import torch
 from rich.console import Console
 
+from molgcn.comparison.table import results_table
 from molgcn.config import parse
 from molgcn.data import PackedMolecules
 from molgcn.evaluate import EvaluateConfig, evaluate
 from molgcn.export import ExportConfig, export
+from molgcn.metrics.regression import IN_UNITS
 from molgcn.predict import predict_smiles
 from molgcn.resources import resource
 from molgcn.screening.ensemble import Ensemble
@@ -64,7 +66,8 @@ def test_labels():
 
 def test_a_metric_that_does_not_exist_is_a_dash():
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(Regression(("y",), ("eV",)).table("t", {"all/mae/y": 1.0, "all/rmse/y": 1.0, "all/r2/y": math.nan}, ["all"]))
+    values = {"all/mae/y": 1.0, "all/rmse/y": 1.0, "all/r2/y": math.nan}
+    console.print(results_table(Regression(("y",), ("eV",)), "t", values, ["all"]))
     text = console.export_text()
     assert "nan" not in text.lower()
     assert re.search(r"│\s+1 │\s+1 │\s+- │", text)
@@ -74,8 +77,9 @@ def test_names_of_metrics_and_their_values():
     task, values = Regression(("a", "b"), ("", "eV")), np.array([[0.0, 1.0], [2.0, 5.0]])
     assert task.keys("val") == ["val/mae/a", "val/mae/b", "val/rmse/a", "val/rmse/b", "val/r2/a", "val/r2/b"]
     errors = task.measure(values + np.array([[1.0, -2.0], [1.0, 2.0]]), values)
-    assert list(errors) == ["mae/a", "rmse/a", "r2/a", "mae/b", "rmse/b", "r2/b"]
-    assert list(errors.values()) == [1.0, 1.0, 0.0, 2.0, 2.0, 0.0]
+    assert list(errors) == [f"{metric}/{name}" for name in "ab" for metric in ("mae", "rmse", "r2", "pearson", "spearman", "mape")]
+    assert list(errors.values()) == pytest.approx([1.0, 1.0, 0.0, 1.0, 1.0, math.nan, 2.0, 2.0, 0.0, 1.0, 1.0, 1.2], nan_ok=True)
+    assert list(task.measure(values, values, ("r2",))) == ["r2/a", "r2/b"]
 
 
 def test_plain_predictions_say_nothing_of_their_spread_and_members_are_averaged():
@@ -123,7 +127,10 @@ def test_shifted_targets_are_learned_as_well(runs, name):
     shift, scale, values, result, folder = runs[name]
     _, _, _, plain, plain_folder = runs["plain"]
     for key, value in plain.metrics.items():
-        assert result.metrics[key] == pytest.approx(value * (1 if "/r2/" in key else scale), rel=1e-3, abs=1e-4 * scale), key
+        metric = key.split("/")[1]
+        factor = scale if metric in IN_UNITS else 1
+        if metric != "mape":  # it tells errors by the distance from zero, which is shifted
+            assert result.metrics[key] == pytest.approx(value * factor, rel=1e-3, abs=1e-4 * factor), key
     mine, theirs = (pd.read_csv(one / "run" / "predictions_test.csv") for one in (folder, plain_folder))
     np.testing.assert_allclose(mine["y"], [values[row] for row in mine["row"]], rtol=0, atol=1e-4 * scale)
     np.testing.assert_allclose((mine["y predicted"] - shift) / scale, theirs["y predicted"], rtol=0, atol=1e-3)

@@ -4,7 +4,8 @@ import re
 
 from rich.console import Console
 
-from molgcn.training.result import RunResult, without_nan
+from molgcn.metrics.comparison import without_nan
+from molgcn.training.result import RunResult
 
 METRICS = {f"{part}/{metric}/{name}": 0.5 for part in ("train", "val", "test") for metric in ("mae", "rmse", "r2") for name in ("a", "[b]")}
 

@@ -1,0 +1,72 @@
+"""How a model's metrics are compared: with what chance gives, with baselines, and target by target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.comparison.bootstrap import intervals
+from molgcn.comparison.means import means_of_parts, with_means
+from molgcn.comparison.thresholds import best_threshold
+from molgcn.json_file import read_json
+from molgcn.metrics.classes import count_classes
+from molgcn.metrics.comparison import Comparison, Threshold
+from molgcn.tasks.base import Task
+from molgcn.tasks.classification import Classification
+
+
+def compare(
+    task: Task,
+    metrics: Mapping[str, float],
+    part: str,
+    predictions: np.ndarray,
+    targets: np.ndarray,
+    resamples: int,
+    seed: int,
+    baselines: Mapping[str, Mapping[str, float]],
+    thresholds: Mapping[str, Threshold],
+) -> Comparison:
+    """Compare a model's metrics.
+
+    Args:
+        task: what is predicted.
+        metrics: by "<part>/<metric>/<target>", of every part.
+        part: the part that gets intervals.
+        predictions: [M, P], of that part's molecules.
+        targets: [M, T], NaN = missing.
+        resamples: of the intervals; 0 for none.
+        seed: of the resamples.
+        baselines: see :mod:`molgcn.comparison.baselines`.
+        thresholds: see :func:`chosen_thresholds`.
+    """
+
+    def resampled(weights: np.ndarray) -> dict[str, np.ndarray]:
+        return with_means(task, task.values(predictions, targets, task.all_metrics, weights))
+
+    found = {f"{part}/{key}": interval for key, interval in intervals(resampled, len(targets), resamples, seed).items()}
+    means, counted = means_of_parts(task, metrics)
+    return Comparison(means, counted, found, resamples, baselines, thresholds)
+
+
+def class_counts(task: Task, targets: np.ndarray) -> np.ndarray:
+    """Count the labels [T, C] of each class among targets [M, T]; C is 0 where all targets are numbers."""
+    return count_classes(targets, max(part.num_classes for part in task.parts))
+
+
+def chosen_thresholds(task: Task, predictions: np.ndarray, targets: np.ndarray) -> dict[str, Threshold]:
+    """Choose the threshold of every target with two classes on validation predictions [M, P] and labels [M, T]."""
+    found = {
+        name: best_threshold(labels, probabilities)
+        for part, given, true in task.of_parts(predictions, targets)
+        if isinstance(part, Classification)
+        for name, labels, probabilities in zip(part.names, true.T, part.by_target(given), strict=True)
+    }
+    return {name: threshold for name, threshold in found.items() if threshold is not None}
+
+
+def saved_thresholds(run: Path) -> dict[str, Threshold]:
+    """Return the thresholds that a run has chosen and saved in its `result.json`; none where it has no such file."""
+    path = run / "result.json"
+    return dict(Comparison.of(read_json(path)).thresholds) if path.is_file() else {}

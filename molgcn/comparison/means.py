@@ -1,0 +1,45 @@
+"""Means of metrics over the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from molgcn.tasks.base import Task
+
+
+def means(task: Task, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Compute the mean over the targets of every metric, and how many targets it is the mean of: those that define it.
+
+    Args:
+        task: names the targets.
+        values: [R] by "<metric>/<target>", NaN where undefined.
+
+    Returns:
+        Both [R] by metric. There is none of a single target, nor of errors in different units.
+    """
+    each: dict[str, np.ndarray] = {}
+    for metric in dict.fromkeys(key.partition("/")[0] for key in values):
+        holders = [part for part in task.parts if metric in part.metrics]
+        names, units = [name for part in holders for name in part.names], {unit for part in holders for unit in part.units}
+        if len(names) > 1 and (metric not in holders[0].in_units or len(units) == 1):
+            each[metric] = np.stack([values[f"{metric}/{name}"] for name in names])
+    counts = {metric: (~np.isnan(found)).sum(axis=0) for metric, found in each.items()}
+    return {metric: np.nansum(each[metric], axis=0) / np.where(count, count, np.nan) for metric, count in counts.items()}, counts
+
+
+def with_means(task: Task, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the values with their means by "<metric>"."""
+    return {**values, **means(task, values)[0]}
+
+
+def means_of_parts(task: Task, metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, int]]:
+    """Compute means and counts by "<part>/<metric>", of metrics by "<part>/<metric>/<target>"; see :func:`means`."""
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for key, value in metrics.items():
+        part, _, name = key.partition("/")
+        parts.setdefault(part, {})[name] = np.array([value])
+    found = {part: means(task, values) for part, values in parts.items()}
+    mean = {f"{part}/{metric}": float(value[0]) for part, (of_part, _) in found.items() for metric, value in of_part.items()}
+    return mean, {f"{part}/{metric}": int(count[0]) for part, (_, counts) in found.items() for metric, count in counts.items()}

@@ -1,0 +1,83 @@
+"""The table of results on a terminal: metrics of every target, their intervals, and the baselines' metrics below them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+
+from molgcn.errors import shown
+from molgcn.metrics import error_text, metric_title
+from molgcn.metrics.comparison import Comparison
+from molgcn.tasks.base import Task
+
+_DETAILED = 4  # targets beyond which only the mean has intervals and baselines here; the report has those of all
+
+
+def results_table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison | None = None) -> Group:
+    """Make a table of one row a target: the first metric of every part, the others of the last one; a table for each kind of target.
+
+    Args:
+        task: names the targets and the metrics.
+        title: line above the table.
+        values: by "<part>/<metric>/<target>"; NaN shows as "-".
+        parts: the parts to show.
+        comparison: intervals, baselines and means to show below the values.
+    """
+    tables = [_table(one, "" if place else title, values, parts, comparison or Comparison()) for place, one in enumerate(task.parts)]
+    return Group(*tables)
+
+
+def _table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison) -> Table:
+    """Make the table of targets that are measured alike."""
+    table = Table(title=escape(title), title_justify="left", caption=_caption(comparison), caption_justify="left")
+    table.add_column("target", overflow="fold")
+    if task.has_units:
+        table.add_column("unit")
+    measured = {key.split("/")[1] for key in values}
+    columns = [(part, metric) for part, metric in task.table_columns(parts) if metric in measured]
+    for part, metric in columns:
+        table.add_column(f"{part} {metric_title(metric)}", justify="right")
+
+    def row(name: str, unit: str, cell: Callable[[str], str], ending: str) -> None:
+        cells = [cell(f"{part}/{metric}{ending}") for part, metric in columns]
+        table.add_row(escape(name.replace(" ", "\N{NO-BREAK SPACE}")), *([escape(unit)] if task.has_units else []), *cells)
+
+    def details(ending: str) -> None:
+        found = comparison.intervals
+        if any(f"{part}/{metric}{ending}" in found for part, metric in columns):
+            row(" 95 % from", "", lambda key: error_text(found[key].low) if key in found else "", ending)
+            row(" 95 % to", "", lambda key: error_text(found[key].high) if key in found else "", ending)
+        # "forest" of "random forest": 80 columns hold no more
+        for name, metrics in comparison.baselines.items():
+            if not any(f"{part}/{metric}{ending}" in metrics for part, metric in columns):
+                continue
+            row(f" {name.split()[-1]}", "", lambda key, metrics=metrics: error_text(metrics[key]) if key in metrics else "", ending)  # type: ignore[misc]
+
+    detailed = len(task.names) <= _DETAILED
+    for name, unit in zip(task.names, task.units, strict=True):
+        row(shown(name), unit or "-", lambda key: error_text(values[key]), f"/{name}")
+        if detailed:
+            details(f"/{name}")
+    if len(task.names) > 1 and any(f"{part}/{metric}" in comparison.means for part, metric in columns):
+        table.add_section()
+        row(f"mean of {len(task.names)}", "", lambda key: _mean(key, comparison, len(task.names)), "")
+        details("")
+    return table
+
+
+def _mean(key: str, comparison: Comparison, targets: int) -> str:
+    """Return a mean, with the number of its targets where some are left out."""
+    if key not in comparison.means:
+        return ""
+    count = comparison.counted[key]
+    return error_text(comparison.means[key]) + ("" if count == targets else f" (of {count})")
+
+
+def _caption(comparison: Comparison) -> str | None:
+    if not comparison.intervals:
+        return None
+    left_out = f"; up to {comparison.undefined:,} of them do not define a metric and are left out" if comparison.undefined else ""
+    return f"95 % intervals from {comparison.resamples:,} bootstrap resamples of the molecules{left_out}"

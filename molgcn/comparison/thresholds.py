@@ -1,0 +1,38 @@
+"""Where to cut a probability: the threshold that suits the validation molecules best."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from molgcn.metrics.classes import THRESHOLD
+from molgcn.metrics.comparison import Threshold
+from molgcn.metrics.ties import Ties
+
+
+def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> Threshold | None:
+    """Find the threshold of the largest Matthews' correlation coefficient; among equal ones the nearest to 0.5.
+
+    Args:
+        labels: [n], 0 or 1, NaN = missing.
+        probabilities: [n], of class 1.
+
+    Returns:
+        The middle between two neighbouring probabilities; None where only one class has labels, or all probabilities are the same.
+    """
+    known = ~np.isnan(labels) & np.isfinite(probabilities)
+    positive, given = labels[known] == 1, probabilities[known].astype(np.float64)
+    if positive.all() or not positive.any():
+        return None
+    ties = Ties(given)
+    (hits, others) = (ties.sums(some[None].astype(np.float64))[0] for some in (positive, ~positive))
+    levels = given[ties.order[ties.starts]]
+    if len(levels) == 1:
+        return None
+    cuts = (levels[:-1] + levels[1:]) / 2
+    missed, refused = hits.cumsum()[:-1], others.cumsum()[:-1]
+    found, wrong = hits.sum() - missed, others.sum() - refused
+    scale = np.sqrt(hits.sum()) * np.sqrt(others.sum()) * np.sqrt((found + wrong) * (missed + refused))
+    mcc = (found * refused - wrong * missed) / scale
+    best = np.flatnonzero(mcc >= mcc.max() - 1e-12)
+    place = best[np.abs(cuts[best] - THRESHOLD).argmin()]
+    return Threshold(float(cuts[place]), float(mcc[place]))

@@ -1,0 +1,43 @@
+"""The configuration of `python -m molgcn.evaluate` as checked dataclasses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from molgcn.config import BackendConfig
+from molgcn.data.column_names import ColumnNames, SmilesColumns
+from molgcn.errors import require
+
+
+@dataclass(frozen=True)
+class EvaluationDataConfig:
+    """conf/evaluate.yaml, dataset: what to evaluate on; None stands for the run's own choice."""
+
+    path: str | None = None
+    name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
+    smiles: SmilesColumns | None = None
+    targets: ColumnNames | None = None
+    descriptors_path: str | None = None
+    split_file: str | None = None
+    on_error: Literal["raise", "skip"] | None = None
+    batch_size: int = 1024
+    num_workers: int | None = None
+    cache_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """conf/evaluate.yaml."""
+
+    ckpt: str | None = None
+    split: Literal["train", "val", "test", "all"] | None = None
+    dataset: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
+    output: str | None = None
+    bootstrap: int = 1000
+    backend: BackendConfig = field(default_factory=BackendConfig)
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks the number of resamples."""
+        require(self.bootstrap >= 0, "bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals")

@@ -1,0 +1,17 @@
+"""How tables show metrics."""
+
+from __future__ import annotations
+
+import math
+
+_SPELLED = {"pearson": "Pearson", "spearman": "Spearman"}
+
+
+def metric_title(metric: str) -> str:
+    """Return a metric's name as tables show it: "MAE", "ROC AUC", "Pearson"."""
+    return _SPELLED.get(metric, metric.replace("_", " ").upper())
+
+
+def error_text(error: float) -> str:
+    """Return four significant digits of an error, "-" where it is undefined."""
+    return "-" if math.isnan(error) else f"{error:.4g}"

@@ -1,0 +1,29 @@
+"""HTML from templates, in which everything that came from a file is escaped."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Return the HTML of a template of this package, by its path below `molgcn/report`."""
+    return Markup(_environment().get_template(template).render(values))  # the environment escapes
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Return a value's significant digits; a dash for a value that is not there."""
+    return f"{value:.{digits}g}".replace("-", "\u2212") if math.isfinite(value) else "\u2013"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("molgcn.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"number": number, "count": lambda value: f"{value:,}"}
+    return environment

@@ -1,0 +1,44 @@
+"""The comparison that a training run ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from molgcn.comparison.baselines import forest_baseline, simple_baseline
+from molgcn.comparison.compare import chosen_thresholds, compare
+from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data.label_columns import measured
+from molgcn.metrics.comparison import Comparison
+from molgcn.training.inference import predict_molecules
+from molgcn.training.regressor import MoleculeRegressor
+
+
+def compare_run(
+    module: MoleculeRegressor, data: MoleculeDataModule, metrics: Mapping[str, float], part: str
+) -> tuple[Comparison, np.ndarray]:
+    """Compare a part's metrics with baselines, with intervals, and with thresholds that validation chooses.
+
+    Args:
+        module: the trained one, with the run's configuration.
+        data: the run's.
+        metrics: by "<part>/<metric>/<target>".
+        part: the one that gets intervals.
+
+    Returns:
+        The comparison, and the predictions [M, P] of the part's molecules.
+    """
+    config, task, molecules = module.config, module.task, measured(data.part(part))
+    baselines: dict[str, dict[str, float]] = {}
+    if config.training.baseline != "none":
+        baselines |= simple_baseline(task, module.statistics, part, molecules.targets)
+    if config.training.baseline == "rf":
+        baselines |= forest_baseline(task, part, measured(data.part("train")), molecules, config.seed)
+    thresholds = {}
+    if len(data.dataset.splits.get("val", ())):
+        validation = measured(data.part("val"))
+        thresholds = chosen_thresholds(task, predict_molecules(module, validation, config.dataset.batch_size), validation.targets)
+    predictions = predict_molecules(module, molecules, config.dataset.batch_size)
+    taken = predictions, molecules.targets, config.training.bootstrap, config.seed
+    return compare(task, metrics, part, *taken, baselines, thresholds), predictions

@@ -1,0 +1,32 @@
+"""Means over targets."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from molgcn.comparison.means import means, means_of_parts
+from molgcn.tasks.classification import Classification
+from molgcn.tasks.regression import Regression
+
+
+def test_what_is_undefined_is_left_out_and_counted():
+    mean, counts = means(Regression(("a", "b"), ("", "")), {"mae/a": np.array([1.0, 2.0]), "mae/b": np.array([3.0, math.nan])})
+    assert (mean["mae"].tolist(), counts["mae"].tolist()) == ([2.0, 2.0], [2, 1])
+    mean, counts = means_of_parts(
+        Classification(("a", "b/c"), ("", "")), {"val/f1/a": 0.5, "val/f1/b/c": math.nan, "test/f1/a": math.nan, "test/f1/b/c": math.nan}
+    )
+    assert (mean["val/f1"], counts) == (0.5, {"val/f1": 1, "test/f1": 0})
+    assert math.isnan(mean["test/f1"])
+
+
+def test_errors_in_different_units_have_no_mean():
+    one = np.ones(1)
+    values = {"mae/a": one, "mae/b": one, "r2/a": one, "r2/b": one}
+    assert list(means(Regression(("a", "b"), ("", "eV")), values)[0]) == ["r2"]
+    assert list(means(Regression(("a", "b"), ("eV", "eV")), values)[0]) == ["mae", "r2"]
+
+
+def test_a_single_target_has_no_mean():
+    assert means(Regression(("a",), ("",)), {"mae/a": np.ones(1)}) == ({}, {})

@@ -1,0 +1,54 @@
+"""The table of results, with intervals, baselines and means."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+
+from rich.console import Console
+
+from molgcn.comparison.table import results_table
+from molgcn.metrics.comparison import Comparison, Interval
+from molgcn.tasks.regression import Regression
+
+METRICS = ("mae", "rmse", "r2")
+
+
+def printed(names, comparison, width=80):
+    values = {f"{part}/{metric}/{name}": 0.5 for part in ("val", "test") for metric in METRICS for name in names}
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(results_table(Regression(names, ("",) * len(names)), "title", values, ["val", "test"], comparison))
+    return console.export_text().replace("\N{NO-BREAK SPACE}", " ")
+
+
+def comparison_of(endings):
+    keys = [f"test/{metric}{ending}" for metric in METRICS for ending in endings]
+    return Comparison(
+        means=dict.fromkeys((f"{part}/{metric}" for part in ("val", "test") for metric in METRICS), 0.75),
+        counted={f"{part}/{metric}": 1 if part == "val" else len(endings) - 1 for part in ("val", "test") for metric in METRICS},
+        intervals=dict.fromkeys(keys, Interval(0.25, 0.625, 3)),
+        resamples=1000,
+        baselines={"random forest": dict.fromkeys(keys, math.nan)},
+    )
+
+
+def test_intervals_and_baselines_stand_below_the_value():
+    text = printed(("a",), comparison_of(["/a"]))
+    lines = [re.sub(r"[│\s]+", " ", line).strip() for line in text.splitlines()]
+    first = lines.index("a - 0.5 0.5 0.5 0.5")
+    assert lines[first + 1 : first + 4] == ["95 % from 0.25 0.25 0.25", "95 % to 0.625 0.625 0.625", "forest - - -"]
+    assert "95 % intervals from 1,000 bootstrap resamples of the molecules; up to 3 of them do not define" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_of_many_targets_the_mean_alone_has_them():
+    names = tuple("abcdef")
+    text = printed(names, comparison_of(["", *(f"/{name}" for name in names)]))
+    assert text.count("95 % from") == text.count(" forest") == 1
+    assert re.search(r"mean of 6\s+│\s+│\s+0.75 \(of 1\)\s+│\s+0.75\s", text)
+
+
+def test_without_a_comparison_there_are_values_alone():
+    text = printed(("a", "b"), None)
+    assert "95 %" not in text and "mean" not in text and text.count("0.5") == 8
