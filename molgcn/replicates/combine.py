@@ -12,6 +12,8 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from molgcn.config import Config
 from molgcn.data.label_columns import measured
+from molgcn.metrics.comparison import Comparison
+from molgcn.replicates.compare_models import compare_models
 from molgcn.replicates.predictions import Models, load_models
 from molgcn.replicates.report import write_report
 from molgcn.replicates.summary import Summary
@@ -37,6 +39,7 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
         "epochs": sum(result.epochs for result in results.values()),
         "metrics": {key: _mean(metrics[key] for metrics in members.values()) for key in first.metrics},
         "molecules_per_second": _or_none(_mean(result.molecules_per_second for result in results.values())),
+        "comparison": Comparison(),  # each member has its own
         "deviations": {} if ensemble else {key: _deviation(metrics[key] for metrics in members.values()) for key in first.metrics},
     }
     summary = Summary(**alike | summed_up, members=members)
@@ -44,9 +47,12 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
     if first_process and (ensemble or config.training.report):
         models = load_models(config, folder)
         if ensemble:
-            summary = replace(summary, metrics=_measured(models, summary, config.dataset.batch_size))
+            metrics = _measured(models, summary, config.dataset.batch_size)
+            summary = replace(
+                summary, metrics=metrics, comparison=compare_models(models, summary.parts[-1], metrics, config, one_split=True)
+            )
         if config.training.report:
-            write_report(summary, models, config.dataset.batch_size)
+            write_report(summary, models, config)
     return summary
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from molgcn.comparison.compare import class_counts
+from molgcn.config import Config
 from molgcn.data.label_columns import measured
+from molgcn.replicates.compare_models import compare_models
 from molgcn.replicates.predictions import Models
 from molgcn.replicates.summary import Summary
 from molgcn.report.facts import facts
@@ -10,7 +13,7 @@ from molgcn.report.subject import Subject, Trainings
 from molgcn.training.provenance import versions
 
 
-def write_report(summary: Summary, models: Models, batch_size: int) -> None:
+def write_report(summary: Summary, models: Models, config: Config) -> None:
     """Write `predictions_test.csv`, `report.html` and the task's picture into the run's folder.
 
     They are about the last part that there is. A molecule's prediction is that of the models together whose split has it in that part: of
@@ -19,25 +22,28 @@ def write_report(summary: Summary, models: Models, batch_size: int) -> None:
     Args:
         summary: of the run.
         models: of the run.
-        batch_size: molecules a batch.
+        config: of the run.
     """
     folder, task, part = summary.folder, models.task, summary.parts[-1]
-    found, predictions = models.average(part, batch_size)
+    found, predictions = models.average(part, config.dataset.batch_size)
     task.write_predictions(folder / f"predictions_{part}.csv", models.molecules[found], predictions)
     molecules = measured(models.molecules[found])
     task.pictures(molecules.targets, predictions, folder)
     if summary.deviations:
         parts = {part: found}
         metrics = {f"{part}/{key}": value for key, value in task.measure(predictions, molecules.targets).items()}
+        comparison = compare_models(models, part, metrics, config, one_split=False)
     else:
         parts = {one: models.splits[0][one] for one in summary.parts}
-        metrics = summary.metrics
+        metrics, comparison = summary.metrics, summary.comparison
     subject = Subject(
         title=f"{folder.resolve().name} on {models.title}",
         facts=facts(models.modules[0], models.title, models.data_hash, str(folder), versions()),
         metrics=metrics,
         sizes={one: len(indices) for one, indices in parts.items()},
         labels={one: measured(models.molecules[indices]).num_labels for one, indices in parts.items()},
+        class_counts={one: class_counts(task, measured(models.molecules[indices]).targets) for one, indices in parts.items()},
+        comparison=comparison,
         part=part,
         molecules=molecules,
         predictions=predictions,

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -73,6 +73,8 @@ def test_the_result_is_mean_and_deviation(folds):
     assert result.members["fold_1"] == json.loads((folder / "fold_1" / "result.json").read_text())["metrics"]
     losses = [json.loads((training / "result.json").read_text())["best_loss"] for training in trainings_of(folder)]
     assert (result.best_loss, result.epochs) == (pytest.approx(np.mean(losses), rel=1e-12), 6)
+    assert not result.comparison.intervals  # each fold has its own
+    assert json.loads((folder / "fold_0" / "result.json").read_text())["intervals"]
 
 
 @pytest.mark.parametrize(  # of 12 a fold
@@ -157,6 +159,8 @@ def test_an_ensemble_predicts_by_its_mean(models):
     true = np.array([float(row["logp"]) for row in together])
     assert result.metrics["test/mae/logp"] == pytest.approx(np.abs(mean - true).mean(), rel=1e-5)
     assert result.metrics["test/rmse/logp"] <= max(metrics["test/rmse/logp"] for metrics in result.members.values())
+    interval = result.comparison.intervals["test/mae/logp"]
+    assert interval.low < result.metrics["test/mae/logp"] < interval.high and "training mean" in result.comparison.baselines
     assert result.deviations == {}
     assert {json.dumps(split_of(training)) for training in trainings_of(folder)} == {json.dumps(split_of(folder / "member_0"))}
 
@@ -170,6 +174,8 @@ def test_predict_and_evaluate_take_the_run_s_folder(models, tmp_path):
     evaluated = evaluate(parse(EvaluateConfig, {"ckpt": str(tmp_path / "run"), "device": "cpu", "backend": {"name": "pyg"}}))
     assert evaluated.folder == tmp_path / "run" / "evaluation"
     assert evaluated.metrics == pytest.approx(result.metrics, rel=1e-5)
+    intervals = json.loads((evaluated.folder / "metrics.json").read_text())["intervals"]
+    assert intervals["test/mae/logp"] == pytest.approx(asdict(result.comparison.intervals["test/mae/logp"]), rel=1e-4)
 
 
 def test_folds_are_not_evaluated_on_what_they_trained_on(folds):
@@ -206,6 +212,7 @@ def test_every_molecule_is_held_out_once_a_repeat(small_config, tmp_path):
     assert {len(values) for values in found.values()} == {2}
     assert [float(row["logp predicted"]) for row in rows] == pytest.approx([np.mean(found[row["row"]]) for row in rows], rel=1e-6)
     page = (tmp_path / "run" / "report.html").read_text()
+    assert "Below a value stands its 95 % interval" in page
     assert all(f'<a href="{name}/report.html">' in page and (tmp_path / "run" / name / "report.html").exists() for name in result.members)
 
 

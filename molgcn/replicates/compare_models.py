@@ -1,0 +1,35 @@
+"""What the metrics of a run of several trainings are read beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from molgcn.comparison.baselines import simple_baseline
+from molgcn.comparison.compare import chosen_thresholds, compare
+from molgcn.config import Config
+from molgcn.data.label_columns import measured
+from molgcn.metrics.comparison import Comparison
+from molgcn.replicates.predictions import Models
+
+
+def compare_models(models: Models, part: str, metrics: Mapping[str, float], config: Config, one_split: bool) -> Comparison:
+    """Compare the metrics of what all models predict together.
+
+    Args:
+        models: of the run.
+        part: the one that gets intervals.
+        metrics: by "<part>/<metric>/<target>".
+        config: of the run.
+        one_split: whether the models share their parts; else none of these is training or validation to all, so that there are no
+            baselines and no thresholds.
+    """
+    task, batch_size = models.task, config.dataset.batch_size
+    found, predictions = models.average(part, batch_size)
+    targets = measured(models.molecules[found]).targets
+    baselines, thresholds = {}, {}
+    if one_split and config.training.baseline != "none":
+        baselines = simple_baseline(task, models.modules[0].statistics, part, targets)
+    if one_split and len(models.splits[0]["val"]):
+        validation, given = models.average("val", batch_size)
+        thresholds = chosen_thresholds(task, given, measured(models.molecules[validation]).targets)
+    return compare(task, metrics, part, predictions, targets, config.training.bootstrap, config.seed, baselines, thresholds)
