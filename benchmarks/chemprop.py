@@ -20,8 +20,8 @@ import torch
 from molgcn.benchmark.machine import machine
 from molgcn.benchmark.paired import KEY, sheet
 from molgcn.benchmark.results import Row, Table
-from molgcn.class_metrics import class_metrics
 from molgcn.metrics import errors_of
+from molgcn.metrics.classes import class_metrics
 
 TIMED = Path(__file__).with_name("timed_fit.py")
 REGRESSION = ("esol", "freesolv", "lipophilicity")

@@ -17,14 +17,14 @@ def means(task: Task, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.nd
         values: [R] by "<metric>/<target>", NaN where undefined.
 
     Returns:
-        Both [R] by metric. There is none of a single target, nor of errors in different units.
+        Both [R] by metric. There is none of a single target, of errors in different units, nor of metrics of two tasks.
     """
     each: dict[str, np.ndarray] = {}
     for metric in dict.fromkeys(key.partition("/")[0] for key in values):
         holders = [part for part in task.parts if metric in part.metrics]
-        names, units = [name for part in holders for name in part.names], {unit for part in holders for unit in part.units}
-        if len(names) > 1 and (metric not in holders[0].in_units or len(units) == 1):
-            each[metric] = np.stack([values[f"{metric}/{name}"] for name in names])
+        if len(holders) != 1 or len(holders[0].names) == 1 or (metric in holders[0].in_units and len(set(holders[0].units)) > 1):
+            continue
+        each[metric] = np.stack([values[f"{metric}/{name}"] for name in holders[0].names])
     counts = {metric: (~np.isnan(found)).sum(axis=0) for metric, found in each.items()}
     return {metric: np.nansum(each[metric], axis=0) / np.where(count, count, np.nan) for metric, count in counts.items()}, counts
 

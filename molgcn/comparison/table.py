@@ -26,18 +26,32 @@ def results_table(task: Task, title: str, values: Mapping[str, float], parts: Se
         parts: the parts to show.
         comparison: intervals, baselines and means to show below the values.
     """
-    tables = [_table(one, "" if place else title, values, parts, comparison or Comparison()) for place, one in enumerate(task.parts)]
+    comparison = comparison or Comparison()
+    tables = [_table(one, values, parts, comparison) for one in task.parts]
+    tables[0].title, tables[-1].caption = escape(title), _caption(comparison)
     return Group(*tables)
 
 
-def _table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison) -> Table:
+def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str]) -> list[tuple[str, str]]:
+    """Return part and metric of each column of a table: the first metric of every part, the others of the last one.
+
+    Args:
+        task: whose targets are measured alike.
+        values: by "<part>/<metric>/<target>"; a metric that is not there has no column.
+        parts: the parts to show.
+    """
+    measured = {tuple(key.split("/")[:2]) for key in values}
+    columns = [*((part, task.metrics[0]) for part in parts), *((parts[-1], metric) for metric in task.in_table[1:])]
+    return [column for column in columns if column in measured]
+
+
+def _table(task: Task, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison) -> Table:
     """Make the table of targets that are measured alike."""
-    table = Table(title=escape(title), title_justify="left", caption=_caption(comparison), caption_justify="left")
+    table = Table(title_justify="left", caption_justify="left")
     table.add_column("target", overflow="fold")
     if task.has_units:
         table.add_column("unit")
-    measured = {key.split("/")[1] for key in values}
-    columns = [(part, metric) for part, metric in task.table_columns(parts) if metric in measured]
+    columns = table_columns(task, values, parts)
     for part, metric in columns:
         table.add_column(f"{part} {metric_title(metric)}", justify="right")
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from molgcn.comparison.table import table_columns
 from molgcn.data.splits.parts import PARTS
 from molgcn.errors import shown
 from molgcn.metrics import metric_title
@@ -40,8 +41,7 @@ class Summary(RunResult):
     def columns(self, target: str) -> list[tuple[str, str]]:
         """Return part and metric of each column of a target's table."""
         task = next(task for task in self.learned.parts if target in task.names)
-        measured = {key.split("/")[1] for key in self.metrics}
-        return [(part, metric) for part, metric in task.table_columns(self.parts) if metric in measured]
+        return table_columns(task, self.metrics, self.parts)
 
     def headers(self, target: str) -> list[str]:
         """Return the titles of these columns."""

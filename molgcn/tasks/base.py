@@ -285,10 +285,6 @@ class Task(ABC):
         chosen = self.logged if wanted is None else wanted
         return [f"{part}/{metric}/{name}" for metric in self.metrics if metric in chosen for name in self.names]
 
-    def table_columns(self, parts: Sequence[str]) -> list[tuple[str, str]]:
-        """Return part and metric of each column of a table: the first metric of every part, the others of the last one."""
-        return [*((part, self.metrics[0]) for part in parts), *((parts[-1], metric) for metric in self.in_table[1:])]
-
     def write_predictions(self, path: Path, molecules: PackedMolecules, predictions: np.ndarray) -> None:
         """Write a CSV file of `row`, `smiles`, and of every target the true value and its columns of predictions, one line a molecule.
 

@@ -36,6 +36,7 @@ class Quantile(UncertainRegression):
     metrics = (*Regression.metrics, "pinball", "coverage")
     logged = (*Regression.logged, "pinball", "coverage")
     unordered = frozenset({"coverage"})
+    in_units = Regression.in_units | {"pinball"}
 
     @classmethod
     def of(cls, task: Regression, options: TrainingConfig) -> Self:

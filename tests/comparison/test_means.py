@@ -7,8 +7,11 @@ import math
 import numpy as np
 
 from molgcn.comparison.means import means, means_of_parts
+from molgcn.data.target_config import TargetConfig
 from molgcn.tasks.classification import Classification
+from molgcn.tasks.registry import build_task, learned_with
 from molgcn.tasks.regression import Regression
+from molgcn.training_config import TrainingConfig
 
 
 def test_what_is_undefined_is_left_out_and_counted():
@@ -30,3 +33,16 @@ def test_errors_in_different_units_have_no_mean():
 
 def test_a_single_target_has_no_mean():
     assert means(Regression(("a",), ("",)), {"mae/a": np.ones(1)}) == ({}, {})
+
+
+def test_a_pinball_loss_is_in_the_unit_of_its_target():
+    task, one = learned_with(Regression(("a", "b"), ("", "eV")), TrainingConfig(loss="quantile")), np.ones(1)
+    values = {f"{metric}/{name}": one for metric in ("pinball", "coverage") for name in "ab"}
+    assert list(means(task, values)[0]) == ["coverage"]
+
+
+def test_a_metric_of_two_tasks_has_no_mean():
+    tasks = {"a": "classification", "b": "classification", "c": "multiclass", "d": "regression", "e": "regression"}
+    task, one = build_task("mixed", tuple(tasks), ("",) * 5, 3, TargetConfig(tasks=tasks)), np.ones(1)
+    values = {f"{metric}/{name}": one for part in task.parts for metric in part.metrics for name in part.names}
+    assert list(means(task, values)[0]) == list(task.parts[0].metrics)

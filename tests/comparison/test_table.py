@@ -8,8 +8,10 @@ import re
 
 from rich.console import Console
 
-from molgcn.comparison.table import results_table
+from molgcn.comparison.table import results_table, table_columns
+from molgcn.data.target_config import TargetConfig
 from molgcn.metrics.comparison import Comparison, Interval
+from molgcn.tasks.registry import build_task
 from molgcn.tasks.regression import Regression
 
 METRICS = ("mae", "rmse", "r2")
@@ -52,3 +54,19 @@ def test_of_many_targets_the_mean_alone_has_them():
 def test_without_a_comparison_there_are_values_alone():
     text = printed(("a", "b"), None)
     assert "95 %" not in text and "mean" not in text and text.count("0.5") == 8
+
+
+def test_each_kind_of_target_has_a_table_with_its_own_baseline():
+    task = build_task("mixed", ("toxic", "logp"), ("", ""), 0, TargetConfig(tasks={"toxic": "classification", "logp": "regression"}))
+    values = {f"test/{metric}/{name}": 0.5 for part in task.parts for metric in part.metrics for name in part.names}
+    baselines = {"training mean": {"test/mae/logp": 0.75}, "class prior": {"test/mcc/toxic": 0.25}}
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(results_table(task, "title", values, ["test"], Comparison(baselines=baselines)))
+    numbers, classes = console.export_text().replace("\N{NO-BREAK SPACE}", " ").split("┏")[1:]
+    assert "test MAE" in numbers and " mean " in numbers and "0.75" in numbers and "prior" not in numbers
+    assert "test ROC AUC" in classes and " prior " in classes and "0.25" in classes and " mean " not in classes
+
+
+def test_columns_are_those_that_were_measured():
+    values = {"train/mae/a": 1.0, "val/mae/a": 1.0, "val/r2/a": 1.0, "train/nll/a": 1.0}
+    assert table_columns(Regression(("a",), ("",)), values, ["train", "val"]) == [("train", "mae"), ("val", "mae"), ("val", "r2")]

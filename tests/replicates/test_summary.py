@@ -42,6 +42,15 @@ def test_an_ensemble_has_its_own_error(tmp_path):
     assert ["ensemble", *["0.5"] * 5] in printed(summary(tmp_path, deviations={}))
 
 
+def test_each_kind_of_target_has_a_table_of_its_own(tmp_path):
+    metrics = {"test/mae/a": 0.5, "test/rmse/a": 0.5, "test/roc_auc/b": 0.75, "test/mcc/b": 0.25}
+    tasks = {"a": "regression", "b": "classification"}
+    given = summary(tmp_path, ("a", "b"), task="mixed", tasks=tasks, metrics=metrics, deviations=metrics, members={"fold_0": metrics})
+    lines = printed(given)
+    assert ["fold_0", "0.5", "0.5"] in lines and ["fold_0", "0.75", "0.25"] in lines
+    assert (given.headers("a"), given.headers("b")) == (["test MAE", "test RMSE"], ["test ROC AUC", "test MCC"])
+
+
 def test_result_json_is_that_of_a_run_and_more(tmp_path):
     given = summary(tmp_path)
     given.save(["dataset.split=cv"])

@@ -153,6 +153,8 @@ def test_a_run_learns_all_and_says_its_tasks(run):
     text = (folder / "run" / "report.html").read_text()
     for key in ("test/mae/tpsa", "test/roc_auc/active", "test/brier/kind"):
         assert f"{result.metrics[key]:.4g}" in text
+        assert key in result.comparison.intervals
+    assert result.comparison.baselines.keys() == {"training mean", "class prior"} and result.comparison.thresholds.keys() <= {"active"}
     assert [text.count(f'id="target-{number}"') for number in range(1, 6)] == [1, 1, 1, 1, 0]
     result.save([])
     assert json.loads((folder / "run" / "result.json").read_text())["tasks"] == TASKS

@@ -167,6 +167,17 @@ def test_metrics_are_those_of_the_point(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
+def test_weights_count_as_copies_of_molecules(name):
+    task, (outputs, targets, mean, std) = task_of(name), case(name)
+    predictions, targets = task.decode(outputs.detach(), mean, std).numpy(), targets.numpy()
+    weights = np.random.default_rng(0).integers(3, size=(2, M))
+    found = task.values(predictions, targets, task.metrics, weights.astype(float))
+    for row, counts in enumerate(weights):
+        copies = task.measure(np.repeat(predictions, counts, axis=0), np.repeat(targets, counts, axis=0))
+        assert {key: values[row] for key, values in found.items()} == pytest.approx(copies, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", LOSSES)
 def test_members_combine_by_the_law_of_total_variance(name):
     """The variance of the mixture is its mean square less the square of its mean."""
     task, (_, _, mean, std) = task_of(name), case(name)
