@@ -160,7 +160,6 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         trained_on=known,
         comparison=comparison,
         class_counts=classes,
-        spread=task.spread(predictions),
         uncertainty=section,
     )
     task.write_report(folder / "report.html", subject)

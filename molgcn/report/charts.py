@@ -11,10 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from molgcn.report.analysis import Errors, Group
-from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, parity_panel, plain, tidy
-
-_BINS = 10
-_MANY = 3_000  # points beyond which a picture of pixels is smaller than one of shapes
+from molgcn.report.plots import BLUE, GREY, new_figure, parity_panel, plain, tidy
 
 
 def parity(errors: Errors) -> str:
@@ -55,25 +52,6 @@ def by_size(groups: Sequence[Group], errors: Errors, what: str) -> str:
     axes.legend(frameon=False, fontsize=9)
     tidy(axes)
     axes.grid(visible=False, axis="x")
-    return as_svg(figure)
-
-
-def uncertainty(spread: np.ndarray, error: np.ndarray, errors: Errors) -> str:
-    """Draw absolute errors [n] against predicted standard deviations [n], and the root mean square of bins of as many molecules."""
-    figure = new_figure(4.6, 4.4)
-    axes = figure.subplots()
-    unit = f" ({plain(errors.unit)})" if errors.unit else ""
-    axes.scatter(spread, error, s=9, alpha=0.35, color=BLUE, linewidths=0, rasterized=len(spread) > _MANY)
-    bins = [part for part in np.array_split(np.argsort(spread, kind="stable"), _BINS) if len(part)]
-    means = [(spread[part].mean(), np.sqrt(np.square(error[part]).mean())) for part in bins]
-    axes.plot(*zip(*means, strict=True), color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="RMSE of a tenth of the molecules")
-    limit = float(spread.max())
-    axes.plot((0, limit), (0, limit), color=GREY, linewidth=1.2, linestyle="--", label="RMSE = standard deviation")
-    axes.set_xlabel(f"predicted standard deviation{unit}")
-    axes.set_ylabel(f"|predicted \u2212 true|{unit}")
-    axes.set(xlim=(0, None), ylim=(0, None))
-    axes.legend(frameon=False, fontsize=9)
-    tidy(axes)
     return as_svg(figure)
 
 

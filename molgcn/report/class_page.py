@@ -10,8 +10,9 @@ import numpy as np
 from molgcn.metrics import metric_title
 from molgcn.metrics.classes import METRICS
 from molgcn.report.drawings import draw
-from molgcn.report.page import Section, TargetPart, write_page
+from molgcn.report.page import TargetGroup, TargetPart, write_page
 from molgcn.report.sections import OF_CLASSES
+from molgcn.report.sections.overview import overview
 from molgcn.report.subject import Draw, Subject
 from molgcn.report.views import ClassView
 
@@ -19,11 +20,11 @@ _TITLES = {"brier": "Brier", "accuracy": "accuracy", "balanced_accuracy": "balan
 
 
 def write_class_report(path: Path, subject: Subject, probabilities: Sequence[np.ndarray], draw: Draw = draw) -> None:
-    """Write a page about targets that are classes; see :func:`class_section`."""
-    write_page(path, subject, [class_section(subject, probabilities, draw)])
+    """Write a page about targets that are classes; see :func:`class_group`."""
+    write_page(path, subject, [class_group(subject, probabilities, draw)])
 
 
-def class_section(subject: Subject, probabilities: Sequence[np.ndarray], draw: Draw = draw) -> Section:
+def class_group(subject: Subject, probabilities: Sequence[np.ndarray], draw: Draw = draw) -> TargetGroup:
     """Return what a page shows of targets that are classes.
 
     Args:
@@ -33,4 +34,5 @@ def class_section(subject: Subject, probabilities: Sequence[np.ndarray], draw: D
     """
     views = [ClassView.of(subject, place, given, draw) for place, given in enumerate(probabilities)]
     parts = [TargetPart(view.name, "", [section(view) for section in OF_CLASSES]) for view in views]
-    return Section(subject, "probabilities measured", {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}, parts)
+    titles = {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}
+    return TargetGroup("probabilities measured", overview(subject, titles), parts)

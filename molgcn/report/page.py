@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from molgcn.data.scaffolds import murcko_scaffolds
 from molgcn.metrics import metric_title
+from molgcn.metrics.comparison import BASELINES
 from molgcn.metrics.regression import METRICS
 from molgcn.report import charts
 from molgcn.report.analysis import Errors
@@ -35,28 +36,26 @@ class TargetPart:
 
 
 @dataclass(frozen=True)
-class Section:
+class TargetGroup:
     """What a page shows of targets that are measured alike.
 
     Attributes:
-        subject: what it is about.
         measured: what its numbers are: "errors".
-        columns: metrics of the table of its targets and their titles.
+        overview: the table of all its targets.
         parts: of each target.
     """
 
-    subject: Subject
     measured: str
-    columns: Mapping[str, str]
+    overview: Markup
     parts: Sequence[TargetPart]
 
 
 def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
-    """Write a page about targets that are numbers; see :func:`error_section`."""
-    write_page(path, subject, [error_section(subject, draw)])
+    """Write a page about targets that are numbers; see :func:`number_group`."""
+    write_page(path, subject, [number_group(subject, draw)])
 
 
-def error_section(subject: Subject, draw: Draw = draw) -> Section:
+def number_group(subject: Subject, draw: Draw = draw) -> TargetGroup:
     """Return what a page shows of targets that are numbers.
 
     Args:
@@ -65,27 +64,27 @@ def error_section(subject: Subject, draw: Draw = draw) -> Section:
     """
     smiles, targets = subject.molecules.smiles, subject.molecules.targets.T
     scaffolds = None if smiles is None else murcko_scaffolds(list(smiles))
-    spreads = [None] * len(targets) if subject.spread is None else list(subject.spread.T)
-    columns = zip(subject.names, subject.units, targets, subject.predictions.T, spreads, strict=True)
-    views = [NumberView(subject, Errors.of(name, unit, *values), spread, scaffolds, draw) for name, unit, *values, spread in columns]
+    columns = zip(subject.names, subject.units, targets, subject.predictions.T, strict=True)
+    views = [NumberView(subject, Errors.of(*column), scaffolds, draw) for column in columns]
     parts = [TargetPart(view.errors.name, view.errors.unit, [section(view) for section in OF_NUMBERS]) for view in views]
-    return Section(subject, "errors", {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}, parts)
+    return TargetGroup("errors", overview(subject, {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}), parts)
 
 
-def write_page(path: Path, subject: Subject, sections: Sequence[Section]) -> None:
-    """Write a page of one section, or of several one below the other.
+def write_page(path: Path, subject: Subject, groups: Sequence[TargetGroup]) -> None:
+    """Write a page of one group of targets, or of several one below the other.
 
     Args:
         path: the file.
         subject: what the whole page is about.
-        sections: what it shows.
+        groups: of its targets.
     """
     page = render(
         "layout.html.jinja",
         subject=subject,
-        measured=" and ".join(section.measured for section in sections).capitalize(),
-        overviews=[overview(section.subject, section.columns) for section in sections],
-        parts=[part for section in sections for part in section.parts],
+        measured=" and ".join(dict.fromkeys(group.measured for group in groups)).capitalize(),
+        overviews=[group.overview for group in groups],
+        described=BASELINES,
+        parts=[part for group in groups for part in group.parts],
         part_names=PARTS,
         pictures={caption: charts.embedded(file.read_bytes(), "image/png") for caption, file in subject.pictures.items()},
         skipped=len(subject.molecules.skipped),

@@ -58,7 +58,6 @@ class Subject:
         trained_on: by part, molecules that the model was trained on although the part is not its training part.
         comparison: what the metrics are read beside.
         class_counts: labels [T, C] of each class in every part; none where targets are numbers.
-        spread: [M, T], the standard deviations that the model says its predictions have, or None.
         trainings: what it consists of, where it is a run of several trainings.
         uncertainty: the section about uncertainties, or None.
     """
@@ -77,7 +76,6 @@ class Subject:
     trained_on: Mapping[str, int] = field(default_factory=dict)
     comparison: Comparison = field(default_factory=Comparison)
     class_counts: Mapping[str, np.ndarray] = field(default_factory=dict)
-    spread: np.ndarray | None = None
     trainings: Trainings | None = None
     uncertainty: Uncertainty | None = None
 
@@ -92,7 +90,6 @@ class Subject:
             names=names,
             units=units,
             class_counts={part: counts[places] for part, counts in self.class_counts.items()},
-            spread=None if self.spread is None else self.spread[:, places],
         )
 
     def drawn(self, index: int, draw: Draw) -> dict[str, Any]:

@@ -21,14 +21,12 @@ class NumberView:
     Attributes:
         subject: what the page is about.
         errors: the target's, of the n molecules whose true value is known and whose prediction is finite.
-        spread: [M], the standard deviations that the model says its predictions have, or None.
         scaffolds: of the M molecules, or None.
         draw: gives the picture of a SMILES.
     """
 
     subject: Subject
     errors: Errors
-    spread: np.ndarray | None
     scaffolds: Sequence[str] | None
     draw: Draw
 

@@ -23,7 +23,7 @@ from molgcn.spreadsheet import Writer
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Section
+    from molgcn.report.page import TargetGroup
     from molgcn.report.subject import Subject
 
 
@@ -229,14 +229,14 @@ class Task(ABC):
         return f"{self.loss_name(config)} loss"
 
     @abstractmethod
-    def sections(self, subject: Subject) -> list[Section]:
-        """Return what the HTML page about a trained model shows of the targets."""
+    def groups(self, subject: Subject) -> list[TargetGroup]:
+        """Return what the HTML page about a trained model shows of the targets, of those together that are measured alike."""
 
     def write_report(self, path: Path, subject: Subject) -> None:
         """Write the HTML page about a trained model."""
         from molgcn.report.page import write_page
 
-        write_page(path, subject, self.sections(subject))
+        write_page(path, subject, self.groups(subject))
 
     @property
     def parts(self) -> tuple[Task, ...]:

@@ -21,7 +21,7 @@ from molgcn.tasks.class_loss import ClassLoss
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Section
+    from molgcn.report.page import TargetGroup
     from molgcn.report.subject import Subject
 
 _DIGITS = 7  # as many as float32 has
@@ -140,8 +140,8 @@ class ClassTask(Task):
         plot_classes(targets, self.by_target(predictions), self.names, path)
         return {"classes": path}
 
-    def sections(self, subject: Subject) -> list[Section]:
+    def groups(self, subject: Subject) -> list[TargetGroup]:
         """Return metrics, curves, counts of labels, and the worst molecules drawn."""
-        from molgcn.report.class_page import class_section
+        from molgcn.report.class_page import class_group
 
-        return [class_section(subject, self.by_target(subject.predictions))]
+        return [class_group(subject, self.by_target(subject.predictions))]

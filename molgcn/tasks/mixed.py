@@ -21,7 +21,7 @@ from molgcn.tasks.mixed_loss import MixedLoss
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Section
+    from molgcn.report.page import TargetGroup
     from molgcn.report.subject import Subject
 
 T = TypeVar("T")
@@ -176,11 +176,11 @@ class Mixed(Task):
         """Return which losses are learned by."""
         return " and ".join(dict.fromkeys(part.loss_name(self._options_of(part, config)) for part in self.parts))
 
-    def sections(self, subject: Subject) -> list[Section]:
-        """Return the sections of each part's page."""
+    def groups(self, subject: Subject) -> list[TargetGroup]:
+        """Return what each part's page shows."""
         found = []
         for part, places, columns in zip(self.parts, self.target_places, self.prediction_places, strict=True):
-            found += part.sections(subject.of_targets(places, columns))
+            found += part.groups(subject.of_targets(places, columns))
         return found
 
     @property

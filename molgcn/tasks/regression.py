@@ -23,7 +23,7 @@ from molgcn.tasks.transforms import Inverse, Transforms
 from molgcn.training_config import TrainingConfig
 
 if TYPE_CHECKING:
-    from molgcn.report.page import Section
+    from molgcn.report.page import TargetGroup
     from molgcn.report.subject import Subject
 
 
@@ -195,8 +195,8 @@ class Regression(Task):
         plot_parity(targets, self.points(predictions), self.names, self.units, path)
         return {"parity": path}
 
-    def sections(self, subject: Subject) -> list[Section]:
+    def groups(self, subject: Subject) -> list[TargetGroup]:
         """Return errors with units, parity, errors by size and scaffold, and the worst molecules drawn."""
-        from molgcn.report.page import error_section
+        from molgcn.report.page import number_group
 
-        return [error_section(replace(subject, predictions=self.points(subject.predictions)))]
+        return [number_group(replace(subject, predictions=self.points(subject.predictions)))]

@@ -18,18 +18,14 @@ import numpy as np
 import torch
 from lightning import Callback, Trainer, seed_everything
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from molgcn.calibration.section import uncertainty_of
-from molgcn.comparison.compare import class_counts
 from molgcn.comparison.forest import check_forest
 from molgcn.config import Config
 from molgcn.data.applicability import domain_of
 from molgcn.data.components import num_components
 from molgcn.data.datamodule import MoleculeDataModule
-from molgcn.data.label_columns import measured
 from molgcn.data.load import write_skipped
 from molgcn.data.locks import claimed
 from molgcn.data.splits.saved import save_split
@@ -38,9 +34,6 @@ from molgcn.json_file import write_json
 from molgcn.metrics.comparison import Comparison
 from molgcn.nn.batch_layout import batch_layout
 from molgcn.nn.build import edge_channels_of, resolved_backend
-from molgcn.report.facts import facts
-from molgcn.report.plots import plot_learning_curve
-from molgcn.report.subject import Subject
 from molgcn.signals import Terminated
 from molgcn.tasks.choice import check_options, choose_task
 from molgcn.tasks.registry import settled
@@ -56,11 +49,12 @@ from molgcn.training.launches import KernelLaunches
 from molgcn.training.loggers import build_loggers
 from molgcn.training.metrics_csv import MetricsCSV
 from molgcn.training.progress import EpochBar, EpochLine
-from molgcn.training.provenance import provenance, versions
+from molgcn.training.provenance import provenance
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.restore import find_checkpoint
 from molgcn.training.result import RunResult
 from molgcn.training.resume import check_new, config_text, write_config
+from molgcn.training.run_report import write_run_report
 from molgcn.training.stopping import stopping_callbacks
 from molgcn.training.throughput import Throughput
 from molgcn.training.trained_on import save_trained_on
@@ -167,7 +161,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             result = with_uncertainties(result, module, data.dataset)
             save_index(config, data.part("train"), folder, [checkpoint.best_path, checkpoint.last_path])
         if config.training.report and trainer.is_global_zero:
-            _report(result, predictions, module, data, loggers, config)
+            write_run_report(result, predictions, module, data, loggers)
         failed = False
     except Exception:
         if before is not None:  # what refused the changed keys, or broke off by them, is not to stand in the way of the next resume=
@@ -277,42 +271,3 @@ def _evaluate(
     task = module.task
     tasks = {name: part.name for part in task.parts for name in part.names}
     return RunResult(folder, loss, epoch, epochs, metrics, names, units, rate, task.name, tasks, comparison=comparison), predictions
-
-
-def _report(
-    result: RunResult,
-    predictions: np.ndarray,
-    module: MoleculeRegressor,
-    data: MoleculeDataModule,
-    loggers: list[Logger],
-    config: Config,
-) -> None:
-    parts, folder = data.dataset.parts, result.folder
-    molecules = data.part(parts[-1])
-    exact = measured(molecules)
-    task = module.task
-    task.write_predictions(folder / f"predictions_{parts[-1]}.csv", molecules, predictions)
-    plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(config.training))
-    pictures = task.pictures(exact.targets, predictions, folder)
-    subject = Subject(
-        title=f"{folder.resolve().name} on {data.dataset.title}",
-        facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
-        metrics=result.metrics,
-        comparison=result.comparison,
-        spread=task.spread(predictions),
-        sizes={part: len(data.dataset.splits[part]) for part in parts},
-        labels={part: measured(data.part(part)).num_labels for part in parts},
-        class_counts={part: class_counts(task, measured(data.part(part)).targets) for part in parts},
-        part=parts[-1],
-        molecules=exact,
-        predictions=predictions,
-        names=result.names,
-        units=result.units,
-        pictures={"learning curve": folder / "learning_curve.png"},
-        uncertainty=uncertainty_of(task, module.calibration, result.metrics, parts[-1], predictions, exact.targets),
-    )
-    task.write_report(folder / "report.html", subject)
-    for logger in loggers:
-        if isinstance(logger, Wandb):
-            logger.log_images({**pictures, "learning_curve": folder / "learning_curve.png"})
-            logger.log_summary(result.metrics)

@@ -189,17 +189,3 @@ def test_intervals_baselines_and_means_stand_with_the_values(tmp_path):
     assert "a test 8 0.5 0.25 to 0.625 0.5 0.5 random forest 0.875 b test" in text
     assert "over 1,000 bootstrap resamples" in text and "Up to 7 resamples do not define a metric" in text
     assert "Baselines on the same molecules: a random forest of 100 trees" in text
-
-
-@pytest.mark.parametrize(("count", "shown"), [(40, True), (9, False)])
-def test_uncertainties_stand_against_the_errors(tmp_path, count, shown):
-    rng = np.random.default_rng(0)
-    spread = rng.uniform(0.1, 2, size=(count, 1))
-    molecules = PackedMolecules.from_smiles(["C"] * count, rng.normal(size=(count, 1)), num_workers=0)
-    signs = np.where(rng.random((count, 1)) < 0.25, 3.0, 0.5)
-    predictions = molecules.targets + signs * spread
-    sizes = {"sizes": {"test": count}, "labels": {"test": [count]}}
-    text = write(tmp_path, molecules=molecules, predictions=predictions, spread=spread, **sizes)
-    within = 100 * (signs < 1).mean()
-    assert ("Uncertainty and error" in text) == shown
-    assert (f"{within:.1f} % of the errors are within one standard deviation and {within:.1f} % within two" in text) == shown

@@ -17,9 +17,8 @@ from molgcn.report.sections.decisions import decisions
 from molgcn.report.sections.least_likely import least_likely
 from molgcn.report.sections.number_summary import number_summary
 from molgcn.report.sections.parity import parity
-from molgcn.report.sections.uncertainty import uncertainty
 from molgcn.report.sections.worst import worst
 from molgcn.report.views import ClassView, NumberView
 
-OF_NUMBERS: tuple[Callable[[NumberView], Markup], ...] = (number_summary, parity, uncertainty, by_size, by_scaffold, worst)
+OF_NUMBERS: tuple[Callable[[NumberView], Markup], ...] = (number_summary, parity, by_size, by_scaffold, worst)
 OF_CLASSES: tuple[Callable[[ClassView], Markup], ...] = (class_summary, curves, decisions, least_likely)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from molgcn.metrics.comparison import BASELINES, Interval
+from molgcn.metrics.comparison import Interval
 from molgcn.report.rendering import render
 from molgcn.report.subject import PARTS, Subject
 
@@ -52,9 +52,7 @@ def overview(subject: Subject, columns: Mapping[str, str]) -> Markup:
         groups=groups,
         columns=columns,
         missing=any(count < subject.sizes[part] for part, labels in subject.labels.items() for count in labels),
-        comparison=comparison,
         classes="roc_auc" in columns,
-        described=BASELINES,
     )
 
 

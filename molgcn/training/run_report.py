@@ -1,0 +1,62 @@
+"""The report that a training run ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from lightning.pytorch.loggers import Logger
+
+from molgcn.calibration.section import uncertainty_of
+from molgcn.comparison.compare import class_counts
+from molgcn.data.datamodule import MoleculeDataModule
+from molgcn.data.label_columns import measured
+from molgcn.report.facts import facts
+from molgcn.report.plots import plot_learning_curve
+from molgcn.report.subject import Subject
+from molgcn.training.provenance import versions
+from molgcn.training.regressor import MoleculeRegressor
+from molgcn.training.result import RunResult
+from molgcn.training.wandb_logger import Wandb
+
+
+def write_run_report(
+    result: RunResult, predictions: np.ndarray, module: MoleculeRegressor, data: MoleculeDataModule, loggers: Sequence[Logger]
+) -> None:
+    """Write page, pictures and predictions of a run's last part into its folder, and send the pictures to W&B.
+
+    Args:
+        result: of the run.
+        predictions: [M, P], of the molecules of the last part.
+        module: the trained one, with the run's configuration.
+        data: the run's.
+        loggers: the run's.
+    """
+    parts, folder = data.dataset.parts, result.folder
+    molecules = data.part(parts[-1])
+    exact = measured(molecules)
+    task = module.task
+    task.write_predictions(folder / f"predictions_{parts[-1]}.csv", molecules, predictions)
+    plot_learning_curve(folder / "metrics.csv", folder / "learning_curve.png", task.loss_label(module.config.training))
+    pictures = task.pictures(exact.targets, predictions, folder)
+    subject = Subject(
+        title=f"{folder.resolve().name} on {data.dataset.title}",
+        facts=facts(module, data.dataset.title, data.dataset.data_hash, str(folder), versions()),
+        metrics=result.metrics,
+        comparison=result.comparison,
+        sizes={part: len(data.dataset.splits[part]) for part in parts},
+        labels={part: measured(data.part(part)).num_labels for part in parts},
+        class_counts={part: class_counts(task, measured(data.part(part)).targets) for part in parts},
+        part=parts[-1],
+        molecules=exact,
+        predictions=predictions,
+        names=result.names,
+        units=result.units,
+        pictures={"learning curve": folder / "learning_curve.png"},
+        uncertainty=uncertainty_of(task, module.calibration, result.metrics, parts[-1], predictions, exact.targets),
+    )
+    task.write_report(folder / "report.html", subject)
+    for logger in loggers:
+        if isinstance(logger, Wandb):
+            logger.log_images({**pictures, "learning_curve": folder / "learning_curve.png"})
+            logger.log_summary(result.metrics)
