@@ -259,6 +259,13 @@ def test_the_command(run, run_cli, tmp_path):
     assert "train 160, val 20, test 20 molecules" in done.stdout
     assert "test R2" in done.stdout
     assert {*tmp_path.iterdir()} == before
+    done = run_cli("ckpt=run", "dataset.batchsize=50", module="molgcn.evaluate")
+    assert done.returncode == 2
+    assert "Did you mean dataset.batch_size?" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_command_on_other_files(run, run_cli, tmp_path):
     (tmp_path / "other one.csv").write_text("smiles,logp,tpsa\nCCO,1,10\nCC,2,20\n")
     done = run_cli("ckpt=run", "dataset=other one.csv", "split=all", module="molgcn.evaluate")
     assert done.returncode == 0, done.stderr
@@ -268,9 +275,6 @@ def test_the_command(run, run_cli, tmp_path):
         (tmp_path / name).write_text("smiles,logp,tpsa\nCCO,1,10\nCC,2,20\n".replace(",", "\t" if name.endswith("tsv") else ","))
         assert run_cli("ckpt=run", f"dataset={name}", "split=all", module="molgcn.evaluate").returncode == 0
     assert (run / "evaluation_set.v1" / "report.html").is_file() and (run / "evaluation_set.v2" / "report.html").is_file()
-    done = run_cli("ckpt=run", "dataset.batchsize=50", module="molgcn.evaluate")
-    assert done.returncode == 2
-    assert "Did you mean dataset.batch_size?" in done.stderr
 
 
 def test_molecules_unlike_the_training_are_counted(run, tmp_path, caplog):

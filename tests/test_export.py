@@ -78,7 +78,7 @@ ALL = {"residual": True, "embed": True, "last_activation": True, "head_layers": 
     "model",
     [
         {"pool": "max", "norm": "layer", "add_self_loops": False, **ALL},
-        {"name": "dmpnn", "bonds": False, "norm": None, "residual": False, "last_activation": True},
+        pytest.param({"name": "dmpnn", "bonds": False, "norm": None, "residual": False, "last_activation": True}, marks=pytest.mark.slow),
         pytest.param({"pool": "sum", "norm": None, "residual": False}, marks=pytest.mark.slow),
     ],
     ids=["all", "dmpnn", "none"],

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).parents[1] / "molgcn"
 
@@ -120,3 +123,11 @@ def test_documented_names_are_where_they_are_documented():
 
     packages = [package_of(kind.__module__) for kind in (PackedMolecules, GCN, MoleculeRegressor)]
     assert packages == ["molgcn.data", "molgcn.nn", "molgcn.training"]
+
+
+@pytest.mark.parametrize("module", ["molgcn.config", "molgcn.cli", "molgcn.data.load", "molgcn.screening.prepare"])
+def test_what_starts_often_imports_no_torch(module):
+    """A command that only checks its words, and worker processes that read molecules."""
+    code = f"import sys, {module}; print({{'torch', 'lightning'}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -5,15 +5,16 @@ One matrix, so that whatever gathers batches copies rows of one array, as wide a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from molgcn.data.packed import PackedMolecules
 
 
@@ -33,7 +34,7 @@ class LabelColumns(NamedTuple):
     @property
     def exact(self) -> Tensor:
         """The targets, NaN where there is only a bound: what predictions are measured by."""
-        return self.targets if self.bounds is None else torch.where(self.bounds == 0, self.targets, torch.nan)
+        return self.targets if self.bounds is None else self.targets.where(self.bounds == 0, math.nan)
 
 
 def split_labels(labels: Tensor, num_targets: int) -> LabelColumns:
@@ -45,6 +46,8 @@ def split_labels(labels: Tensor, num_targets: int) -> LabelColumns:
 
 def labels_of(labels: Tensor, num_targets: int, places: Sequence[int]) -> Tensor:
     """Return the labels of some of the targets, at `places` among all, in operators that a CUDA graph can capture."""
+    import torch  # worker processes that read molecules do without it
+
     wide = labels.shape[1] > num_targets
     columns = [*places, *(num_targets + place for place in places), -1] if wide else places
     return torch.stack([labels[:, column] for column in columns], dim=1)

@@ -230,6 +230,7 @@ def test_folds_of_ensembles(small_config, tmp_path):
         assert errors[split["test"]].mean() == pytest.approx(metrics["test/mae/logp"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_targets_of_several_tasks_have_the_metrics_of_their_own(small_config, tmp_path):
     rows = [f"{'C' * (n % 7 + 1)}O{'N' * (n % 3)},{n % 2},{n / 10}" for n in range(60)]
     (tmp_path / "x.csv").write_text("\n".join(["smiles,active,y", *rows]))

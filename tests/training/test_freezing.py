@@ -85,7 +85,7 @@ def test_backends_train_what_is_left_alike(first, small_config, tmp_path, caplog
         torch.testing.assert_close(value, other[key], rtol=1e-4, atol=1e-5, msg=key)
 
 
-@pytest.mark.parametrize(("freeze", "head_lr"), [("encoder", None), (1, 0.003)])
+@pytest.mark.parametrize(("freeze", "head_lr"), [pytest.param("encoder", None, marks=pytest.mark.slow), (1, 0.003)])
 def test_a_resumed_run_is_the_same(first, small_config, tmp_path, freeze, head_lr):
     def config(epochs, freeze=freeze, **changes):
         options = {"optimizer": {"lr": 0.01, "head_lr": head_lr}, "scheduler": {"name": "constant"}, "training": {"freeze": freeze}}

@@ -47,6 +47,7 @@ def test_with_a_key_in_the_environment_it_is_online(monkeypatch):
     assert wandb_mode() == "online"
 
 
+@pytest.mark.slow
 def test_with_a_key_in_netrc_it_is_online(monkeypatch, tmp_path):
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1:9\n  login user\n  password {KEY}\n")
     (tmp_path / "netrc").chmod(0o600)

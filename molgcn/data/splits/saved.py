@@ -39,7 +39,7 @@ def load_split(path: str | Path) -> Split:
     except ValueError as error:
         raise UserError(f"dataset.split_file={path} is not JSON: {error}. {_FORMAT}") from error
     if not isinstance(content, dict) or "train" not in content or content.keys() - {*PARTS, CALIBRATION}:
-        raise UserError(f"dataset.split_file={path} names other parts than train, val, test and calibration, or no train. {_FORMAT}")
+        raise UserError(f"dataset.split_file={path} does not name train, val, test and perhaps calibration alone. {_FORMAT}")
     try:
         split = {part: np.array(content.get(part, [])) for part in parts_of(content)}
     except (TypeError, ValueError) as error:
