@@ -148,7 +148,7 @@ def network_call(model: MoleculeNet, batch: GraphBatch | Any) -> NetworkCall:
 
 def _tensors(modules: list[Any], name: str) -> list[Tensor]:
     """Return a tensor of each module, past `nn.Module.__getattr__` where it is a parameter: that takes half a microsecond each."""
-    return [found[name] if name in (found := module._parameters) else getattr(module, name) for module in modules]
+    return [module._parameters[name] if name in module._parameters else getattr(module, name) for module in modules]
 
 
 def _compute_weights(modules: list[Any]) -> None:
