@@ -70,7 +70,7 @@ __device__ __forceinline__ int part_size(int count, int each, int i) { return mi
 // y before relu; forward and backward must agree to the bit, or they would disagree on which activations are alive
 __device__ __forceinline__ float normalised(float raw, float mean, float factor, float bias) { return fmaf(raw - mean, factor, bias); }
 
-// Of an atom that dropout keeps, bit e for column 4 q + e
+// The columns of an atom that dropout keeps: bit e stands for column 4 quad + e.
 template <class Parameters>
 __device__ __forceinline__ uint32 drawn(const Parameters& p, int node, int quad, int layer) {
     const Words words = philox(node, quad, layer, 0, *p.seed);

@@ -168,7 +168,7 @@ struct Product {
         lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
         row = warp / WARP_COLUMNS * 16 * ROW_TILES, column = warp % WARP_COLUMNS * COLUMN_TILES;
     }
-    // Of column n of eight: accesses to rows of even and of odd number use different banks
+    // The atom in column n of eight: rows of even and of odd number are then read from different banks.
     static __device__ __forceinline__ int atom(int n) { return n ^ (n >> 1 & 1); }
     __device__ __forceinline__ void zero() {
 #pragma unroll

@@ -31,7 +31,7 @@ __device__ __forceinline__ bool breaks_promise(const Tile& tile) { return !LARGE
 __device__ __forceinline__ void fill_nan(float* array, size_t begin, size_t end, const Group& group) {
     for (size_t i = begin + 32 * group.warp + group.lane; i < end; i += 32 * WARPS) array[i] = number(0x7fffffffu);
 }
-// What is left of such a tile
+// An empty tile in the place of one that breaks the promise of `large_molecules`.
 __device__ __forceinline__ Tile without_molecules(const Tile& tile) { return {tile.index, tile.first_graph, tile.first_graph, tile.first_node, 0}; }
 
 // Whether a tile is there and holds molecules: the last ones of a padded batch, whose molecules end at `end`, are empty.

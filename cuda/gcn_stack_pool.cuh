@@ -45,7 +45,7 @@ __device__ __noinline__ void score(const Parameters& p, int tile, int thread) {
     terms[0] = total, terms[1] = known;
 }
 
-// Of every slope: what its term counts in the loss times the loss's own gradient
+// The factor of every slope: what a term counts in the loss, times the loss's own gradient.
 __device__ __forceinline__ float loss_scale(const Parameters& p) {
     const double known = p.loss_sums[1];
     return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
@@ -88,13 +88,13 @@ __device__ __forceinline__ void pool(const Parameters& p, const Group& group, co
     if (!SAVE && p.num_targets > 0) predict(p, tile, 32 * group.warp + group.lane);
 }
 
-// Of a tile that breaks the promise
+// Writes NaN for the molecules of a tile that breaks the promise of `large_molecules`.
 __device__ __forceinline__ void pool_nan(const Parameters& p, const Group& group, const Tile& tile) {
     fill_nan(p.pooled, size_t(tile.first_graph) * HIDDEN, size_t(tile.end_graph) * HIDDEN, group);
     if (!SAVE) fill_nan(p.predictions, size_t(tile.first_graph) * p.num_targets, size_t(tile.end_graph) * p.num_targets, group);
 }
 
-// Of a padded batch's molecules from `end` on, which are not there, all blocks together
+// Writes 0 for the padding's molecules, from `end` on; all blocks share the work.
 __device__ __forceinline__ void pool_none(const Parameters& p, int end) {
     clear(p.pooled, size_t(end) * HIDDEN, size_t(p.num_graphs) * HIDDEN);
     const int first = end * p.num_targets + blockIdx.x * blockDim.x + threadIdx.x;

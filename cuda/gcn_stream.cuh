@@ -11,7 +11,7 @@
 static_assert(statistics, "other norms do not wait for all atoms");
 
 constexpr int places = (rows + shares - 1) / shares;  // of a thread
-// Of own_rows, the guests' first: they follow the rest of struct Shared
+// The first of own_rows that holds a guest: guests follow the rest of struct Shared.
 constexpr int first_guest = rows + 1 + (56 * rows + 4 * 6 * width + 16 + 4 * stride - 1) / (4 * stride);
 
 struct Stream : Shared {
@@ -100,7 +100,7 @@ __device__ __forceinline__ void copy_rows(float* to, const float* from, int firs
         copy16(to + row * stride + 4 * quad, there ? from + (size_t(first + row) * count_quads + quad) * 4 : from, there);
     }
 }
-// Likewise of guests
+// Copies the rows of guests likewise.
 __device__ __forceinline__ void copy_guests(const Stream& shared, float* to, const float* from, int count_quads) {
     for (int item = threadIdx.x; item < shared.num_guests() * count_quads; item += threads) {
         const int place = item / count_quads, quad = item % count_quads;

@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_sums(const __grid_
     sum_up(p, reinterpret_cast<double*>(shared));
 }
 
-// Of every slope: what its term counts in the loss times the loss's own gradient.
+// The factor of every slope: what a term counts in the loss, times the loss's own gradient.
 __device__ __forceinline__ float scale(const Parameters& p) {
     const double known = p.sums[1];
     return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __g
     }
 }
 
-// What is left of forward where another kernel found slopes and partial sums: the last block sums these up, the others sum weight and bias,
+// Ends a forward pass whose slopes and partial sums another kernel has found: the last block sums these up, the others weight and bias,
 // without the loss's own gradient and the number of terms.
 extern "C" __global__ void __launch_bounds__(512) linear_loss_ends(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);

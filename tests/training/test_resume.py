@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +17,9 @@ from lightning import Callback, Trainer
 from rich.console import Console
 from run_cases import assert_same_run, train_and_copy
 
-from molgcn.data.locks import claimed
 from molgcn.errors import UserError
-from molgcn.overrides import quote_paths
 from molgcn.training.checkpoint_reader import load_checkpoint
-from molgcn.training.members import write_members
-from molgcn.training.resume import last_run, prepare_resume, saved_config
+from molgcn.training.resume import prepare_resume
 from molgcn.training.train import train
 
 TRAIN = Path(__file__).parents[2] / "train.py"
@@ -188,97 +183,6 @@ def test_an_interrupt_ends_with_130_and_a_run_to_go_on_with(tmp_path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT)
     assert f"Interrupted. Continue with resume={tmp_path / 'run'}." in errors and "Traceback" not in errors
-
-
-def test_resume_finds_the_last_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for age, name in ((100, "old"), (10, "new")):
-        path = Path("runs") / name / "checkpoints" / "last.ckpt"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"")
-        (path.parents[1] / "config.yaml").write_text("seed: 3\ntrainer: {max_epochs: 2}\n")
-        os.utime(path, (time.time() - age,) * 2)
-    assert last_run([Path("runs")]) == Path("runs/new")
-    arguments = prepare_resume(["resume=last", "trainer.max_epochs=5"])
-    folder = (tmp_path / "runs" / "new").resolve()
-    assert f"hydra.run.dir='{folder}'" in arguments
-    assert saved_config(folder, ["trainer.max_epochs=5"]) == {"seed": 3, "trainer": {"max_epochs": 5}, "resume": str(folder)}
-
-
-def test_the_last_run_has_no_checkpoint_yet(tmp_path, monkeypatch):
-    """An older one is not taken in its place."""
-    monkeypatch.chdir(tmp_path)
-    for age, path in ((100, "runs/old/config.yaml"), (90, "runs/old/checkpoints/last.ckpt"), (10, "multirun/new/0/config.yaml")):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_bytes(b"")
-        os.utime(path, (time.time() - age,) * 2)
-    with pytest.raises(UserError, match=r"resume=last: multirun/new/0 has no checkpoints/last\.ckpt.* name another one"):
-        prepare_resume(["resume=last"])
-    for name in ("config.yaml", "overrides.yaml"):  # Hydra's, of a run that has not written its own yet
-        Path("runs/newest/.hydra").mkdir(parents=True, exist_ok=True)
-        Path("runs/newest/.hydra", name).touch()
-    with pytest.raises(UserError, match=r"resume=last: runs/newest has no checkpoints/last\.ckpt"):
-        prepare_resume(["resume=last"])
-    shutil.rmtree("runs/newest")
-    os.utime("runs/old/checkpoints/last.ckpt")
-    assert any("runs/old" in argument for argument in prepare_resume(["resume=last"]))
-
-
-def test_a_fold_is_part_of_its_run(tmp_path, monkeypatch):
-    """Which counts as the last one by what any of its trainings has written, and goes on as a whole."""
-    monkeypatch.chdir(tmp_path)
-    ages = {"alone/checkpoints/last.ckpt": 50, "several/fold_0/member_0/checkpoints/last.ckpt": 90}
-    ages |= {"several/fold_0/member_1/checkpoints/last.ckpt": 10, "several/config.yaml": 100}
-    for name, age in ages.items():
-        path = Path("runs") / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        os.utime(path, (time.time() - age,) * 2)
-    write_members(Path("runs/several"), ["fold_0", "fold_1"])
-    write_members(Path("runs/several/fold_0"), ["member_0", "member_1"])
-    assert last_run([Path("runs")]) == Path("runs/several")
-    folder = (tmp_path / "runs" / "several").resolve()
-    assert f"hydra.run.dir='{folder}'" in prepare_resume(["resume=last"])
-    with pytest.raises(UserError, match="several already holds a run"):
-        prepare_resume(["hydra.run.dir=runs/several"])
-
-
-def test_a_folder_where_another_process_trains(tmp_path, small_config):
-    config = small_config(trainer={"max_epochs": 1})
-    with claimed(tmp_path / "run") as free:
-        assert free
-        for resume in (None, str(tmp_path / "run")):
-            with pytest.raises(UserError, match=r"Another process is training in .*run\."):
-                train(replace(config, resume=resume), tmp_path / "run")
-    train(config, tmp_path / "run")
-
-
-def test_resume_mistakes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    for arguments, message in (
-        (["resume=last"], "no run with a checkpoint"),
-        (["resume=nowhere"], "no such folder"),
-        (["resume=empty"], "nothing to continue from"),
-        (["resume=last", "-m"], "does not go with --multirun"),
-        (["resume=last", "model=gcn"], "does not go with resume="),
-        (["resume=last", "~callbacks.stop_below_lr"], "~callbacks.stop_below_lr does not go with resume=.*null"),
-    ):
-        with pytest.raises(UserError, match=message):
-            prepare_resume(arguments)
-    assert prepare_resume(["dataset=qm9"]) == ["dataset=qm9"]
-
-
-def test_a_run_in_the_home_folder(tmp_path, monkeypatch, small_config):
-    """No shell replaces `~` behind a `=`."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    train(small_config(trainer={"max_epochs": 1}), tmp_path / "first")
-    assert f"resume='{tmp_path / 'first'}'" in prepare_resume(quote_paths(["resume=~/first"]))
-    assert f"resume='{tmp_path / 'first'}'" in prepare_resume(["resume='~/first'"])
-    parts = {"dataset": {"split": "file", "split_file": "~/first/splits.json"}}
-    train(small_config(**parts, ckpt_path="~/first/checkpoints/last.ckpt", trainer={"max_epochs": 0}), tmp_path / "second")
-    first, second = ((tmp_path / name / "splits.json").read_bytes() for name in ("first", "second"))
-    assert first == second
 
 
 def test_fewer_epochs_than_are_done(tmp_path, small_config):
