@@ -3,7 +3,7 @@ import csv
 import pytest
 
 from molgcn.data.load import write_skipped
-from molgcn.data.packed import SkippedRow
+from molgcn.data.skipped_row import SkippedRow
 from molgcn.search.sweep import write_rows
 from molgcn.spreadsheet import Writer, inert
 

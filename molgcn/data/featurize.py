@@ -21,11 +21,12 @@ from molgcn.data.featurizers import Featurizer, get_featurizer
 from molgcn.data.graph_arrays import GraphArrays
 from molgcn.data.labels import LABELS
 from molgcn.data.molecules import InvalidMoleculeError, count_hydrogens
-from molgcn.data.packed import PackedMolecules, SkippedRow
+from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import ARRAYS, PackedArray
 from molgcn.data.packing import check_table
 from molgcn.data.row_names import Files, file_and_row
 from molgcn.data.segments import smallest_uint
+from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.standardize import item_reader
 from molgcn.data.workers import map_chunks
 from molgcn.errors import UserError, row_of, shown

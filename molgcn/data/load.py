@@ -24,8 +24,9 @@ from molgcn.data.featurize import Featurized, OnError, featurize_items
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.identity import first_copies, with_hashes
 from molgcn.data.label_columns import with_labels
-from molgcn.data.packed import PackedMolecules, SkippedRow
+from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_names import Files, file_and_row
+from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.sources import open_source
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.splits.calibration import cut_calibration

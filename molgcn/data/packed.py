@@ -16,6 +16,7 @@ from molgcn.data.digits import stored
 from molgcn.data.label_columns import join_labels
 from molgcn.data.packed_arrays import content_hash
 from molgcn.data.select import select_packed
+from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.strings import PackedStrings
 from molgcn.data.tiles import tile_size
 from molgcn.errors import UserError
@@ -24,15 +25,6 @@ if TYPE_CHECKING:
     import torch
 
     from molgcn.data.batch import GraphBatch
-
-
-@dataclass(frozen=True)
-class SkippedRow:
-    """A row of the source that did not become a molecule: its 0-based data row, its SMILES and why."""
-
-    row: int
-    smiles: str
-    reason: str
 
 
 @dataclass(eq=False)

@@ -17,8 +17,9 @@ from xxhash import xxh3_128
 
 from molgcn.data.featurizers import FEATURIZERS, get_featurizer
 from molgcn.data.merge_leaves import refuse_merged
-from molgcn.data.packed import PackedMolecules, SkippedRow
+from molgcn.data.packed import PackedMolecules
 from molgcn.data.packed_arrays import ARRAYS, check_arrays
+from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from molgcn.data import cache, storage
-from molgcn.data.packed import PackedMolecules, SkippedRow
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.skipped_row import SkippedRow
 from molgcn.errors import UserError
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from xxhash import xxh3_128
 
 from molgcn.data import PackedMolecules
-from molgcn.data.packed import SkippedRow
+from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.strings import PackedStrings
 from molgcn.errors import UserError
 

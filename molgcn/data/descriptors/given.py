@@ -10,7 +10,7 @@ import numpy as np
 from molgcn.data.config import DatasetConfig
 from molgcn.data.descriptors.attach import unusable
 from molgcn.data.descriptors.file import read_descriptors
-from molgcn.data.packed import SkippedRow
+from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.sources.base import RawMolecules
 from molgcn.errors import UserError, row_of
 

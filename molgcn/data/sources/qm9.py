@@ -19,7 +19,7 @@ from molgcn.data.archive import WrongContentError
 from molgcn.data.cache import cache_folder, file_hash
 from molgcn.data.config import DatasetConfig
 from molgcn.data.download import RemoteFile, download, download_archive, recorded_hash
-from molgcn.data.packed import SkippedRow
+from molgcn.data.skipped_row import SkippedRow
 from molgcn.data.sources.base import RawMolecules, Source
 from molgcn.data.tables import check_columns, column_names, read_columns
 from molgcn.errors import UserError, nearest, shown
