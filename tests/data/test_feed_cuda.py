@@ -55,12 +55,13 @@ def test_slots_are_whole_after_poison(molecules, resident):
 @pytest.mark.parametrize("resident", [True, False])
 def test_slow_work_on_a_batch_is_done_before_its_slot_is_refilled(molecules, resident):
     expected = [{name: getattr(batch, name) for name in FIELDS} for batch in PyGLoader(molecules, 7)]
+    names = [name for name in FIELDS if expected[0][name] is not None]
     sums = []
     for batch in PackedLoader(molecules, 7, device="cuda", resident=resident):
         torch.cuda._sleep(20_000_000)
-        sums.append({name: getattr(batch, name).clone() for name in FIELDS})
+        sums.append({name: getattr(batch, name).clone() for name in names})
     for one, other in zip(sums, expected, strict=True):
-        for name in FIELDS:
+        for name in names:
             assert torch.equal(one[name].cpu().nan_to_num(), other[name].nan_to_num()), name
 
 
