@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from molgcn.config import Config, ModelConfig, OptimizerConfig, parse, parse_saved
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
-from molgcn.evaluate import EvaluateConfig, EvaluationDataConfig
+from molgcn.evaluation_config import EvaluateConfig, EvaluationDataConfig
 from molgcn.predict import PredictConfig
 from molgcn.training_config import TrainingConfig
 

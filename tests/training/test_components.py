@@ -8,7 +8,8 @@ import torch
 
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
-from molgcn.evaluate import EvaluateConfig, EvaluationDataConfig, evaluate
+from molgcn.evaluate import EvaluateConfig, evaluate
+from molgcn.evaluation_config import EvaluationDataConfig
 from molgcn.export import ExportConfig, export
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
