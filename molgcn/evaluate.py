@@ -17,7 +17,8 @@ from omegaconf import OmegaConf
 from molgcn.cli import run_app
 from molgcn.config import parse
 from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolation
-from molgcn.data.config import NAMES
+from molgcn.data.config import NAMES, DatasetConfig
+from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_names import RowNames
 from molgcn.errors import UserError
 from molgcn.evaluation_config import EvaluateConfig
@@ -63,7 +64,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
     from molgcn.calibration.assessment import assess, print_assessment
     from molgcn.calibration.section import uncertainty_of
-    from molgcn.comparison.baselines import simple_baseline
+    from molgcn.comparison.baselines import baselines_of
     from molgcn.comparison.compare import class_counts, compare, saved_thresholds
     from molgcn.comparison.table import results_table
     from molgcn.data.label_columns import measured
@@ -92,6 +93,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     data = own_data(config.dataset, saved, next(iter(trainings), None)) if own else other_data(config.dataset, saved, names, units)
     parts = chosen_parts(data, config.split)
     detailed = "test" if "test" in parts else [*parts][-1]
+    wanted, trained = _baseline(config, saved, module.config.training.baseline, trainings)
     trained_on = count_trained_on(trainings, data.molecules, parts)
     own_split = own and config.dataset.split_file is None
     known = {part: count for part, count in (trained_on or {}).items() if count and not (own_split and part == "train")}
@@ -129,8 +131,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
-    baselines = simple_baseline(task, module.statistics, detailed, molecules.targets)
-    given = predictions, molecules.targets, config.bootstrap, module.config.seed
+    seed = module.config.seed
+    baselines = baselines_of(wanted, task, module.statistics, detailed, molecules, trained, seed)
+    given = predictions, molecules.targets, config.bootstrap, seed
     comparison = compare(task, metrics, detailed, *given, baselines, {} if run is None else saved_thresholds(run))
     section = uncertainty_of(task, ensemble.calibration, metrics, detailed, predictions, molecules.targets)
     subject = Subject(
@@ -173,10 +176,36 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     return Evaluation(folder, metrics)
 
 
+def _baseline(config: EvaluateConfig, saved: DatasetConfig, of_run: str, trainings: Sequence[Path]) -> tuple[str, PackedMolecules | None]:
+    """Return the baselines to measure, and for a forest the molecules to fit it to.
+
+    Where the run's own choice cannot be had, a line says why, and the forest is left out.
+
+    Raises:
+        UserError: where it cannot be had, and `baseline` asks for it.
+    """
+    from molgcn.comparison.forest import check_forest
+    from molgcn.evaluation_data import training_part
+
+    wanted = config.baseline or of_run
+    if wanted != "rf":
+        return wanted, None
+    try:
+        molecules = training_part(config.dataset, saved, trainings)
+        check_forest(molecules, "baseline")
+    except UserError as error:
+        if config.baseline is not None:
+            raise
+        log.warning("The random forest that the run was compared with is left out, since its training molecules are not at hand: %s", error)
+        return "simple", None
+    return wanted, molecules
+
+
 def _check_same_split(trainings: Sequence[Path], run: Path) -> None:
     """Raises UserError for models that do not share a split: most molecules were trained on by some of them."""
-    files = [training / "splits.json" for training in trainings]
-    if len({file.read_bytes() for file in files if file.is_file()}) > 1:
+    from molgcn.evaluation_data import differ_in_split
+
+    if differ_in_split(trainings):
         raise UserError(
             f"ckpt={run}: its {len(trainings)} models have different training, validation and test parts. What they predict of their test "
             f"parts is in {run / 'report.html'}. Name one of them, as in ckpt={trainings[0]}, or evaluate all of them on another file, "

@@ -75,6 +75,27 @@ def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None
     return EvaluationData(molecules, rows_to_split(load_split(split_file), molecules.rows, split_file), source.title, data_hash)
 
 
+def training_part(given: EvaluationDataConfig, saved: DatasetConfig, trainings: Sequence[Path]) -> PackedMolecules:
+    """Return the molecules that the runs were trained on, with targets.
+
+    Raises:
+        UserError: when their data is not there or has changed, or they have different training parts.
+    """
+    if differ_in_split(trainings):
+        raise UserError(
+            f"A random forest needs one training part, and the {len(trainings)} models have different ones. Use baseline=simple."
+        )
+    own = EvaluationDataConfig(num_workers=given.num_workers, cache_dir=given.cache_dir)
+    data = own_data(own, saved, next(iter(trainings), None))
+    return data.molecules[data.parts["train"]]
+
+
+def differ_in_split(trainings: Sequence[Path]) -> bool:
+    """Return whether runs have different training, validation and test parts."""
+    files = [training / "splits.json" for training in trainings]
+    return len({file.read_bytes() for file in files if file.is_file()}) > 1
+
+
 def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:
     """Return the molecules of `dataset.path`, all as one part unless a split file names parts."""
     if given.targets is not None and len(given.targets) != len(names):
