@@ -4,7 +4,6 @@ import csv
 
 import numpy as np
 import pytest
-import torch
 
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
@@ -15,7 +14,6 @@ from molgcn.explain.config import ExplainConfig
 from molgcn.export import ExportConfig, export
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
-from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -129,10 +127,6 @@ def test_explanations_draw_and_attribute_each_component(run, folder, tmp_path):
     assert (why / "index.html").read_text().count("<img") == 4
 
 
-def test_export(run, tmp_path):
-    if not load_regressor(run.folder).config.model.shared_encoder:
-        with pytest.raises(UserError, match="shared_encoder=false cannot be exported"):
-            export(ExportConfig(str(run.folder), str(tmp_path / "m.pt2")))
-    else:
-        assert export(ExportConfig(str(run.folder), str(tmp_path / "m.pt2"))) < 1e-5
-        assert torch.export.load(tmp_path / "m.pt2")
+@pytest.mark.parametrize("ending", ["pt2", "onnx"])
+def test_export(run, tmp_path, ending):
+    assert export(ExportConfig(str(run.folder), str(tmp_path / f"m.{ending}"))) < 1e-5
