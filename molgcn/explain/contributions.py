@@ -16,6 +16,7 @@ from molgcn.explain.masking import masking
 from molgcn.explain.network import ExplainedNetwork, MoleculeGraph
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE, prepare_records
+from molgcn.screening.stretch import Stretch
 
 _FINER = 4, 16  # times as many steps, where those asked for do not add up
 
@@ -83,13 +84,9 @@ class Contributions(Parts):
 
 
 @dataclass(frozen=True)
-class Explained:
-    """A stretch of R rows with the contributions of those that have some; see :class:`molgcn.screening.run.Stretch`."""
+class Explained(Stretch):
+    """R rows with the contributions of those that have some, by their number in the stretch."""
 
-    start: int
-    records: list[Record]
-    smiles: list[str] | None
-    errors: dict[int, str]
     contributions: dict[int, Contributions]
 
 
