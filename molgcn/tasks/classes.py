@@ -79,7 +79,7 @@ class ClassTask(Task):
 
     @property
     def described(self) -> str:
-        """What is predicted, in words."""
+        """The targets, with the word that these are probabilities."""
         return f"probabilities of {', '.join(self.names)}"
 
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ class Multiclass(ClassTask):
 
     @property
     def advice(self) -> str:
-        """What to do about a label that is none of the classes."""
+        """What to do about a label that is no number of a class."""
         return (
             f"Expected a whole number from 0 to {self.num_classes - 1} or an empty cell. Number the classes from 0, or use "
             "task=regression for numbers."

@@ -98,7 +98,7 @@ class Regression(Task):
         return MaskedLoss(self.settled(config), fused)
 
     def loss_label(self, config: TrainingConfig) -> str:
-        """Return what the axis of a learning curve says."""
+        """Return the loss, and that it is of standardised targets."""
         return f"{super().loss_label(config)} (targets standardised)"
 
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:

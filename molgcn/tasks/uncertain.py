@@ -57,7 +57,7 @@ class UncertainRegression(Regression):
         """Return the terms [M, T], of which the means are metrics, of float64 columns [M, T, C] and targets [M, T], 0 where missing."""
 
     def loss(self, config: TrainingConfig, fused: bool) -> TermsLoss:
-        """Return the loss that `training.loss` names, over the targets that are not missing."""
+        """Return the loss of all K outputs of each target."""
         return TermsLoss(self, self.settled(config))
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
