@@ -43,9 +43,9 @@ def test_plain_values_go_around():
         ({"scheduler": {"patience": -1}}, "scheduler.patience=-1"),
         ({"callbacks": {"early_stopping_patience": -1}}, "callbacks.early_stopping_patience=-1"),
         ({"callbacks": {"early_stopping_min_delta": -0.1}}, "callbacks.early_stopping_min_delta=-0.1"),
-        ({"backend": {"strategy": "warp"}}, "backend.strategy=warp is unknown. Expected one of auto, stack, vertex"),
-        ({"backend": {"strategy": "edge"}}, "backend.strategy=edge is gone.* Expected one of auto, stack, vertex"),
-        ({"backend": {"strategy": "neighbor_group"}}, "backend.strategy=neighbor_group is gone.* Expected one of auto, stack, vertex"),
+        ({"backend": {"strategy": "warp"}}, "backend.strategy=warp is unknown. Expected one of auto, tile, layer"),
+        ({"backend": {"strategy": "edge"}}, "backend.strategy=edge is gone.* Expected one of auto, tile, layer"),
+        ({"backend": {"strategy": "neighbor_group"}}, "backend.strategy=neighbor_group is gone.* Expected one of auto, tile, layer"),
         ({"callbacks": {"stop_below_lr": 0}}, "callbacks.stop_below_lr=0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`molgcn::message_network` on CUDA one layer at a time (strategy `vertex`), no atomics on features: one launch a layer each way.
+"""`molgcn::message_network` on CUDA one layer at a time (strategy `layer`), no atomics on features: one launch a layer each way.
 
 Small batches with batch statistics have one launch for all layers where the GPU can do that (:mod:`molgcn.ops.gcn_chain_cuda`).
 """
