@@ -196,7 +196,7 @@ def _baseline(config: EvaluateConfig, saved: DatasetConfig, of_run: str, trainin
     except UserError as error:
         if config.baseline is not None:
             raise
-        log.warning("The random forest that the run was compared with is left out, since its training molecules are not at hand: %s", error)
+        log.warning("The random forest that the run was compared with is left out: %s", error)
         return "simple", None
     return wanted, molecules
 

@@ -182,7 +182,7 @@ def test_predict_and_evaluate_take_the_run_s_folder(models, tmp_path):
 def calibrated(small_config, tmp_path_factory):
     """Two models on one split with a calibration part: the configuration, the folder and the result."""
     folder = tmp_path_factory.mktemp("runs") / "calibrated"
-    training = {"ensemble": 2, "calibration": "conformal", "report": True}
+    training = {"ensemble": 2, "calibration": "conformal", "report": True, "baseline": "rf"}
     config = small_config(dataset={"calibration_fraction": 0.25}, training=training, trainer={"max_epochs": 1})
     return config, folder, train_all(config, folder)
 
@@ -209,6 +209,8 @@ def test_the_mean_of_an_ensemble_has_a_calibration_of_its_own(calibrated, tmp_pa
     values = {"ckpt": str(folder), "device": "cpu", "output": str(tmp_path), "dataset": {"cache_dir": config.dataset.cache_dir}}
     evaluated = evaluate(parse(EvaluateConfig, values))
     assert evaluated.metrics == pytest.approx(result.metrics, rel=1e-5)
+    forests = json.loads((tmp_path / "metrics.json").read_text())["baselines"], result.comparison.baselines
+    assert forests[0]["random forest"] == pytest.approx(forests[1]["random forest"])
 
 
 def test_a_calibration_is_of_the_models_that_it_was_fitted_on(calibrated, tmp_path):
