@@ -221,7 +221,7 @@ class GraphBatch:
     def _edge_index(self) -> Tensor:
         if self.leaves_merged:
             raise UserError(
-                "Equal leaves of this batch are one row, which only backend=fused on CUDA with backend.strategy=stack takes. Give "
+                "Equal leaves of this batch are one row, which only backend=fused on CUDA with backend.strategy=tile takes. Give "
                 "other models the batches of a set that has all atoms."
             )
         if self.counts is not None:

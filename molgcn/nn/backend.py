@@ -15,7 +15,7 @@ from molgcn.nn.options import NO_EXTENSION
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
 from molgcn.ops.head_loss import Objective
-from molgcn.strategies import check_known
+from molgcn.strategies import known_strategy
 
 if TYPE_CHECKING:
     from molgcn.nn.layers.base import LayerKind, LayerOptions
@@ -107,12 +107,12 @@ def backend_module(name: str) -> Backend:
 
 
 def check_strategy(strategy: str, backend: str) -> str:
-    """`strategy` if the backend has it.
+    """Return the name of a strategy if the backend has it.
 
     Raises:
         UserError: for an unknown strategy, or one that the backend does not have.
     """
-    check_known(strategy)
-    if backend != "fused" and strategy != "auto":
+    name = known_strategy(strategy)
+    if backend != "fused" and name != "auto":
         raise UserError(f"backend.strategy={strategy} belongs to backend=fused; backend={backend} has only auto.")
-    return strategy
+    return name

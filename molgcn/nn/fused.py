@@ -183,8 +183,8 @@ def _check_device(device: torch.device, strategy: str) -> None:
         return
     if not HAS_CPU_EXTENSION:
         raise UserError(NO_EXTENSION)
-    if strategy not in ("auto", "stack"):
-        raise UserError(f"backend.strategy={strategy} is for CUDA. On the CPU use auto or stack.")
+    if strategy not in ("auto", "tile"):
+        raise UserError(f"backend.strategy={strategy} is for CUDA. On the CPU use auto or tile.")
 
 
 def dropout_seed(device: torch.device, dropout: float) -> Tensor:

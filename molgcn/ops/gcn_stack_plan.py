@@ -15,7 +15,6 @@ from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, block_time, q
 from molgcn.ops.message_network import NetworkCall
 
 TILE_MAX_WIDTH = 256
-_MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
 _MIDDLE_LAYOUT = (2, 3)  # its warps and row tiles
 _TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory: what rounds must save for them to pay, measured
 FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
@@ -193,7 +192,7 @@ def _plan(call: NetworkCall, gpu: Gpu, reserved: int, buffers: int, layout: _Lay
     row_bytes = _number_bytes(call) * width_of(call.spec.hidden_channels)
     table = (11 + 2 * call.graph.leaves_merged) * places  # of `cuda/table.cuh`, behind each tile's rows
     buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
-    most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
+    most = max(1, min(gpu.num_barriers - 1, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(_room(call), gpu.num_multiprocessors))
     tiles = max(1, -(-_num_tiles(call) // grid))
     groups = min(most, tiles) if _is_padded(call) else quickest_groups(tiles, most, warps)
