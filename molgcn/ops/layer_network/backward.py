@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from molgcn.ops.layer_network.program import Program
-from molgcn.ops.layer_network.steps import BONDS, X, Finish, Gather, Linear, Normalize, Step
+from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Normalize, Step, X
 
 
 class Produced(NamedTuple):
@@ -91,7 +91,7 @@ class Backward(NamedTuple):
     Attributes:
         steps: in their order.
         gradients: the value that each gradient is of, by its number.
-        mask: step that made the pooled value with relu, or None: the derivative that gradient 0 has been multiplied by, see :class:`Produced`.
+        mask: step that made the pooled value with relu, or None: gradient 0 includes its derivative, see :class:`Produced`.
         of_x: number of the gradient of x, or None where it is not wanted.
         of_bonds: number of the gradient of the bonds' rows, or None where it is not wanted.
         kept: values that the pass reads.

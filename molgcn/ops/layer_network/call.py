@@ -66,7 +66,7 @@ class LayerNetworkCall(NamedTuple):
         graph: the batch.
         spec: the network.
         parameters: the tensors of :attr:`LayerNetworkSpec.parameters`, in their order.
-        statistics: the tensors of :attr:`LayerNetworkSpec.statistics`, in their order; none for the backward pass of batch norm in training.
+        statistics: the tensors of :attr:`LayerNetworkSpec.statistics`, in their order; none for a backward pass with batch statistics.
         seed: int64 [1] on x's device, key of the dropout's random numbers; read only with dropout in training.
         options: of this call.
     """

@@ -10,7 +10,7 @@ from molgcn.ops.layer_network.backward import GradStep
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.operator import Outputs, empty_saved
 from molgcn.ops.layer_network.passes import Pass
-from molgcn.ops.layer_network.steps import BONDS, X, Linear, Step
+from molgcn.ops.layer_network.steps import BONDS, Linear, Step, X
 
 
 class Steps(Protocol):

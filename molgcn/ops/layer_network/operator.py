@@ -102,7 +102,7 @@ class _Network(torch.autograd.Function):
             outputs = torch.ops.molgcn.layer_network.default(*call.arguments)
         ctx.mark_non_differentiable(*outputs[1:])
         ctx.set_materialize_grads(False)
-        ctx.call = call._replace(graph=None, parameters=(), statistics=(), seed=None)
+        ctx.spec, ctx.options = call.spec, call.options
         ctx.num_statistics = 0 if call.batch_statistics else len(call.statistics)
         statistics = list(call.statistics)[: ctx.num_statistics]
         ctx.save_for_backward(outputs[2], *call.graph, call.seed, *statistics, *call.parameters)
@@ -112,7 +112,7 @@ class _Network(torch.autograd.Function):
     def backward(ctx: Any, grad_pooled: Tensor | None, *_: Any) -> tuple:
         if grad_pooled is None:
             return (None,) * len(ctx.needs_input_grad)
-        if not ctx.call.options.save_for_backward:
+        if not ctx.options.save_for_backward:
             raise RuntimeError("layer_network ran with save_for_backward=False; run it with True to take gradients")
         saved, *rest = ctx.saved_tensors
         arguments, parameters = rest[:7], rest[7 + ctx.num_statistics :]
@@ -126,8 +126,8 @@ class _Network(torch.autograd.Function):
             parameters,
             rest[7 : 7 + ctx.num_statistics],
             arguments[6],
-            ctx.call.spec.to_string(),
-            *ctx.call.options,
+            ctx.spec.to_string(),
+            *ctx.options,
         )
         return None, found_x if grad_x else None, found_bonds if grad_bonds else None, *found
 

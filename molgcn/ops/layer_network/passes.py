@@ -12,7 +12,7 @@ from molgcn.ops.layer_network.backward import Backward, GradStep, WeightGrads, b
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.memory import ALIGNMENT, Layout, lay_out, spans
 from molgcn.ops.layer_network.program import Program, program_of
-from molgcn.ops.layer_network.steps import BONDS, X, Step
+from molgcn.ops.layer_network.steps import BONDS, Step, X
 
 
 class Rows(NamedTuple):
@@ -224,5 +224,3 @@ def _forward_plan(call: LayerNetworkCall) -> ForwardPlan:
 def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Rows:
     stride = stride_of(width)
     return Rows(memory[offset : offset + num_rows * stride].view(num_rows, stride), width)
-
-

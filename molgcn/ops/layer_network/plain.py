@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, NormalizeGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.passes import Pass
-from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Normalize, Step
+from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
 from molgcn.ops.message_network_reference import normalised_edges, pool
 from molgcn.ops.philox import keep_mask
 
@@ -153,7 +153,7 @@ class PlainSteps:
 
     def _dropped(self, rows: Tensor, site: int) -> Tensor:
         rate = self.run.call.dropout_rate
-        return rows * keep_mask(self.run.call.seed, site, *rows.shape, rate) / (1 - rate)
+        return rows * keep_mask(self.run.call.seed, site, rows.shape[0], rows.shape[1], rate) / (1 - rate)
 
     def _named(self, step: Step, *names: str) -> dict[str, Tensor]:
         return {name: self.run.parameter(getattr(step, name)) for name in names if getattr(step, name) is not None}

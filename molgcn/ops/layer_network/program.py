@@ -6,7 +6,7 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import BONDS, X, Finish, Gather, Linear, Normalize, Step, Value
+from molgcn.ops.layer_network.steps import BONDS, Finish, Gather, Linear, Normalize, Step, Value, X
 
 
 class Program(NamedTuple):
