@@ -69,13 +69,3 @@ __device__ __forceinline__ int part_size(int count, int each, int i) { return mi
 
 // y before relu; forward and backward must agree to the bit, or they would disagree on which activations are alive
 __device__ __forceinline__ float normalised(float raw, float mean, float factor, float bias) { return fmaf(raw - mean, factor, bias); }
-
-// The columns of an atom that dropout keeps: bit e stands for column 4 quad + e.
-template <class Parameters>
-__device__ __forceinline__ uint32 drawn(const Parameters& p, int node, int quad, int layer) {
-    const Words words = philox(node, quad, layer, 0, *p.seed);
-    uint32 mask = 0;
-#pragma unroll
-    for (int e = 0; e < 4; e++) mask |= uint32(words.word[e] >= p.dropout_threshold) << e;
-    return mask;
-}

@@ -31,9 +31,8 @@ class CublasProducts:
         if step.relu:
             made.relu_()
         if step.dropout is not None:
-            made *= keep_mask(run.call.seed, step.dropout, made.shape[0], made.shape[1], run.call.dropout_rate) / (
-                1 - run.call.dropout_rate
-            )
+            made *= keep_mask(run.call.seed, step.dropout, made.shape[0], made.shape[1], run.call.dropout_rate)
+            made /= 1 - run.call.dropout_rate  # a mask that is divided is float32
         out.tensor[:, out.width :] = 0
         out.values.copy_(made)
         return False

@@ -1,0 +1,121 @@
+"""Kernels on rows under emulation, through whole passes of networks against the same passes in PyTorch, in float64 as in float32."""
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
+from emulated import Compiler, gpu_memory
+from layer_network_cases import Found, padded, passes, random_call, worst_difference
+
+from molgcn.cuda_runtime.launch import launching_by
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.cuda import CudaSteps
+from molgcn.ops.layer_network.plain import PlainSteps
+from molgcn.ops.layer_network.spec import LayerNetworkSpec
+
+NETWORKS = {
+    "gin": {"message": "gin", "norm": "batch", "train_eps": True, "mlp_norm": True, "residual": True, "dropout": 0.3},
+    "gin, layer norm, sum": {"message": "gin", "norm": "layer", "residual": True, "dropout": 0.2, "pool": "sum", "last_activation": False},
+    "gine": {"message": "gine", "edge_channels": 4, "norm": "batch", "train_eps": True, "residual": True},
+    "gine, no norm, max": {"message": "gine", "edge_channels": 4, "pool": "max"},
+    "gcn_edge": {"message": "gcn_edge", "edge_channels": 4, "norm": "batch", "dropout": 0.3, "last_activation": False},
+    "gcn": {"message": "gcn", "norm": "batch", "residual": True, "pool": "max"},
+    "gcn without loops": {"message": "gcn", "norm": "layer", "add_self_loops": False},
+    "sage": {"message": "sage", "aggr": "mean", "normalize": True, "project": True},
+    "sage, max": {"message": "sage", "aggr": "max", "norm": "layer", "root_weight": False},
+    "sage, sum": {"message": "sage", "aggr": "sum", "normalize": True, "dropout": 0.4},
+    "feed-forward": {"message": "gin", "norm": "batch", "feed_forward": True, "residual": True, "dropout": 0.3},
+    "feed-forward, layer": {"message": "gcn", "norm": None, "feed_forward": True, "feed_forward_norm": "layer"},
+    "feed-forward, none": {"message": "sage", "norm": None, "feed_forward": True, "feed_forward_norm": None, "residual": True},
+}
+
+
+def spec_of(network: str, hidden: int = 10, in_channels: int = 7, num_layers: int = 2) -> LayerNetworkSpec:
+    return LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, num_layers=num_layers, **NETWORKS[network])
+
+
+def emulated(call: LayerNetworkCall, **options: float) -> Found:
+    """Return what the kernels compute; memory that nobody wrote is NaN."""
+    with gpu_memory():
+        return passes(call, CudaSteps, **options)
+
+
+def check(call: LayerNetworkCall, bound: float = 1e-10) -> None:
+    actual, expected = emulated(call), passes(call, PlainSteps)
+    assert worst_difference(actual.outputs, expected.outputs) < (bound,)
+    assert worst_difference(actual.gradients, expected.gradients) < (bound,)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_option_in_float64(emulate, network, training):
+    check(random_call(spec_of(network), training=training, coded=len(network) % 2 == 0))
+
+
+@pytest.mark.parametrize("hidden", [1, 3, 70, 130])
+@pytest.mark.parametrize("network", ["gine", "sage, max", "feed-forward, layer"])
+def test_widths(emulate, network, hidden):
+    """From one column to rows that several blocks share; the bonds' rows are as wide as the atoms', or mapped."""
+    check(random_call(spec_of(network, hidden, in_channels=4), sizes=[5, 9, 1], coded=hidden % 2 == 0))
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_float32(emulate, network):
+    call = random_call(spec_of(network, 20), dtype=torch.float32)
+    actual, expected = emulated(call), passes(random_call(spec_of(network, 20)), PlainSteps)
+    assert worst_difference(actual.outputs, expected.outputs) < (2e-5,)
+    assert worst_difference(actual.gradients, expected.gradients) < (2e-4,)
+
+
+@pytest.mark.parametrize("network", ["gin", "gine", "feed-forward"])
+def test_more_atoms_than_a_block_holds(emulate, network):
+    check(random_call(spec_of(network, 6), sizes=[150] * 15))
+
+
+def test_more_kinds_of_bonds_than_a_block_holds(emulate):
+    check(random_call(spec_of("gine"), kinds=37))
+
+
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_padded_batches(emulate, network, coded):
+    """Room for molecules, atoms and bonds beyond those in use is neither read nor counted: zeros in gradients.
+
+    The products multiply rows of x there by zeros, so that these must be finite.
+    """
+    call = random_call(spec_of(network), coded=coded)
+    expected, actual = passes(call, PlainSteps), emulated(padded(call, 1e3), poison=torch.nan)
+    assert not actual.outputs["pooled"][-2:].any()
+    assert not actual.gradients["x"][-7:].any()
+    actual.outputs["pooled"], actual.gradients["x"] = actual.outputs["pooled"][:-2], actual.gradients["x"][:-7]
+    if "bonds" in actual.gradients and not coded:
+        assert not actual.gradients["bonds"][-9:].any()
+        actual.gradients["bonds"] = actual.gradients["bonds"][:-9]
+    assert worst_difference(actual.outputs, expected.outputs) < (1e-10,)
+    assert worst_difference(actual.gradients, expected.gradients) < (1e-10,)
+
+
+@pytest.mark.parametrize("sizes", [[], [0, 0], [1], [1, 0, 1]], ids=str)
+@pytest.mark.parametrize("network", ["gine", "gcn", "sage, max"])
+def test_hardly_any_atoms(emulate, network, sizes):
+    """One atom alone has no variance, for which PyTorch gives up in training."""
+    check(random_call(spec_of(network), sizes=sizes, training=False, coded=len(sizes) != 1))
+
+
+def test_no_atoms_leave_running_statistics_as_they_are(emulate):
+    call = random_call(spec_of("gine"), sizes=[0, 0])
+    found = emulated(call)
+    assert torch.equal(found.outputs["statistics"].flatten(0, 1), torch.stack(list(call.statistics)))
+    assert not any(gradient.any() for gradient in found.gradients.values())
+
+
+SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "finish_block", "layer_norm", "normalize", "pool")
+
+
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
+def test_compiles_for_every_architecture(arch):
+    """Dtypes take turns over the architectures, so that each architecture has every file and each dtype half of them."""
+    dtype = (torch.float32, torch.float64)[ARCHITECTURES.index(arch) % 2]
+    with launching_by(compiler := Compiler(arch)):
+        for network in NETWORKS:
+            emulated(random_call(spec_of(network, num_layers=1), dtype=dtype, sizes=[5, 3], training=network != "gin"))
+    assert compiler.sources == {f"rows_{name}.cu" for name in SOURCES}
