@@ -22,17 +22,6 @@ constexpr int shares = threads < quads ? 1 : threads / quads;                   
 
 __device__ __forceinline__ int num_atoms(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
 
-// Whether this block is the last of `size` to arrive; the order of the sums then decides, not that of the blocks.
-__device__ __forceinline__ bool last_to_arrive(uint32* arrivals, int size, int* flag) {
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) *flag = atomicAdd(arrivals, 1u) == static_cast<uint32>(size - 1);
-    __syncthreads();
-    const bool last = *flag;
-    if (last) __threadfence();
-    return last;
-}
-
 // Where the next kernel does not read the blocks' sums themselves, of `atoms` each: sums of groups of blocks, and of the groups, by those
 // blocks that arrive last. combine(from, to, atoms, atoms of each part).
 template <class Combine>
