@@ -15,6 +15,7 @@ from molgcn.ops.layer_network.check import check, check_backward
 from molgcn.ops.layer_network.operator import Outputs
 from molgcn.ops.layer_network.passes import Pass
 from molgcn.ops.layer_network.products_cublas import CublasProducts
+from molgcn.ops.layer_network.products_cuda import TensorCoreProducts, fits
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
 from molgcn.ops.layer_network.workspace import Workspace
@@ -30,7 +31,7 @@ class CudaSteps:
     def __init__(self, run: Pass) -> None:
         workspace = Workspace(run.graph.x)
         self._rows = RowKernels(run, workspace)
-        self._products = CublasProducts(run)
+        self._products = TensorCoreProducts(run, workspace) if fits(run) else CublasProducts(run)
         self._has_moments = False  # of the norm that comes next
 
     def forward(self, step: Step, following: Step | None) -> None:
