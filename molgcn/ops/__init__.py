@@ -9,6 +9,7 @@ from molgcn.ops.gcn_conv import ConvInputs, gcn_conv
 from molgcn.ops.gcn_conv_reference import gcn_conv_reference
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import Objective, head_loss
+from molgcn.ops.layer_network import cuda as cuda
 from molgcn.ops.message_network import CallOptions, Epilogue, NetworkCall, message_network
 from molgcn.ops.message_network_reference import message_network_reference
 from molgcn.ops.spec import NetworkSpec, Parameters

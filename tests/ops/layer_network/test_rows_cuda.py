@@ -118,4 +118,4 @@ def test_compiles_for_every_architecture(arch):
     with launching_by(compiler := Compiler(arch)):
         for network in NETWORKS:
             emulated(random_call(spec_of(network, num_layers=1), dtype=dtype, sizes=[5, 3], training=network != "gin"))
-    assert compiler.sources == {f"rows_{name}.cu" for name in SOURCES}
+    assert {name for name in compiler.sources if name.startswith("rows_")} == {f"rows_{name}.cu" for name in SOURCES}
