@@ -34,12 +34,17 @@ class Layout(NamedTuple):
     size: int
 
 
+def aligned(numbers: int) -> int:
+    """Return how many numbers a piece takes: a multiple of :data:`ALIGNMENT`."""
+    return -(-numbers // ALIGNMENT) * ALIGNMENT
+
+
 def lay_out(spans: Mapping[int, Span]) -> Layout:
     """Return offsets such that pieces needed at the same time do not overlap: first fit, in the order of time."""
     placed: list[tuple[int, int, Span]] = []  # first and last number, and span
     offsets: dict[int, int] = {}
     for key, span in sorted(spans.items(), key=lambda item: (item[1].first, -item[1].size)):
-        size, at = -(-span.size // ALIGNMENT) * ALIGNMENT, 0
+        size, at = aligned(span.size), 0
         for begin, end, other in sorted(placed, key=lambda each: each[:2]):
             if other.last >= span.first and begin < at + size and at < end:
                 at = end

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.backward import Backward, GradStep, WeightGrads, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.memory import ALIGNMENT, Layout, lay_out, spans
+from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, spans
 from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 
@@ -60,9 +60,14 @@ class Sizes(NamedTuple):
 
 
 class ForwardPlan(NamedTuple):
-    """Memory of a forward pass: what backward reads, and the rest."""
+    """Memory of a forward pass.
 
-    saved: Layout
+    Attributes:
+        saved: the first number of each value that backward reads.
+        scratch: where the other values lie.
+    """
+
+    saved: Mapping[int, int]
     scratch: Layout
 
 
@@ -75,13 +80,19 @@ def forward_plan(program: Program, kept: frozenset[int] | None, sizes: Sizes) ->
         kept: values that the backward pass reads; None where there is none.
         sizes: of the batch.
     """
-    made = {value: sizes.numbers(program, value) for value in range(len(program.values)) if _in_memory(program, value)}
-    saved = {value: size for value, size in made.items() if kept is not None and value in kept}
-    rest = {value: size for value, size in made.items() if value not in saved}
+    saved, numbers = {}, 0
+    for value in _saved(program, kept):
+        saved[value] = numbers
+        numbers += aligned(sizes.numbers(program, value))
+    rest = [value for value in range(len(program.values)) if _in_memory(program, value) and value not in saved]
     touched = [(X, BONDS), *[tuple(_touched(step)) for step in program.steps]]
-    everything = spans(saved, touched)
-    layout = lay_out({value: span._replace(first=0, last=len(touched)) for value, span in everything.items()})
-    return ForwardPlan(layout, lay_out(spans(rest, touched, until_end=(program.out,))))
+    made = {value: sizes.numbers(program, value) for value in rest}
+    return ForwardPlan(saved, lay_out(spans(made, touched, until_end=(program.out,))))
+
+
+def _saved(program: Program, kept: frozenset[int] | None) -> list[int]:
+    """Return the values that lie in the memory that backward gets."""
+    return sorted(value for value in kept or () if _in_memory(program, value))
 
 
 @cache
@@ -152,8 +163,8 @@ class Pass:
             assert tensor is not None
             return Rows(tensor, width)
         num_rows = getattr(self._sizes, rows)
-        if value in self._plan.saved.offsets:
-            return _rows(self.saved, moments_size(self.call) + self._plan.saved.offsets[value], num_rows, width)
+        if value in self._plan.saved:
+            return _rows(self.saved, moments_size(self.call) + self._plan.saved[value], num_rows, width)
         return _rows(self._scratch, self._plan.scratch.offsets[value], num_rows, width)
 
     def gradient(self, number: int) -> Rows:
@@ -196,13 +207,14 @@ class Pass:
 
 def saved_numbers(call: LayerNetworkCall) -> int:
     """Return how many numbers a forward pass keeps for its backward pass: the moments of batch norms, then the values it reads."""
-    return moments_size(call) + _forward_plan(call).saved.size
+    program, sizes = program_of(call.spec, call.dropout_rate > 0), _sizes(call)
+    return moments_size(call) + sum(aligned(sizes.numbers(program, value)) for value in _saved(program, _kept(call)))
 
 
 def moments_size(call: LayerNetworkCall) -> int:
     """Return the numbers of all batch norms' moments, rounded up."""
     numbers = 2 * len(call.spec.batch_norms) * call.spec.hidden_channels if call.batch_statistics else 0
-    return -(-numbers // ALIGNMENT) * ALIGNMENT
+    return aligned(numbers)
 
 
 def _sizes(call: LayerNetworkCall) -> Sizes:
@@ -215,10 +227,12 @@ def _backward_of(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> B
 
 
 def _forward_plan(call: LayerNetworkCall) -> ForwardPlan:
-    program, kept = program_of(call.spec, call.dropout_rate > 0), None
-    if call.options.save_for_backward:
-        kept = _backward_of(call, grad_x=True, grad_bonds=True).kept
-    return forward_plan(program, kept, _sizes(call))
+    return forward_plan(program_of(call.spec, call.dropout_rate > 0), _kept(call), _sizes(call))
+
+
+def _kept(call: LayerNetworkCall) -> frozenset[int] | None:
+    """Return the values that the backward pass reads, whatever gradients are wanted; None where there is none."""
+    return _backward_of(call, grad_x=True, grad_bonds=True).kept if call.options.save_for_backward else None
 
 
 def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Rows:
