@@ -4,33 +4,12 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, gpu_memory
-from layer_network_cases import Found, padded, passes, random_call, worst_difference
+from layer_network_cases import NETWORKS, Found, padded, passes, random_call, spec_of, worst_difference
 
 from molgcn.cuda_runtime.launch import launching_by
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.cuda import CudaSteps
 from molgcn.ops.layer_network.plain import PlainSteps
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
-
-NETWORKS = {
-    "gin": {"message": "gin", "norm": "batch", "train_eps": True, "mlp_norm": True, "residual": True, "dropout": 0.3},
-    "gin, layer norm, sum": {"message": "gin", "norm": "layer", "residual": True, "dropout": 0.2, "pool": "sum", "last_activation": False},
-    "gine": {"message": "gine", "edge_channels": 4, "norm": "batch", "train_eps": True, "residual": True},
-    "gine, no norm, max": {"message": "gine", "edge_channels": 4, "pool": "max"},
-    "gcn_edge": {"message": "gcn_edge", "edge_channels": 4, "norm": "batch", "dropout": 0.3, "last_activation": False},
-    "gcn": {"message": "gcn", "norm": "batch", "residual": True, "pool": "max"},
-    "gcn without loops": {"message": "gcn", "norm": "layer", "add_self_loops": False},
-    "sage": {"message": "sage", "aggr": "mean", "normalize": True, "project": True},
-    "sage, max": {"message": "sage", "aggr": "max", "norm": "layer", "root_weight": False},
-    "sage, sum": {"message": "sage", "aggr": "sum", "normalize": True, "dropout": 0.4},
-    "feed-forward": {"message": "gin", "norm": "batch", "feed_forward": True, "residual": True, "dropout": 0.3},
-    "feed-forward, layer": {"message": "gcn", "norm": None, "feed_forward": True, "feed_forward_norm": "layer"},
-    "feed-forward, none": {"message": "sage", "norm": None, "feed_forward": True, "feed_forward_norm": None, "residual": True},
-}
-
-
-def spec_of(network: str, hidden: int = 10, in_channels: int = 7, num_layers: int = 2) -> LayerNetworkSpec:
-    return LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, num_layers=num_layers, **NETWORKS[network])
 
 
 def emulated(call: LayerNetworkCall, **options: float) -> Found:
