@@ -11,9 +11,12 @@ extern "C" __global__ void __launch_bounds__(256) rows_moments(const __grid_cons
     const int num_atoms = atoms_of(p), columns = 4 * p.lanes;
     wait_for_previous();
     Distances distances;
-    if (!tile.idle)
+    const int first = tile.first_row();
+    if (!tile.idle && first < num_atoms) {
+        distances.origin = load(p.source + place(p, first, tile.quad));
 #pragma unroll 4
-        for (int row = tile.first_row(); row < num_atoms; row += tile.step()) distances.add(load(p.source + place(p, row, tile.quad)));
+        for (int row = first; row < num_atoms; row += tile.step()) distances.add(load(p.source + place(p, row, tile.quad)));
+    }
     if (tile.team < tile.teams)
 #pragma unroll
         for (int e = 0; e < 4; e++) all[tile.team * columns + 4 * tile.lane + e] = distances.moments(e);
@@ -29,6 +32,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_finish(const __grid_const
     wait_for_previous();
     if (tile.idle) return;
     const Affine norm(p, tile.quad);
+#pragma unroll 2
     for (int row = tile.first_row(); row < p.num_atoms; row += tile.step()) {
         if (row < num_atoms)
             finish(p, norm, row, tile.quad, load(p.source + place(p, row, tile.quad)));

@@ -4,25 +4,37 @@
 
 constexpr int rows = DOUBLE ? 2 : 4;  // of a thread
 
-// Sums of several numbers over a block, in a fixed order, at every thread; `shared` has as many a warp
+// Sums of 4 or 8 numbers over a block, in a fixed order, at every thread; `shared` has 33 numbers for each
 template <int count>
 __device__ __forceinline__ void block_sums(real (&x)[count], real* shared) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    int which = 0;  // of the numbers, that this lane has the sum of
 #pragma unroll
-    for (int mask = 16; mask > 0; mask >>= 1)
+    for (int half = count / 2, mask = 1; mask < 32; half /= 2, mask *= 2) {
+        if (half == 0) {
+            x[0] += shuffle_xor(x[0], mask);
+            continue;
+        }
+        const bool upper = lane & mask;  // keeps the upper half and gives the lower away
 #pragma unroll
-        for (int i = 0; i < count; i++) x[i] += shuffle_xor(x[i], mask);
-    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+        for (int i = 0; i < half; i++) {
+            const real given = upper ? x[i] : x[i + half], kept = upper ? x[i + half] : x[i];
+            x[i] = kept + shuffle_xor(given, mask);
+        }
+        which += upper ? half : 0;
+    }
+    __syncthreads();
+    if (lane < count) shared[32 * which + warp] = x[0];
+    __syncthreads();
+    for (int i = warp; i < count; i += warps) {
+        real sum = lane < warps ? shared[32 * i + lane] : real(0);
+#pragma unroll
+        for (int mask = 1; mask < 32; mask *= 2) sum += shuffle_xor(sum, mask);
+        if (lane == 0) shared[32 * count + i] = sum;
+    }
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < count; i++)
-        if (lane == 0) shared[i * warps + threadIdx.x / 32] = x[i];
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < count; i++) x[i] = lane < warps ? shared[i * warps + lane] : real(0);
-#pragma unroll
-    for (int mask = 16; mask > 0; mask >>= 1)
-#pragma unroll
-        for (int i = 0; i < count; i++) x[i] += shuffle_xor(x[i], mask);
+    for (int i = 0; i < count; i++) x[i] = shared[32 * count + i];
 }
 
 extern "C" __global__ void __launch_bounds__(1024) rows_finish_block(const __grid_constant__ Parameters p) {

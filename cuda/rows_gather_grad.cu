@@ -41,11 +41,13 @@ extern "C" __global__ void __launch_bounds__(256) rows_gather_grad(const __grid_
     Sums* mine = table + tile.team * p.codes * p.lanes + tile.lane;
     Sum eps_sum = {};
     int j = tile.idle ? p.num_atoms : tile.first_row();
-    Incoming bonds(p, p.paired, j, j < num_atoms);
+    Incoming next(p, p.paired, j, j < num_atoms);
     wait_for_previous();
     for (int code = 0; TABLE && tile.team < tile.teams && code < p.codes; code++) mine[code * p.lanes] = {};
     const int num_bonds = __ldg(p.rowptr + num_atoms);
-    for (; j < p.num_atoms; j += tile.step(), bonds = Incoming(p, p.paired, j, j < num_atoms)) {
+    for (const int step = tile.step(); j < p.num_atoms; j += step) {
+        const Incoming bonds = next;
+        next = Incoming(p, p.paired, j + step, j + step < num_atoms);
         for (int bond = num_bonds + j; !TABLE && p.of_bonds.out != nullptr && bond < p.num_bond_rows; bond += p.num_atoms)
             store(p, p.of_bonds.out, bond, quad, constant(real(0)));
         if (j >= num_atoms) {
@@ -102,5 +104,5 @@ extern "C" __global__ void __launch_bounds__(256) rows_gather_grad(const __grid_
         if (threadIdx.x < half) sums[threadIdx.x].merge(sums[threadIdx.x + half]);
     }
     const auto finish = [&](int, const Sum& all) { *p.grad_eps = all.value; };
-    merge_blocks(p.merge_eps, 0, tile.part * p.chunks + tile.chunk, tile.parts * p.chunks, 1, sums, flag, finish);
+    merge_blocks(p.merge_eps, 0, tile.part * p.chunks + tile.chunk, tile.parts * p.chunks, 1, sums, blockDim.x, flag, finish);
 }

@@ -12,31 +12,39 @@ __device__ __forceinline__ Record load_record(const Record* at) {
     return it;
 }
 
+// Merges `number` times `count` records in an order that depends on these and on `shares`, threads that share a record's, and uses the results.
+// `mine` in shared memory has room for as many times `count`.
+template <class Record, class Use>
+__device__ __forceinline__ void merge_parts(const Record* parts, int number, int count, int shares, Record* mine, Use use) {
+    for (int item = threadIdx.x; item < shares * count; item += blockDim.x) {
+        const int i = item % count;
+        Record sum = {};
+#pragma unroll 8
+        for (int k = item / count; k < number; k += shares) sum.merge(load_record(parts + size_t(k) * count + i));
+        mine[item] = sum;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < count; i += blockDim.x) {
+        Record sum = mine[i];
+        for (int share = 1; share < shares; share++) sum.merge(mine[share * count + i]);
+        use(i, sum);
+    }
+}
+
 // Every block of a set (`part` of `parts`) hands in `count` records. The last block of each group to arrive merges the group's, and the last
-// group the groups', each in their order; `write(i, record)` then takes record i of all.
+// group the groups'; `write(i, record)` then takes record i of all. `mine` has room for `room` times as many.
 template <class Record, class Write>
-__device__ __forceinline__ void merge_blocks(const Merging& it, int set, int part, int parts, int count, const Record* mine, int* flag, Write write) {
+__device__ __forceinline__ void merge_blocks(const Merging& it, int set, int part, int parts, int count, Record* mine, int room, int* flag, Write write) {
     const int groups = (parts + it.group - 1) / it.group, group = part / it.group, first = group * it.group, size = min(it.group, parts - first);
+    const int shares = min(room, max(1, static_cast<int>(blockDim.x) / count));
     Record* all = reinterpret_cast<Record*>(it.records) + size_t(set) * (parts + groups) * count;
     Record* of_groups = all + size_t(parts) * count;
     uint32* arrivals = it.arrivals + set * (groups + 1);
-    const auto merged = [&](const Record* from, int number) {
-        Record sum = load_record(from);
-#pragma unroll 8
-        for (int k = 1; k < number; k++) sum.merge(load_record(from + size_t(k) * count));
-        return sum;
-    };
     for (int i = threadIdx.x; i < count; i += blockDim.x) all[size_t(part) * count + i] = mine[i];
     if (!last_to_arrive(arrivals + group, size, flag)) return;
-    for (int i = threadIdx.x; i < count; i += blockDim.x) {
-        const Record sum = merged(all + size_t(first) * count + i, size);
-        if (groups == 1)
-            write(i, sum);
-        else
-            of_groups[size_t(group) * count + i] = sum;
-    }
-    if (groups == 1 || !last_to_arrive(arrivals + groups, groups, flag)) return;
-    for (int i = threadIdx.x; i < count; i += blockDim.x) write(i, merged(of_groups + i, groups));
+    if (groups == 1) return merge_parts(all, size, count, shares, mine, write);
+    merge_parts(all + size_t(first) * count, size, count, shares, mine, [&](int i, const Record& sum) { of_groups[size_t(group) * count + i] = sum; });
+    if (last_to_arrive(arrivals + groups, groups, flag)) merge_parts(of_groups, groups, count, shares, mine, write);
 }
 
 // The teams' records [teams][count] in shared memory are merged into those of the first, then with the other blocks'.
@@ -46,5 +54,5 @@ __device__ __forceinline__ void merge_teams(const Merging& it, int set, const Ti
     for (int i = threadIdx.x; i < count; i += blockDim.x)
         for (int team = 1; team < tile.teams; team++) records[i].merge(records[team * count + i]);
     __syncthreads();
-    merge_blocks(it, set, tile.part, tile.parts, count, records, flag, write);
+    merge_blocks(it, set, tile.part, tile.parts, count, records, tile.teams, flag, write);
 }

@@ -14,13 +14,13 @@ struct Moments {
     }
 };
 
-// Sums of four columns' distances from the first row that a thread sees: one of its own, so that nothing much larger than the deviation cancels
+// Sums of four columns' distances from a row among those that are summed, so that nothing much larger than the deviation cancels
 struct Distances {
     int count = 0;
     Quad origin, sum, squares;
 
     __device__ __forceinline__ void add(const Quad& x) {
-        if (count++ == 0) origin = x;
+        count++;
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const real distance = x.e[e] - origin.e[e];

@@ -13,6 +13,28 @@ from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.engine import StepsOf
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 
+NETWORKS = {
+    "gin": {"message": "gin", "norm": "batch", "train_eps": True, "mlp_norm": True, "residual": True, "dropout": 0.3},
+    "gin, layer norm, sum": {"message": "gin", "norm": "layer", "residual": True, "dropout": 0.2, "pool": "sum", "last_activation": False},
+    "gine": {"message": "gine", "edge_channels": 4, "norm": "batch", "train_eps": True, "residual": True},
+    "gine, no norm, max": {"message": "gine", "edge_channels": 4, "pool": "max"},
+    "gcn_edge": {"message": "gcn_edge", "edge_channels": 4, "norm": "batch", "dropout": 0.3, "last_activation": False},
+    "gcn": {"message": "gcn", "norm": "batch", "residual": True, "pool": "max"},
+    "gcn without loops": {"message": "gcn", "norm": "layer", "add_self_loops": False},
+    "sage": {"message": "sage", "aggr": "mean", "normalize": True, "project": True},
+    "sage, max": {"message": "sage", "aggr": "max", "norm": "layer", "root_weight": False},
+    "sage, sum": {"message": "sage", "aggr": "sum", "normalize": True, "dropout": 0.4},
+    "feed-forward": {"message": "gin", "norm": "batch", "feed_forward": True, "residual": True, "dropout": 0.3},
+    "feed-forward, layer": {"message": "gcn", "norm": None, "feed_forward": True, "feed_forward_norm": "layer"},
+    "feed-forward, none": {"message": "sage", "norm": None, "feed_forward": True, "feed_forward_norm": None, "residual": True},
+}
+
+
+def spec_of(network: str, hidden: int = 10, in_channels: int = 7, num_layers: int = 2) -> LayerNetworkSpec:
+    """Return the spec of one of :data:`NETWORKS`."""
+    return LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, num_layers=num_layers, **NETWORKS[network])
+
+
 SIZES = [5, 9, 0, 18, 1, 30, 1, 7]
 
 
@@ -105,7 +127,7 @@ def passes(call: LayerNetworkCall, steps_of: StepsOf, *, poison: float = 0.0) ->
 
 
 def worst_difference(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[float, str]:
-    """Return the largest difference relative to the largest number of its tensor, or of all, where that is 0 but for rounding, and its name."""
+    """Return the largest difference relative to the largest number of its tensor, or of all where that is rounding, and its name."""
     assert actual.keys() == expected.keys()
     floor = 1e-3 * max((tensor.abs().max().item() for tensor in expected.values() if tensor.numel()), default=0.0) + 1e-12
     found = [(0.0, "nothing")]

@@ -8,7 +8,7 @@ from typing import Any
 from molgcn.ops.layer_network.backward import FinishGrad
 from molgcn.ops.layer_network.passes import Rows
 from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Tile, tile_of
-from molgcn.ops.layer_network.rows_lines import line_grid, line_tile
+from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
 from molgcn.ops.layer_network.steps import Finish
 
 _BLOCK_THREADS = 1024  # of blocks that have all atoms in their registers
@@ -35,7 +35,7 @@ class FinishLaunches:
         kind, statistics = self._kind(step)
         if kind == "layer":
             it, grid = self._layer_norm(step, source, rows)
-            return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid)
+            return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid, defines=line_defines(source.stride))
         tile = tile_of(source.stride)
         it = self._arguments(step, source, tile, rows)
         if statistics and step.norm is not None:
@@ -61,7 +61,8 @@ class FinishLaunches:
             grid = min(grid, self._launches.resident(1, _BLOCKS))
             it.merge = self._launches.merging(1, grid, source.stride, 2)
             shared = 16 + THREADS // it.lanes * source.stride * 2 * self._launches.number_bytes
-            return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm_grad", it, grid, shared=shared)
+            defines = line_defines(source.stride)
+            return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm_grad", it, grid, shared=shared, defines=defines)
         tile = tile_of(source.stride)
         it = self._arguments(forward, source, tile, rows)
         gradient = self._launches.gradient(step.source)
@@ -109,7 +110,7 @@ class FinishLaunches:
     def _launch_block(self, name: str, it: Any, source: Rows) -> None:
         """Launch a block for every quad of columns."""
         threads = min(_BLOCK_THREADS, max(32, -(-self._num_atoms // 32) * 32))
-        shared = 8 * threads // 32 * self._launches.number_bytes
+        shared = 8 * 33 * self._launches.number_bytes
         self._launches.launch("rows_finish_block.cu", name, it, source.stride // 4, block=threads, shared=shared)
 
     def _launch_sums(self, file: str, name: str, it: Any, tile: Tile, record_numbers: int, defines: dict[str, int] | None = None) -> None:

@@ -13,6 +13,8 @@ from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, tile_of
 from molgcn.ops.layer_network.steps import Gather
 
 AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
+_BLOCKS = 16  # of a multiprocessor
+_SUMMING_BLOCKS = 6  # where they hand in sums
 _TABLE_BYTES = 1 << 16  # of the sums over distinct bonds that a block holds
 
 
@@ -57,7 +59,8 @@ class GatherLaunches:
         if step.aggr.startswith("gcn"):
             it.scale = self._scale.data_ptr()
         defines = {**_defines(step.aggr), "BONDS": int(step.bonds is not None)}
-        launches.launch("rows_gather.cu", "rows_gather", it, tile.chunks * tile.parts(run.graph.num_nodes), defines=defines)
+        parts = min(tile.parts(run.graph.num_nodes), launches.resident(tile.chunks, _BLOCKS))
+        launches.launch("rows_gather.cu", "rows_gather", it, tile.chunks * parts, defines=defines)
 
     def backward(self, step: GatherGrad) -> None:
         """Compute the gradients of a step's source, bonds and eps."""
@@ -75,10 +78,9 @@ class GatherLaunches:
             it.scale = self._scale.data_ptr()
         if forward.bonds is not None:
             it.paired = self._paired.data_ptr()
-        parts, ranges, shared, learns_eps = tile.parts(num_atoms), 1, 0, run.spec.train_eps and forward.eps is not None
+        ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
-        if table or learns_eps:
-            parts = min(parts, launches.resident(tile.chunks, 4))
+        parts = min(tile.parts(num_atoms), launches.resident(tile.chunks, _SUMMING_BLOCKS if table or learns_eps else _BLOCKS))
         if table:
             each = 4 * launches.number_bytes
             it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (THREADS * each))

@@ -17,6 +17,7 @@ from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 
 THREADS = 256
+_ONE_GROUP = 64  # blocks whose sums one of them merges
 _HEADER = Header(
     "rows_structs.h",
     Gradient=[  # see molgcn.ops.layer_network.backward.Produced
@@ -146,7 +147,7 @@ class RowLaunches:
 
     def merging(self, sets: int, parts: int, count: int, record_numbers: int) -> ctypes.Structure:
         """Return memory in which the blocks of each set, `parts` of them, merge `count` records."""
-        group = max(8, isqrt(parts - 1) + 1)
+        group = parts if parts <= _ONE_GROUP else isqrt(parts - 1) + 1
         groups = -(-parts // group)
         records = self.workspace.scratch(sets * (parts + groups) * count * record_numbers * self.number_bytes)
         return _HEADER.ctype("Merging")(records=records, arrivals=self.workspace.counters(sets * (groups + 1)), group=group)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from molgcn.ops.layer_network.rows_launches import THREADS, Tile
 
+_MOST_TURNS = 5  # of fewer lanes than a warp's
+
 
 def line_tile(stride: int) -> Tile:
-    """Return how many lanes of a warp, a power of two, go over a row together."""
+    """Return how many lanes, a warp or a part of one, go over a row together: as many as leave few of them without columns."""
     quads = max(1, stride // 4)
-    return Tile(min(32, 1 << (quads - 1).bit_length()), 1)
+    fitting = [lanes for lanes in (32, 16, 8) if -(-quads // lanes) <= _MOST_TURNS] or [32]
+    return Tile(min(fitting, key=lambda lanes: lanes * -(-quads // lanes)), 1)
+
+
+def line_defines(stride: int) -> dict[str, int]:
+    """Return the macros of kernels on rows of `stride` numbers."""
+    return {"TURNS": -(-max(1, stride // 4) // line_tile(stride).lanes)}
 
 
 def line_grid(num_rows: int, tile: Tile) -> int:

@@ -7,7 +7,7 @@ from torch import Tensor
 from molgcn.ops.layer_network.backward import NormalizeGrad, Produced
 from molgcn.ops.layer_network.passes import stride_of
 from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, tile_of
-from molgcn.ops.layer_network.rows_lines import line_grid, line_tile
+from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
 from molgcn.ops.layer_network.spec import POOLS
 from molgcn.ops.layer_network.steps import Linear, Normalize
 
@@ -50,7 +50,9 @@ class PoolLaunches:
         source = self.run.rows(step.source)
         tile = line_tile(source.stride)
         it = self._launches.arguments(source.width, source.stride, tile, source=source, out=self.run.rows(step.out))
-        self._launches.launch("rows_normalize.cu", "rows_normalize", it, line_grid(self.run.graph.num_nodes, tile))
+        self._launches.launch(
+            "rows_normalize.cu", "rows_normalize", it, line_grid(self.run.graph.num_nodes, tile), defines=line_defines(source.stride)
+        )
 
     def normalize_grad(self, step: NormalizeGrad) -> None:
         """Compute the gradient of a step's source."""
@@ -58,4 +60,6 @@ class PoolLaunches:
         tile = line_tile(source.stride)
         it = self._launches.arguments(source.width, source.stride, tile, source=source, grad=self.run.gradient(step.grad))
         it.of_source = self._launches.gradient(step.source)
-        self._launches.launch("rows_normalize.cu", "rows_normalize_grad", it, line_grid(self.run.graph.num_nodes, tile))
+        self._launches.launch(
+            "rows_normalize.cu", "rows_normalize_grad", it, line_grid(self.run.graph.num_nodes, tile), defines=line_defines(source.stride)
+        )

@@ -4,33 +4,12 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
 from emulated import Compiler, gpu_memory
-from layer_network_cases import Found, padded, passes, random_call, worst_difference
+from layer_network_cases import NETWORKS, Found, padded, passes, random_call, spec_of, worst_difference
 
 from molgcn.cuda_runtime.launch import launching_by
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.cuda import CudaSteps
 from molgcn.ops.layer_network.plain import PlainSteps
-from molgcn.ops.layer_network.spec import LayerNetworkSpec
-
-NETWORKS = {
-    "gin": {"message": "gin", "norm": "batch", "train_eps": True, "mlp_norm": True, "residual": True, "dropout": 0.3},
-    "gin, layer norm, sum": {"message": "gin", "norm": "layer", "residual": True, "dropout": 0.2, "pool": "sum", "last_activation": False},
-    "gine": {"message": "gine", "edge_channels": 4, "norm": "batch", "train_eps": True, "residual": True},
-    "gine, no norm, max": {"message": "gine", "edge_channels": 4, "pool": "max"},
-    "gcn_edge": {"message": "gcn_edge", "edge_channels": 4, "norm": "batch", "dropout": 0.3, "last_activation": False},
-    "gcn": {"message": "gcn", "norm": "batch", "residual": True, "pool": "max"},
-    "gcn without loops": {"message": "gcn", "norm": "layer", "add_self_loops": False},
-    "sage": {"message": "sage", "aggr": "mean", "normalize": True, "project": True},
-    "sage, max": {"message": "sage", "aggr": "max", "norm": "layer", "root_weight": False},
-    "sage, sum": {"message": "sage", "aggr": "sum", "normalize": True, "dropout": 0.4},
-    "feed-forward": {"message": "gin", "norm": "batch", "feed_forward": True, "residual": True, "dropout": 0.3},
-    "feed-forward, layer": {"message": "gcn", "norm": None, "feed_forward": True, "feed_forward_norm": "layer"},
-    "feed-forward, none": {"message": "sage", "norm": None, "feed_forward": True, "feed_forward_norm": None, "residual": True},
-}
-
-
-def spec_of(network: str, hidden: int = 10, in_channels: int = 7, num_layers: int = 2) -> LayerNetworkSpec:
-    return LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, num_layers=num_layers, **NETWORKS[network])
 
 
 def emulated(call: LayerNetworkCall, **options: float) -> Found:
@@ -45,20 +24,25 @@ def check(call: LayerNetworkCall, bound: float = 1e-10) -> None:
     assert worst_difference(actual.gradients, expected.gradients) < (bound,)
 
 
-@pytest.mark.parametrize("training", [True, False])
+def slow_but(cases, *fast):
+    """Return the cases, those that are not `fast` marked slow."""
+    return [case if case in fast else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+@pytest.mark.parametrize("training", slow_but([True, False], True))
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_option_in_float64(emulate, network, training):
     check(random_call(spec_of(network), training=training, coded=len(network) % 2 == 0))
 
 
-@pytest.mark.parametrize("hidden", [1, 3, 70, 130])
+@pytest.mark.parametrize("hidden", slow_but([1, 3, 70, 130], 3, 130))
 @pytest.mark.parametrize("network", ["gine", "sage, max", "feed-forward, layer"])
 def test_widths(emulate, network, hidden):
     """From one column to rows that several blocks share; the bonds' rows are as wide as the atoms', or mapped."""
     check(random_call(spec_of(network, hidden, in_channels=4), sizes=[5, 9, 1], coded=hidden % 2 == 0))
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", slow_but(NETWORKS, "gine"))
 def test_float32(emulate, network):
     call = random_call(spec_of(network, 20), dtype=torch.float32)
     actual, expected = emulated(call), passes(random_call(spec_of(network, 20)), PlainSteps)
@@ -66,7 +50,7 @@ def test_float32(emulate, network):
     assert worst_difference(actual.gradients, expected.gradients) < (2e-4,)
 
 
-@pytest.mark.parametrize("network", ["gin", "gine", "feed-forward"])
+@pytest.mark.parametrize("network", slow_but(["gin", "gine", "feed-forward"], "gine"))
 def test_more_atoms_than_a_block_holds(emulate, network):
     check(random_call(spec_of(network, 6), sizes=[150] * 15))
 
@@ -76,7 +60,7 @@ def test_more_kinds_of_bonds_than_a_block_holds(emulate):
 
 
 @pytest.mark.parametrize("coded", [True, False])
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", slow_but(NETWORKS, "gin", "gine", "gcn, max", "sage"))
 def test_padded_batches(emulate, network, coded):
     """Room for molecules, atoms and bonds beyond those in use is neither read nor counted: zeros in gradients.
 
@@ -106,6 +90,14 @@ def test_no_atoms_leave_running_statistics_as_they_are(emulate):
     found = emulated(call)
     assert torch.equal(found.outputs["statistics"].flatten(0, 1), torch.stack(list(call.statistics)))
     assert not any(gradient.any() for gradient in found.gradients.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_barriers_order_all_accesses_to_shared_memory(emulate, network):
+    emulate.find_races = True
+    emulated(random_call(spec_of(network, 6, num_layers=1), sizes=[5, 9, 1]))
+    emulated(random_call(spec_of(network, 6, num_layers=1), sizes=[150] * 15))
 
 
 SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "finish_block", "layer_norm", "normalize", "pool")
