@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
 
 _SETTINGS = ("add_self_loops", "train_eps", "mlp_norm", "aggr", "project", "normalize", "root_weight")  # that a spec has under these names
+_spec_of = cache(LayerNetworkSpec)  # one object for each network, which knows its parameters' names
 _NORM_SCALE = 100  # by which pool="norm" divides the sum
 
 
@@ -88,7 +89,7 @@ def _inputs(model: MoleculeNet, batch: GraphBatch) -> tuple[Tensor, Tensor | Non
 
 def _spec(model: MoleculeNet, x: Tensor, bonds: Tensor | None, eps: float, momentum: float) -> LayerNetworkSpec:
     settings = {name: model.settings[name] for name in _SETTINGS if name in model.settings}
-    return LayerNetworkSpec(
+    return _spec_of(
         model.conv,
         x.shape[1],
         model.hidden_channels,

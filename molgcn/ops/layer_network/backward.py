@@ -106,7 +106,7 @@ class Backward(NamedTuple):
 
 
 @cache
-def backward_of(program: Program, grad_x: bool, grad_bonds: bool, train_eps: bool, keep_out: bool) -> Backward:
+def backward_of(program: Program, grad_x: bool, grad_bonds: bool, train_eps: bool, keep_out: bool, layers_together: int = 1) -> Backward:
     """Return the steps that take the gradient of the last value back to the parameters and inputs.
 
     Args:
@@ -115,14 +115,17 @@ def backward_of(program: Program, grad_x: bool, grad_bonds: bool, train_eps: boo
         grad_bonds: whether the gradient of the bonds' rows is wanted.
         train_eps: whether the gradients of eps are wanted.
         keep_out: whether the pooling reads the last value again.
+        layers_together: layers whose matrices and biases get their gradients in one step, for which theirs are kept as long.
     """
     wanted = {X: grad_x, BONDS: grad_bonds}
     builder = _Builder(program, wanted, train_eps)
-    starts = (0, *program.ends[:-1])
+    starts, layers = (0, *program.ends[:-1]), 0
     for start, end in zip(reversed(starts), reversed(program.ends), strict=True):
         for step in reversed(program.steps[start:end]):
             builder.reverse(step)
-        builder.end_layer()
+        layers += 1
+        if layers % layers_together == 0 or layers == len(starts):
+            builder.end_layers()
     maker = program.steps[-1]
     mask = maker if isinstance(maker, Linear) and maker.relu else None
     kept = _kept(builder.steps) | ({program.out} if mask or keep_out else set())
@@ -185,8 +188,8 @@ class _Builder:
         self.have[value] = made.out
         return made
 
-    def end_layer(self) -> None:
-        """Add the gradients of the layer's matrices and biases."""
+    def end_layers(self) -> None:
+        """Add the gradients of the matrices and biases of the layers since the last call."""
         if self._products:
             self.steps.append(WeightGrads(tuple(self._products)))
         self._products = []

@@ -15,6 +15,10 @@ from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 
 
+_FEW_ATOMS = 8192  # of a batch on a GPU whose launches take longer than what they compute
+_LAYERS_TOGETHER = 4  # whose gradients of weights are one launch there
+
+
 class Rows(NamedTuple):
     """Rows in memory.
 
@@ -223,7 +227,8 @@ def _sizes(call: LayerNetworkCall) -> Sizes:
 
 def _backward_of(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:
     program = program_of(call.spec, call.dropout_rate > 0)
-    return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max")
+    together = _LAYERS_TOGETHER if call.graph.x.is_cuda and call.graph.num_nodes <= _FEW_ATOMS else 1
+    return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together)
 
 
 def _forward_plan(call: LayerNetworkCall) -> ForwardPlan:
@@ -232,7 +237,10 @@ def _forward_plan(call: LayerNetworkCall) -> ForwardPlan:
 
 def _kept(call: LayerNetworkCall) -> frozenset[int] | None:
     """Return the values that the backward pass reads, whatever gradients are wanted; None where there is none."""
-    return _backward_of(call, grad_x=True, grad_bonds=True).kept if call.options.save_for_backward else None
+    if not call.options.save_for_backward:
+        return None
+    program = program_of(call.spec, call.dropout_rate > 0)
+    return backward_of(program, True, True, call.spec.train_eps, call.spec.pool == "max").kept
 
 
 def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Rows:

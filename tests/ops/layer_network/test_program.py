@@ -7,7 +7,9 @@ from network_cases import batch_of
 
 from molgcn.data import GraphBatch
 from molgcn.ops.layer_network import engine
+from molgcn.ops.layer_network.backward import WeightGrads, backward_of
 from molgcn.ops.layer_network.plain import PlainSteps
+from molgcn.ops.layer_network.program import program_of
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
 
 
@@ -73,3 +75,14 @@ def test_a_spec_refuses_what_is_out_of_range(options, said):
 def test_another_text_is_refused():
     with pytest.raises(ValueError, match="starts with"):
         LayerNetworkSpec.from_string("molgcn.network/1 message=gin")
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 5])
+def test_layers_share_a_step_of_weight_gradients(together):
+    """Every matrix and bias gets its gradient once, in as few steps as asked for."""
+    spec = call_of(pooling_network("gine gnn+"), "many").spec
+    backward = backward_of(program_of(spec, dropout=False), True, True, False, False, together)
+    groups = [step.products for step in backward.steps if isinstance(step, WeightGrads)]
+    assert len(groups) == -(-spec.num_layers // together)
+    names = [name for products in groups for product in products for name in (product.weight, product.bias) if name is not None]
+    assert sorted(names) == sorted(name for name in spec.parameters if "norm" not in name and not name.endswith("eps"))
