@@ -119,11 +119,10 @@ def backward_of(program: Program, grad_x: bool, grad_bonds: bool, train_eps: boo
     """
     wanted = {X: grad_x, BONDS: grad_bonds}
     builder = _Builder(program, wanted, train_eps)
-    starts, layers = (0, *program.ends[:-1]), 0
-    for start, end in zip(reversed(starts), reversed(program.ends), strict=True):
+    starts = (0, *program.ends[:-1])
+    for layers, (start, end) in enumerate(zip(reversed(starts), reversed(program.ends), strict=True), start=1):
         for step in reversed(program.steps[start:end]):
             builder.reverse(step)
-        layers += 1
         if layers % layers_together == 0 or layers == len(starts):
             builder.end_layers()
     maker = program.steps[-1]

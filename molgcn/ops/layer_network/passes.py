@@ -14,7 +14,6 @@ from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, spans
 from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 
-
 _FEW_ATOMS = 8192  # of a batch on a GPU whose launches take longer than what they compute
 _LAYERS_TOGETHER = 4  # whose gradients of weights are one launch there
 
