@@ -39,13 +39,27 @@ def lay_out(spans: Mapping[int, Span]) -> Layout:
     placed: list[tuple[int, int, Span]] = []  # first and last number, and span
     offsets: dict[int, int] = {}
     for key, span in sorted(spans.items(), key=lambda item: (item[1].first, -item[1].size)):
-        size, at = -(-span.size // ALIGNMENT) * ALIGNMENT, 0
+        size, at = aligned(span.size), 0
         for begin, end, other in sorted(placed, key=lambda each: each[:2]):
             if other.last >= span.first and begin < at + size and at < end:
                 at = end
         placed.append((at, at + size, span))
         offsets[key] = at
     return Layout(offsets, max((end for _, end, _ in placed), default=0))
+
+
+def side_by_side(sizes: Mapping[int, int]) -> Layout:
+    """Return offsets of pieces of which all are needed at the same time."""
+    offsets, size = {}, 0
+    for key in sizes:
+        offsets[key] = size
+        size += aligned(sizes[key])
+    return Layout(offsets, size)
+
+
+def aligned(size: int) -> int:
+    """Return a number of numbers rounded up to a multiple of :data:`ALIGNMENT`."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def spans(sizes: Mapping[int, int], touched: Sequence[Iterable[int]], until_end: Iterable[int] = ()) -> dict[int, Span]:

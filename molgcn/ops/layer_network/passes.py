@@ -10,7 +10,7 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.backward import Backward, GradStep, WeightGrads, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.memory import ALIGNMENT, Layout, lay_out, spans
+from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_side, spans
 from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 
@@ -59,29 +59,18 @@ class Sizes(NamedTuple):
         return getattr(self, rows) * stride_of(width)
 
 
-class ForwardPlan(NamedTuple):
-    """Memory of a forward pass: what backward reads, and the rest."""
-
-    saved: Layout
-    scratch: Layout
+def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
+    """Return where the values lie that the backward pass reads, but for inputs that it finds where they are."""
+    return side_by_side({value: sizes.numbers(program, value) for value in sorted(kept) if _in_memory(program, value)})
 
 
 @cache
-def forward_plan(program: Program, kept: frozenset[int] | None, sizes: Sizes) -> ForwardPlan:
-    """Return where the values of a forward pass lie.
-
-    Args:
-        program: its steps.
-        kept: values that the backward pass reads; None where there is none.
-        sizes: of the batch.
-    """
-    made = {value: sizes.numbers(program, value) for value in range(len(program.values)) if _in_memory(program, value)}
-    saved = {value: size for value, size in made.items() if kept is not None and value in kept}
-    rest = {value: size for value, size in made.items() if value not in saved}
+def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
+    """Return where the other values of a forward pass lie."""
+    others = [value for value in range(len(program.values)) if value not in kept and _in_memory(program, value)]
+    made = {value: sizes.numbers(program, value) for value in others}
     touched = [(X, BONDS), *[tuple(_touched(step)) for step in program.steps]]
-    everything = spans(saved, touched)
-    layout = lay_out({value: span._replace(first=0, last=len(touched)) for value, span in everything.items()})
-    return ForwardPlan(layout, lay_out(spans(rest, touched, until_end=(program.out,))))
+    return lay_out(spans(made, touched, until_end=(program.out,)))
 
 
 @cache
@@ -134,15 +123,15 @@ class Pass:
         self.spec = call.spec
         self.program = program_of(call.spec, call.dropout_rate > 0)
         self.saved = saved
-        self._plan = _forward_plan(call)
-        self._sizes = _sizes(call)
+        self._sizes, kept = _sizes(call), _kept(call)
+        self._saved = saved_layout(self.program, kept, self._sizes)
         self._names = {name: place for place, name in enumerate(call.spec.parameters)}
-        x = call.graph.x
-        self._scratch = x.new_empty(0 if backward else self._plan.scratch.size)
         if backward:
             self.backward = _backward_of(call, grad_x=grad_x, grad_bonds=grad_bonds)
-            self._gradients = backward_plan(self.program, self.backward, self._sizes)
-            self._scratch = x.new_empty(self._gradients.size)
+            self._places = backward_plan(self.program, self.backward, self._sizes)
+        else:
+            self._places = scratch_layout(self.program, kept, self._sizes)
+        self._scratch = call.graph.x.new_empty(self._places.size)
 
     def rows(self, value: int) -> Rows:
         """Return a value of the forward pass."""
@@ -152,14 +141,14 @@ class Pass:
             assert tensor is not None
             return Rows(tensor, width)
         num_rows = getattr(self._sizes, rows)
-        if value in self._plan.saved.offsets:
-            return _rows(self.saved, moments_size(self.call) + self._plan.saved.offsets[value], num_rows, width)
-        return _rows(self._scratch, self._plan.scratch.offsets[value], num_rows, width)
+        if value in self._saved.offsets:
+            return _rows(self.saved, moments_size(self.call) + self._saved.offsets[value], num_rows, width)
+        return _rows(self._scratch, self._places.offsets[value], num_rows, width)
 
     def gradient(self, number: int) -> Rows:
         """Return a gradient of the backward pass."""
         rows, width = self.program.values[self.backward.gradients[number]]
-        return _rows(self._scratch, self._gradients.offsets[number], getattr(self._sizes, rows), width)
+        return _rows(self._scratch, self._places.offsets[number], getattr(self._sizes, rows), width)
 
     def parameter(self, name: str) -> Tensor:
         """Return the parameter of this name."""
@@ -196,13 +185,13 @@ class Pass:
 
 def saved_numbers(call: LayerNetworkCall) -> int:
     """Return how many numbers a forward pass keeps for its backward pass: the moments of batch norms, then the values it reads."""
-    return moments_size(call) + _forward_plan(call).saved.size
+    return moments_size(call) + saved_layout(program_of(call.spec, call.dropout_rate > 0), _kept(call), _sizes(call)).size
 
 
 def moments_size(call: LayerNetworkCall) -> int:
     """Return the numbers of all batch norms' moments, rounded up."""
     numbers = 2 * len(call.spec.batch_norms) * call.spec.hidden_channels if call.batch_statistics else 0
-    return -(-numbers // ALIGNMENT) * ALIGNMENT
+    return aligned(numbers)
 
 
 def _sizes(call: LayerNetworkCall) -> Sizes:
@@ -214,11 +203,9 @@ def _backward_of(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> B
     return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max")
 
 
-def _forward_plan(call: LayerNetworkCall) -> ForwardPlan:
-    program, kept = program_of(call.spec, call.dropout_rate > 0), None
-    if call.options.save_for_backward:
-        kept = _backward_of(call, grad_x=True, grad_bonds=True).kept
-    return forward_plan(program, kept, _sizes(call))
+def _kept(call: LayerNetworkCall) -> frozenset[int]:
+    """Return the values that a backward pass of the call reads; none where there is none."""
+    return _backward_of(call, grad_x=True, grad_bonds=True).kept if call.options.save_for_backward else frozenset()
 
 
 def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Rows:
