@@ -1,5 +1,7 @@
 """Pieces of memory that are needed at the same time do not overlap."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,5 +43,5 @@ def test_side_by_side(sizes):
     ends = {layout.offsets[key] + size for key, size in sizes.items()}
     assert max(ends, default=0) <= layout.size
     places = sorted((layout.offsets[key], layout.offsets[key] + size) for key, size in sizes.items() if size)
-    assert all(end <= begin for (_, end), (begin, _) in zip(places, places[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(places))
     assert all(at % ALIGNMENT == 0 for at in layout.offsets.values())
