@@ -36,3 +36,4 @@ if HAS_CPU_EXTENSION:
     from molgcn.ops import gcn_conv_cpu as gcn_conv_cpu
     from molgcn.ops import head_loss_cpu as head_loss_cpu
     from molgcn.ops import message_network_cpu as message_network_cpu
+    from molgcn.ops.layer_network import cpu as cpu

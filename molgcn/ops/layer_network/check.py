@@ -9,7 +9,6 @@ from torch import Tensor
 
 from molgcn.ops.expect import expect
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
-from molgcn.ops.layer_network.passes import saved_numbers
 from molgcn.ops.message_network import PRECISIONS
 
 _NAME = "layer_network"
@@ -24,7 +23,7 @@ def check(call: LayerNetworkCall) -> None:
     _check(call, call.spec.statistics)
 
 
-def check_backward(grad_pooled: Tensor, saved: Tensor, call: LayerNetworkCall) -> None:
+def check_backward(grad_pooled: Tensor, saved: Tensor, saved_numbers: int, call: LayerNetworkCall) -> None:
     """Check the arguments of the backward pass, which takes no running statistics where batches have their own.
 
     Raises:
@@ -33,7 +32,7 @@ def check_backward(grad_pooled: Tensor, saved: Tensor, call: LayerNetworkCall) -
     _check(call, {} if call.batch_statistics else call.spec.statistics)
     if not call.options.save_for_backward:
         raise ValueError(f"{_NAME}: the backward pass needs inputs with save_for_backward=True, as the forward pass had them")
-    expect(_NAME, "saved", saved, (saved_numbers(call),), call.graph.x)
+    expect(_NAME, "saved", saved, (saved_numbers,), call.graph.x)
     expect(_NAME, "grad_pooled", grad_pooled, (call.graph.num_graphs, call.spec.hidden_channels), call.graph.x)
 
 

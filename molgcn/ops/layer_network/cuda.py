@@ -13,7 +13,7 @@ from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, 
 from molgcn.ops.layer_network.call import LayerNetworkCall
 from molgcn.ops.layer_network.check import check, check_backward
 from molgcn.ops.layer_network.operator import Outputs
-from molgcn.ops.layer_network.passes import Pass
+from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts, fits
 from molgcn.ops.layer_network.rows_cuda import RowKernels
@@ -77,7 +77,7 @@ def _forward(*args: Any) -> Outputs:
 
 def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
     call = _prepared(LayerNetworkCall.of(*args))
-    check_backward(grad_pooled, saved, call)
+    check_backward(grad_pooled, saved, saved_numbers(call), call)
     return engine.backward(call, grad_pooled, saved, CudaSteps, grad_x=grad_x, grad_bonds=grad_bonds)
 
 

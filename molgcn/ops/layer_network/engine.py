@@ -8,8 +8,8 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.backward import GradStep
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.operator import Outputs, empty_saved
-from molgcn.ops.layer_network.passes import Pass
+from molgcn.ops.layer_network.operator import Outputs
+from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.steps import BONDS, Linear, Step, X
 
 
@@ -43,7 +43,7 @@ class StepsOf(Protocol):
 
 def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
     """Return the operator's outputs."""
-    saved = empty_saved(call)
+    saved = call.graph.x.new_empty(saved_numbers(call))
     run = Pass(call, saved, backward=False)
     _copy_inputs(run)
     steps = steps_of(run)

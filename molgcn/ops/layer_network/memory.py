@@ -53,6 +53,20 @@ def lay_out(spans: Mapping[int, Span]) -> Layout:
     return Layout(offsets, max((end for _, end, _ in placed), default=0))
 
 
+def side_by_side(sizes: Mapping[int, int]) -> Layout:
+    """Return offsets of pieces of which all are needed at the same time."""
+    offsets, size = {}, 0
+    for key in sizes:
+        offsets[key] = size
+        size += aligned(sizes[key])
+    return Layout(offsets, size)
+
+
+def aligned(size: int) -> int:
+    """Return a number of numbers rounded up to a multiple of :data:`ALIGNMENT`."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
 def spans(sizes: Mapping[int, int], touched: Sequence[Iterable[int]], until_end: Iterable[int] = ()) -> dict[int, Span]:
     """Return the spans of numbered pieces from the steps that touch them.
 

@@ -1,11 +1,13 @@
 r"""`molgcn::layer_network`: all layers of a network of the family and the pooling as one operator, forward and backward.
 
 The operator is functional: running statistics are outputs, the dropout seed is a tensor argument. Each device registers an implementation
-of `molgcn::layer_network` and `molgcn::layer_network_backward`.
+of `molgcn::layer_network` and `molgcn::layer_network_backward`, and where it keeps other values for backward than :mod:`passes`, how many
+numbers (:func:`register_saved_numbers`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -66,9 +68,17 @@ def layer_network(call: LayerNetworkCall) -> Outputs:
     return _run(call)
 
 
+_SAVED_NUMBERS: dict[str, Callable[[LayerNetworkCall], int]] = {}
+
+
+def register_saved_numbers(device_type: str, numbers: Callable[[LayerNetworkCall], int]) -> None:
+    """Register how many numbers `saved` has on a device, a function of shapes and options only."""
+    _SAVED_NUMBERS[device_type] = numbers
+
+
 def empty_saved(call: LayerNetworkCall) -> Tensor:
     """Return uninitialised memory for what the backward pass needs; without one, for the moments of batch norms."""
-    return call.graph.x.new_empty(saved_numbers(call))
+    return call.graph.x.new_empty(_SAVED_NUMBERS.get(call.graph.x.device.type, saved_numbers)(call))
 
 
 @torch.library.register_fake("molgcn::layer_network")

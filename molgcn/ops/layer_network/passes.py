@@ -10,7 +10,7 @@ from torch import Tensor
 
 from molgcn.ops.layer_network.backward import Backward, GradStep, WeightGrads, backward_of
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, spans
+from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_side, spans
 from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 
@@ -62,40 +62,18 @@ class Sizes(NamedTuple):
         return getattr(self, rows) * stride_of(width)
 
 
-class ForwardPlan(NamedTuple):
-    """Memory of a forward pass.
-
-    Attributes:
-        saved: the first number of each value that backward reads.
-        scratch: where the other values lie.
-    """
-
-    saved: Mapping[int, int]
-    scratch: Layout
+def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
+    """Return where the values lie that the backward pass reads, but for inputs that it finds where they are."""
+    return side_by_side({value: sizes.numbers(program, value) for value in sorted(kept) if _in_memory(program, value)})
 
 
 @cache
-def forward_plan(program: Program, kept: frozenset[int] | None, sizes: Sizes) -> ForwardPlan:
-    """Return where the values of a forward pass lie.
-
-    Args:
-        program: its steps.
-        kept: values that the backward pass reads; None where there is none.
-        sizes: of the batch.
-    """
-    saved, numbers = {}, 0
-    for value in _saved(program, kept):
-        saved[value] = numbers
-        numbers += aligned(sizes.numbers(program, value))
-    rest = [value for value in range(len(program.values)) if _in_memory(program, value) and value not in saved]
+def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
+    """Return where the other values of a forward pass lie."""
+    others = [value for value in range(len(program.values)) if value not in kept and _in_memory(program, value)]
+    made = {value: sizes.numbers(program, value) for value in others}
     touched = [(X, BONDS), *[tuple(_touched(step)) for step in program.steps]]
-    made = {value: sizes.numbers(program, value) for value in rest}
-    return ForwardPlan(saved, lay_out(spans(made, touched, until_end=(program.out,))))
-
-
-def _saved(program: Program, kept: frozenset[int] | None) -> list[int]:
-    """Return the values that lie in the memory that backward gets."""
-    return sorted(value for value in kept or () if _in_memory(program, value))
+    return lay_out(spans(made, touched, until_end=(program.out,)))
 
 
 @cache
@@ -148,15 +126,15 @@ class Pass:
         self.spec = call.spec
         self.program = program_of(call.spec, call.dropout_rate > 0)
         self.saved = saved
-        self._plan = _forward_plan(call)
-        self._sizes = _sizes(call)
+        self._sizes, kept = _sizes(call), _kept(call)
+        self._saved = saved_layout(self.program, kept, self._sizes)
         self._names = {name: place for place, name in enumerate(call.spec.parameters)}
-        x = call.graph.x
-        self._scratch = x.new_empty(0 if backward else self._plan.scratch.size)
         if backward:
             self.backward = _backward_of(call, grad_x=grad_x, grad_bonds=grad_bonds)
-            self._gradients = backward_plan(self.program, self.backward, self._sizes)
-            self._scratch = x.new_empty(self._gradients.size)
+            self._places = backward_plan(self.program, self.backward, self._sizes)
+        else:
+            self._places = scratch_layout(self.program, kept, self._sizes)
+        self._scratch = call.graph.x.new_empty(self._places.size)
 
     def rows(self, value: int) -> Rows:
         """Return a value of the forward pass."""
@@ -166,14 +144,14 @@ class Pass:
             assert tensor is not None
             return Rows(tensor, width)
         num_rows = getattr(self._sizes, rows)
-        if value in self._plan.saved:
-            return _rows(self.saved, moments_size(self.call) + self._plan.saved[value], num_rows, width)
-        return _rows(self._scratch, self._plan.scratch.offsets[value], num_rows, width)
+        if value in self._saved.offsets:
+            return _rows(self.saved, moments_size(self.call) + self._saved.offsets[value], num_rows, width)
+        return _rows(self._scratch, self._places.offsets[value], num_rows, width)
 
     def gradient(self, number: int) -> Rows:
         """Return a gradient of the backward pass."""
         rows, width = self.program.values[self.backward.gradients[number]]
-        return _rows(self._scratch, self._gradients.offsets[number], getattr(self._sizes, rows), width)
+        return _rows(self._scratch, self._places.offsets[number], getattr(self._sizes, rows), width)
 
     def parameter(self, name: str) -> Tensor:
         """Return the parameter of this name."""
@@ -210,8 +188,7 @@ class Pass:
 
 def saved_numbers(call: LayerNetworkCall) -> int:
     """Return how many numbers a forward pass keeps for its backward pass: the moments of batch norms, then the values it reads."""
-    program, sizes = program_of(call.spec, call.dropout_rate > 0), _sizes(call)
-    return moments_size(call) + sum(aligned(sizes.numbers(program, value)) for value in _saved(program, _kept(call)))
+    return moments_size(call) + saved_layout(program_of(call.spec, call.dropout_rate > 0), _kept(call), _sizes(call)).size
 
 
 def moments_size(call: LayerNetworkCall) -> int:
@@ -230,14 +207,10 @@ def _backward_of(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> B
     return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together)
 
 
-def _forward_plan(call: LayerNetworkCall) -> ForwardPlan:
-    return forward_plan(program_of(call.spec, call.dropout_rate > 0), _kept(call), _sizes(call))
-
-
-def _kept(call: LayerNetworkCall) -> frozenset[int] | None:
-    """Return the values that the backward pass reads, whatever gradients are wanted; None where there is none."""
+def _kept(call: LayerNetworkCall) -> frozenset[int]:
+    """Return the values that a backward pass of the call reads, whatever gradients are wanted; none where there is none."""
     if not call.options.save_for_backward:
-        return None
+        return frozenset()
     program = program_of(call.spec, call.dropout_rate > 0)
     return backward_of(program, True, True, call.spec.train_eps, call.spec.pool == "max").kept
 

@@ -87,9 +87,12 @@ class PlainSteps:
     @backward.register
     def _(self, step: GatherGrad) -> None:
         forward = step.step
-        inputs = {name: self.run.rows(getattr(forward, name)).values for name in ("source", "bonds") if getattr(forward, name) is not None}
+        grad = self.run.gradient(step.grad).values
+        kept = forward.source in self.run.backward.kept  # else the gradient is the same whatever the source is
+        inputs = {"source": self.run.rows(forward.source).values if kept else torch.zeros_like(grad)}
+        inputs |= {} if forward.bonds is None else {"bonds": self.run.rows(forward.bonds).values}
         inputs |= self._named(forward, "eps")
-        found = _gradients(lambda **given: self._gathered(forward, **given), self.run.gradient(step.grad).values, inputs)
+        found = _gradients(lambda **given: self._gathered(forward, **given), grad, inputs)
         for produced, name in ((step.source, "source"), (step.bonds, "bonds")):
             if produced is not None:
                 self._write(produced, found[name])

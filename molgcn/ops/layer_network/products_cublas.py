@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
@@ -15,7 +16,7 @@ class CublasProducts:
     """Products of a pass.
 
     Args:
-        run: the pass; its rows of padding hold finite numbers, and zeros in gradients.
+        run: the pass; rows of padding hold zeros in gradients.
     """
 
     def __init__(self, run: Pass) -> None:
@@ -34,7 +35,7 @@ class CublasProducts:
             made *= keep_mask(run.call.seed, step.dropout, made.shape[0], made.shape[1], run.call.dropout_rate)
             made /= 1 - run.call.dropout_rate  # a mask that is divided is float32
         out.tensor[:, out.width :] = 0
-        out.values.copy_(made)
+        out.values.copy_(self._without_padding(made, run.program.values[step.out].rows))
         return False
 
     def input_grad(self, step: InputGrad) -> None:
@@ -57,6 +58,16 @@ class CublasProducts:
         for product in step.products:
             grad = run.gradient(product.grad).values
             if product.weight is not None and product.source is not None:
-                torch.mm(grad.T, run.rows(product.source).values, out=run.grad_parameters[product.weight])
+                source = self._without_padding(run.rows(product.source).values, run.program.values[product.source].rows)
+                torch.mm(grad.T, source, out=run.grad_parameters[product.weight])
             if product.bias is not None:
                 torch.sum(grad, 0, out=run.grad_parameters[product.bias])
+
+    def _without_padding(self, rows: Tensor, kind: str) -> Tensor:
+        """Return rows with those of the padding set to 0: it may hold anything, and NaN times a gradient of 0 is NaN."""
+        graph = self.run.graph
+        atoms = graph.ptr[-1:]
+        if kind == "bonds" and graph.code is not None:
+            return rows
+        count = atoms if kind == "atoms" else graph.rowptr.index_select(0, atoms)
+        return rows.masked_fill((torch.arange(rows.shape[0], device=rows.device) >= count)[:, None], 0)
