@@ -62,11 +62,6 @@ def side_by_side(sizes: Mapping[int, int]) -> Layout:
     return Layout(offsets, size)
 
 
-def aligned(size: int) -> int:
-    """Return a number of numbers rounded up to a multiple of :data:`ALIGNMENT`."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
 def spans(sizes: Mapping[int, int], touched: Sequence[Iterable[int]], until_end: Iterable[int] = ()) -> dict[int, Span]:
     """Return the spans of numbered pieces from the steps that touch them.
 
