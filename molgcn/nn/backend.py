@@ -81,14 +81,9 @@ def _say_once(line: str) -> None:
 
 def why_not_fused(model: MoleculeNet) -> str | None:
     """Return why backend=fused has no operators for a network with these options, in words; None where it has."""
-    if model.conv != "gcn":
-        return f"its layers are {model.conv}, not gcn"
-    for name, known in (("activation", ("relu",)), ("pool", ("mean", "sum", "max")), ("readout", ("last",)), ("feed_forward", (False,))):
-        if getattr(model, name) not in known:
-            return f"its {name} is {getattr(model, name)}, not {' or '.join(map(str, known))}"
-    if model.num_components > 1:
-        return "its rows are several molecules each"
-    return "its atoms have encodings of random walks" if model.rwse else None
+    from molgcn.nn import fused_layers
+
+    return fused_layers.why_not(model)
 
 
 def backend_module(name: str) -> Backend:
