@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_moments(const __grid_cons
     if (tile.team < tile.teams)
 #pragma unroll
         for (int e = 0; e < 4; e++) all[tile.team * columns + 4 * tile.lane + e] = distances.moments(e);
-    merge_teams(p.merge, tile.chunk, tile, columns, all, flag, [&](int i, const Moments& it) {
+    merge_blocks(p.merge, tile.chunk, tile.part, tile.parts, columns, all, tile.teams, flag, [&](int i, const Moments& it) {
         const int column = tile.chunk * columns + i;
         if (column < p.width) keep_moments(p, column, it);
     });

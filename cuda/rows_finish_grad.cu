@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_finish_grad(const __grid_
     if (tile.team < tile.teams)
 #pragma unroll
         for (int e = 0; e < 4; e++) all[tile.team * columns + 4 * tile.lane + e] = sums[e];
-    merge_teams(p.merge, tile.chunk, tile, columns, all, flag, [&](int i, const NormSums& it) {
+    merge_blocks(p.merge, tile.chunk, tile.part, tile.parts, columns, all, tile.teams, flag, [&](int i, const NormSums& it) {
         const int column = tile.chunk * columns + i;
         if (column < p.width) p.grad_bias[column] = it.grad, p.grad_weight[column] = it.slope;
     });

@@ -30,7 +30,7 @@ __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int q
     return each([&](int e) { return grad.e[e] / count.e[e]; });
 }
 
-extern "C" __global__ void __launch_bounds__(256) rows_gather_grad(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(512) rows_gather_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     int* flag = reinterpret_cast<int*>(memory);
     Sums* table = reinterpret_cast<Sums*>(memory + 16);  // [teams][codes][lanes]: each number is one thread's
@@ -90,19 +90,17 @@ extern "C" __global__ void __launch_bounds__(256) rows_gather_grad(const __grid_
         }
         if (writes) write(p, p.of_source, j, quad, sum);
     }
-    if (TABLE)
-        merge_teams(p.merge_table, blockIdx.x % (ranges * p.chunks), tile, p.codes * p.lanes, table, flag, [&](int i, const Sums& all) {
+    if (TABLE) {
+        const int set = blockIdx.x % (ranges * p.chunks), count = p.codes * p.lanes;
+        merge_blocks(p.merge_table, set, tile.part, tile.parts, count, table, tile.teams, flag, [&](int i, const Sums& all) {
             const int row = first_code + i / p.lanes, column = tile.chunk * p.lanes + i % p.lanes;
             if (row < p.num_bond_rows && 4 * column < p.stride) write(p, p.of_bonds, row, column, all.value);
         });
+    }
     if (p.grad_eps == nullptr || first_code > 0) return;
     Sum* sums = reinterpret_cast<Sum*>(memory + 16);  // [threads]
     __syncthreads();
     sums[threadIdx.x] = eps_sum;
-    for (int half = blockDim.x / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) sums[threadIdx.x].merge(sums[threadIdx.x + half]);
-    }
     const auto finish = [&](int, const Sum& all) { *p.grad_eps = all.value; };
     merge_blocks(p.merge_eps, 0, tile.part * p.chunks + tile.chunk, tile.parts * p.chunks, 1, sums, blockDim.x, flag, finish);
 }

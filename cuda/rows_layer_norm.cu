@@ -73,10 +73,6 @@ extern "C" __global__ void __launch_bounds__(256) rows_layer_norm_grad(const __g
 #pragma unroll
         for (int e = 0; e < 4; e++) all[threadIdx.x / line.lanes * p.stride + 4 * quad + e] = sums[turn][e];
     });
-    __syncthreads();
-    for (int column = threadIdx.x; column < p.stride; column += blockDim.x)
-        for (int i = 1; i < lines; i++) all[column].merge(all[i * p.stride + column]);
-    __syncthreads();
     merge_blocks(p.merge, 0, blockIdx.x, gridDim.x, p.stride, all, lines, flag, [&](int column, const NormSums& it) {
         if (column < p.width) p.grad_bias[column] = it.grad, p.grad_weight[column] = it.slope;
     });

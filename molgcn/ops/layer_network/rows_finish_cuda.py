@@ -12,6 +12,7 @@ from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_ti
 from molgcn.ops.layer_network.steps import Finish
 
 _BLOCK_THREADS = 1024  # of blocks that have all atoms in their registers
+_ROWS_OF_SUMS = 4  # at least, of a thread that hands in sums
 _BLOCKS = 4  # of a multiprocessor, where blocks hand in sums
 _APPLY_BLOCKS = 16  # where they do not
 
@@ -58,7 +59,7 @@ class FinishLaunches:
             it, grid = self._layer_norm(forward, source, rows)
             it.of_source = self._launches.gradient(step.source)
             self._grad_parameters(it, forward)
-            grid = min(grid, self._launches.resident(1, _BLOCKS))
+            grid = min(-(-grid // _ROWS_OF_SUMS), self._launches.resident(1, _BLOCKS))
             it.merge = self._launches.merging(1, grid, source.stride, 2)
             shared = 16 + THREADS // it.lanes * source.stride * 2 * self._launches.number_bytes
             defines = line_defines(source.stride)
@@ -116,7 +117,7 @@ class FinishLaunches:
     def _launch_sums(self, file: str, name: str, it: Any, tile: Tile, record_numbers: int, defines: dict[str, int] | None = None) -> None:
         """Launch a kernel whose blocks hand in a record for every column."""
         columns = 4 * tile.lanes
-        parts = min(tile.parts(self._num_atoms, 4), self._launches.resident(tile.chunks, _BLOCKS))
+        parts = min(tile.parts(self._num_atoms, _ROWS_OF_SUMS), self._launches.resident(tile.chunks, _BLOCKS))
         it.merge = self._launches.merging(tile.chunks, parts, columns, record_numbers)
         shared = 16 + tile.teams * columns * record_numbers * self._launches.number_bytes
         self._launches.launch(file, name, it, tile.chunks * parts, shared=shared, defines=defines)

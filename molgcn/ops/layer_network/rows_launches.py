@@ -65,15 +65,17 @@ class Tile(NamedTuple):
     Attributes:
         lanes: threads that have adjacent quads of a row.
         chunks: blocks among which the quads of a row are shared.
+        threads: of a block.
     """
 
     lanes: int
     chunks: int
+    threads: int = THREADS
 
     @property
     def teams(self) -> int:
         """Rows that a block has at a time."""
-        return THREADS // self.lanes
+        return self.threads // self.lanes
 
     def parts(self, num_rows: int, rows_of_team: int = 1) -> int:
         """Return how many blocks share the rows of a chunk."""
