@@ -75,14 +75,26 @@ struct Tile {
     __device__ __forceinline__ int step() const { return parts * teams; }
 };
 
-// Writes four columns of a gradient, as molgcn.ops.layer_network.backward.Produced says.
-__device__ __forceinline__ void write(const Parameters& p, const Gradient& it, int row, int quad, Quad x) {
-    const size_t at = place(p, row, quad);
-    if (it.add != nullptr) add(x, load(it.add + at));
-    if (it.value != nullptr) {
-        const Quad value = load(it.value + at);
+// Four columns of rows that there may be: zeros without them
+__device__ __forceinline__ Quad load_if(const Parameters& p, const real* rows, int row, int quad) {
+    return rows != nullptr ? load(rows + place(p, row, quad)) : Quad();
+}
+
+// What ends four columns of a gradient, as molgcn.ops.layer_network.backward.Produced says; asked for before the gradient is known.
+struct Ending {
+    Quad added, value;
+
+    __device__ __forceinline__ Ending() {}
+    __device__ __forceinline__ Ending(const Parameters& p, const Gradient& it, int row, int quad)
+        : added(load_if(p, it.add, row, quad)), value(load_if(p, it.value, row, quad)) {}
+
+    __device__ __forceinline__ void write(const Parameters& p, const Gradient& it, int row, int quad, Quad x) const {
+        add(x, added);
         const real scale = static_cast<real>(it.scale);
-        x = each([&](int e) { return value.e[e] > real(0) ? x.e[e] * scale : real(0); });
+        if (it.value != nullptr) x = each([&](int e) { return value.e[e] > real(0) ? x.e[e] * scale : real(0); });
+        store(p, it.out, row, quad, x);
     }
-    store(p, it.out, row, quad, x);
+};
+__device__ __forceinline__ void write(const Parameters& p, const Gradient& it, int row, int quad, const Quad& x) {
+    Ending(p, it, row, quad).write(p, it, row, quad, x);
 }

@@ -3,7 +3,7 @@
 #include "rows_moments.cuh"
 #include "rows_norm.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) rows_moments(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(1024) rows_moments(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     int* flag = reinterpret_cast<int*>(memory);
     Moments* all = reinterpret_cast<Moments*>(memory + 16);  // [teams][4 lanes]
@@ -20,9 +20,9 @@ extern "C" __global__ void __launch_bounds__(256) rows_moments(const __grid_cons
     if (tile.team < tile.teams)
 #pragma unroll
         for (int e = 0; e < 4; e++) all[tile.team * columns + 4 * tile.lane + e] = distances.moments(e);
-    merge_teams(p.merge, tile.chunk, tile, columns, all, flag, [&](int i, const Moments& it) {
+    merge_blocks(p.merge, tile.chunk, tile.part, tile.parts, columns, all, tile.teams, flag, [&](int i, const Moments& it) {
         const int column = tile.chunk * columns + i;
-        if (column < p.width) keep_moments(p, column, it);
+        if (column < p.width) keep_moments(p, column, it, Running(p, column));
     });
 }
 
@@ -34,9 +34,11 @@ extern "C" __global__ void __launch_bounds__(256) rows_finish(const __grid_const
     const Affine norm(p, tile.quad);
 #pragma unroll 2
     for (int row = tile.first_row(); row < p.num_atoms; row += tile.step()) {
-        if (row < num_atoms)
-            finish(p, norm, row, tile.quad, load(p.source + place(p, row, tile.quad)));
-        else
+        if (row >= num_atoms) {
             store(p, p.out, row, tile.quad, constant(real(0)));
+            continue;
+        }
+        const Quad x = load(p.source + place(p, row, tile.quad)), residual = load_if(p, p.add, row, tile.quad);
+        finish(p, norm, row, tile.quad, x, residual);
     }
 }

@@ -2,49 +2,39 @@
 #include "rows_gather.cuh"
 
 struct Message {
-    Quad value;
-    real weight;
+    Quad h, bond;
+    real scale;
 };
 
-extern "C" __global__ void __launch_bounds__(256) rows_gather(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 3 : 5) rows_gather(const __grid_constant__ Parameters p) {
     const Tile tile(p);
-    const int num_atoms = atoms_of(p), quad = tile.quad, step = tile.step();
-    int atom = tile.idle ? p.num_atoms : tile.first_row();
-    Incoming next(p, p.code, atom, atom < num_atoms);
+    const int num_atoms = atoms_of(p), quad = tile.quad, atom = tile.idle ? p.num_atoms : tile.first_row();
+    const Incoming bonds(p, p.code, atom, num_atoms);
     wait_for_previous();
-    for (; atom < p.num_atoms; atom += step) {
-        const Incoming bonds = next;
-        next = Incoming(p, p.code, atom + step, atom + step < num_atoms);
-        if (atom >= num_atoms) {
-            store(p, p.out, atom, quad, constant(real(0)));
-            continue;
-        }
-        const real own_scale = gcn ? p.scale[atom] : real(1);
-        Quad sum;
-        bool none = true;
-        bonds.each_bond(
-            p, p.code,
-            [&](int source, int row) {
-                Message it = {load(p.source + place(p, source, quad)), gcn ? own_scale * p.scale[source] : real(1)};
-                if (BONDS) {
-                    add(it.value, load(p.bonds + place(p, row, quad)));
-                    it.value = each([&](int e) { return it.value.e[e] < real(0) ? real(0) : it.value.e[e]; });
-                }
-                return it;
-            },
-            [&](const Message& it, int source, int) {
-                if (AGGR == AGGR_GCN_LOOPS && source == atom) return;
-                if (AGGR == AGGR_MAX) {
-                    sum = none ? it.value : each([&](int e) { return it.value.e[e] > sum.e[e] || it.value.e[e] != it.value.e[e] ? it.value.e[e] : sum.e[e]; });
-                    none = false;
-                } else {
-                    add(sum, it.weight, it.value);
-                }
-            });
-        if (AGGR == AGGR_MEAN && bonds.end > bonds.begin) sum = each([&](int e) { return sum.e[e] / static_cast<real>(bonds.end - bonds.begin); });
-        const real own = AGGR == AGGR_GCN_LOOPS ? own_scale * own_scale : p.eps != nullptr ? real(1) + *p.eps : real(0);
-        if (AGGR == AGGR_GCN_LOOPS || p.eps != nullptr) add(sum, own, load(p.source + place(p, atom, quad)));
-        if (p.bias != nullptr) add(sum, load_vector(p, p.bias, quad));
-        store(p, p.out, atom, quad, sum);
-    }
+    if (atom >= p.num_atoms) return;
+    if (atom >= num_atoms) return store(p, p.out, atom, quad, constant(real(0)));
+    const auto load_message = [&](int source, int row) {
+        return Message{load(p.source + place(p, source, quad)), BONDS ? load(p.bonds + place(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
+    };
+    Message loaded[near];
+    bonds.load_near(load_message, loaded);
+    const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself
+    const Quad h = counts ? load(p.source + place(p, atom, quad)) : Quad();
+    const real scale = gcn ? p.scale[atom] : real(1);
+    Quad sum;
+    bool none = true;
+    bonds.each_bond(p, p.code, loaded, load_message, [&](const Message& it, int source, int) {
+        if (AGGR == AGGR_GCN_LOOPS && source == atom) return;
+        Quad x = it.h;
+        if (BONDS) x = each([&](int e) { return x.e[e] + it.bond.e[e] < real(0) ? real(0) : x.e[e] + it.bond.e[e]; });
+        if (AGGR == AGGR_MAX)
+            sum = each([&](int e) { return none || x.e[e] > sum.e[e] || x.e[e] != x.e[e] ? x.e[e] : sum.e[e]; });
+        else
+            add(sum, scale * it.scale, x);
+        none = false;
+    });
+    if (AGGR == AGGR_MEAN && !none) sum = each([&](int e) { return sum.e[e] / static_cast<real>(bonds.end - bonds.begin); });
+    if (counts) add(sum, AGGR == AGGR_GCN_LOOPS ? scale * scale : real(1) + *p.eps, h);
+    if (p.bias != nullptr) add(sum, load_vector(p, p.bias, quad));
+    store(p, p.out, atom, quad, sum);
 }

@@ -17,9 +17,11 @@ constexpr int near = 4;  // bonds whose rows are asked for together: of most ato
 struct Incoming {
     int begin = 0, end = 0, source[near], row[near];
 
-    __device__ __forceinline__ Incoming(const Parameters& p, const int* rows, int atom, bool there) {
-        if (!there) return;
+    __device__ __forceinline__ Incoming() {}
+    __device__ __forceinline__ Incoming(const Parameters& p, const int* rows, int atom, int num_atoms) {
+        if (atom >= p.num_atoms) return;  // does not wait for num_atoms: all rows have a number of bonds, those of padding 0
         begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1);
+        if (atom >= num_atoms) end = begin;
 #pragma unroll
         for (int k = 0; k < near; k++)
             if (begin + k < end) {
@@ -29,13 +31,16 @@ struct Incoming {
     }
     static __device__ __forceinline__ int row_of(const int* rows, int bond) { return rows == nullptr ? bond : __ldg(rows + bond); }
 
-    // load(source, bond's row) of every bond, and use(what it gave, source, bond's row) in their order
-    template <class Load, class Use>
-    __device__ __forceinline__ void each_bond(const Parameters& p, const int* rows, Load load, Use use) const {
-        decltype(load(0, 0)) loaded[near];
+    // What load(source, bond's row) gives of the first bonds
+    template <class Load, class Loaded>
+    __device__ __forceinline__ void load_near(Load load, Loaded (&loaded)[near]) const {
 #pragma unroll
         for (int k = 0; k < near; k++)
             if (begin + k < end) loaded[k] = load(source[k], BONDS ? row[k] : 0);
+    }
+    // use(that, source, bond's row) of all bonds in their order
+    template <class Load, class Loaded, class Use>
+    __device__ __forceinline__ void each_bond(const Parameters& p, const int* rows, const Loaded (&loaded)[near], Load load, Use use) const {
 #pragma unroll
         for (int k = 0; k < near; k++)
             if (begin + k < end) use(loaded[k], source[k], BONDS ? row[k] : 0);

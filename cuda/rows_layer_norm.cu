@@ -15,7 +15,9 @@ struct RowMoments {
         });
         deviation = real(1) / root(squares / static_cast<real>(p.width) + static_cast<real>(p.norm_eps));
     }
-    __device__ __forceinline__ Affine norm(const Parameters& p, int quad) const { return {p, quad, constant(mean), constant(deviation)}; }
+    __device__ __forceinline__ Affine norm(const Parameters& p, int quad) const {
+        return {constant(mean), constant(deviation), load_vector(p, p.weight, quad), load_vector(p, p.bias, quad)};
+    }
 };
 
 extern "C" __global__ void __launch_bounds__(256) rows_layer_norm(const __grid_constant__ Parameters p) {
@@ -23,20 +25,21 @@ extern "C" __global__ void __launch_bounds__(256) rows_layer_norm(const __grid_c
     const int num_atoms = atoms_of(p);
     wait_for_previous();
     for (int row = line.first; line.more(p, row); row += line.step) {
-        Quad x[turns];
+        Quad x[turns], residual[turns];
         line.load_row(x, p, p.source, row, row < num_atoms);
+        if (p.add != nullptr) line.load_row(residual, p, p.add, row, row < num_atoms);
         const RowMoments moments(p, line, x);
         if (row >= p.num_atoms) continue;
         line.each_quad(p, [&](int turn, int quad) {
             if (row < num_atoms)
-                finish(p, moments.norm(p, quad), row, quad, x[turn]);
+                finish(p, moments.norm(p, quad), row, quad, x[turn], residual[turn]);
             else
                 store(p, p.out, row, quad, constant(real(0)));
         });
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) rows_layer_norm_grad(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(512, 2) rows_layer_norm_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     int* flag = reinterpret_cast<int*>(memory);
     NormSums* all = reinterpret_cast<NormSums*>(memory + 16);  // [lines of a block][stride]
@@ -73,10 +76,6 @@ extern "C" __global__ void __launch_bounds__(256) rows_layer_norm_grad(const __g
 #pragma unroll
         for (int e = 0; e < 4; e++) all[threadIdx.x / line.lanes * p.stride + 4 * quad + e] = sums[turn][e];
     });
-    __syncthreads();
-    for (int column = threadIdx.x; column < p.stride; column += blockDim.x)
-        for (int i = 1; i < lines; i++) all[column].merge(all[i * p.stride + column]);
-    __syncthreads();
     merge_blocks(p.merge, 0, blockIdx.x, gridDim.x, p.stride, all, lines, flag, [&](int column, const NormSums& it) {
         if (column < p.width) p.grad_bias[column] = it.grad, p.grad_weight[column] = it.slope;
     });

@@ -38,13 +38,19 @@ __device__ __forceinline__ real inverse_deviation(const Parameters& p, const Mom
     return real(1) / root(it.squares / (it.count > real(0) ? it.count : real(1)) + static_cast<real>(p.norm_eps));
 }
 
+// A column's running statistics
+struct Running {
+    real mean = 0, variance = 0;
+
+    __device__ __forceinline__ Running() {}
+    __device__ __forceinline__ Running(const Parameters& p, int column) : mean(p.mean[column]), variance(p.variance[column]) {}
+};
+
 // Keeps a column's mean and 1 / deviation and moves its running statistics, as torch: biased variance to normalise, unbiased to run
-__device__ __forceinline__ void keep_moments(const Parameters& p, int column, const Moments& it) {
-    const real momentum = static_cast<real>(p.momentum);
+__device__ __forceinline__ void keep_moments(const Parameters& p, int column, const Moments& it, const Running& old) {
+    const real momentum = static_cast<real>(p.momentum), unbiased = it.squares / (it.count > real(1) ? it.count - real(1) : real(1));
     p.new_moments[column] = it.mean;
     p.new_moments[p.width + column] = inverse_deviation(p, it);
-    if (p.new_mean == nullptr) return;
-    const real mean = p.mean[column], variance = p.variance[column], unbiased = it.squares / (it.count > real(1) ? it.count - real(1) : real(1));
-    p.new_mean[column] = it.count > real(0) ? (real(1) - momentum) * mean + momentum * it.mean : mean;
-    p.new_variance[column] = it.count > real(0) ? (real(1) - momentum) * variance + momentum * unbiased : variance;
+    p.new_mean[column] = it.count > real(0) ? (real(1) - momentum) * old.mean + momentum * it.mean : old.mean;
+    p.new_variance[column] = it.count > real(0) ? (real(1) - momentum) * old.variance + momentum * unbiased : old.variance;
 }

@@ -9,21 +9,13 @@ struct Affine {
     __device__ __forceinline__ Affine() {}
     __device__ __forceinline__ Affine(const Parameters& p, int quad) {
         if (p.weight == nullptr) return;
-        if (p.moments != nullptr) {
-            mean = load_vector(p, p.moments, quad), deviation = load_vector(p, p.moments + p.width, quad);
-        } else {
-            const Quad variance = load_vector(p, p.variance, quad);
-            mean = load_vector(p, p.mean, quad), deviation = each([&](int e) { return real(1) / root(variance.e[e] + static_cast<real>(p.norm_eps)); });
-        }
-        take(p, quad);
+        const bool batch = p.moments != nullptr;
+        const Quad spread = load_vector(p, batch ? p.moments + p.width : p.variance, quad);
+        const auto deviation = [&](int e) { return batch ? spread.e[e] : real(1) / root(spread.e[e] + static_cast<real>(p.norm_eps)); };
+        *this = Affine(load_vector(p, batch ? p.moments : p.mean, quad), each(deviation), load_vector(p, p.weight, quad), load_vector(p, p.bias, quad));
     }
-    __device__ __forceinline__ Affine(const Parameters& p, int quad, const Quad& mean, const Quad& deviation) : mean(mean), deviation(deviation) {
-        take(p, quad);
-    }
-    __device__ __forceinline__ void take(const Parameters& p, int quad) {
-        const Quad weight = load_vector(p, p.weight, quad);
-        factor = each([&](int e) { return deviation.e[e] * weight.e[e]; }), bias = load_vector(p, p.bias, quad);
-    }
+    __device__ __forceinline__ Affine(const Quad& mean, const Quad& deviation, const Quad& weight, const Quad& bias)
+        : mean(mean), deviation(deviation), factor(each([&](int e) { return deviation.e[e] * weight.e[e]; })), bias(bias) {}
     // The norm's output; forward and backward agree to the bit on which of it is alive
     __device__ __forceinline__ Quad operator()(const Quad& x) const {
         return each([&](int e) { return multiply_add(x.e[e] - mean.e[e], factor.e[e], bias.e[e]); });
@@ -48,10 +40,10 @@ __device__ __forceinline__ Quad activated_grad(const Parameters& p, int row, int
     return each([&](int e) { return kept >> e & 1 ? grad.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
 }
 
-// Ends four columns of a row
-__device__ __forceinline__ void finish(const Parameters& p, const Affine& norm, int row, int quad, const Quad& x) {
+// Ends four columns of a row; `residual` is added
+__device__ __forceinline__ void finish(const Parameters& p, const Affine& norm, int row, int quad, const Quad& x, const Quad& residual) {
     Quad y = activated(p, row, quad, p.weight == nullptr ? x : norm(x));
-    if (p.add != nullptr) add(y, load(p.add + place(p, row, quad)));
+    add(y, residual);
     store(p, p.out, row, quad, y);
 }
 

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import GatherGrad
-from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, tile_of
+from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Tile, tile_of
 from molgcn.ops.layer_network.steps import Gather
 
 AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
-_BLOCKS = 16  # of a multiprocessor
-_SUMMING_BLOCKS = 6  # where they hand in sums
-_TABLE_BYTES = 1 << 16  # of the sums over distinct bonds that a block holds
+_SUMMING_BLOCKS = 6  # of a multiprocessor, where they hand in sums
+_FEW_ATOMS = 2048
+_TABLE_BYTES = 96 << 10  # of the sums over distinct bonds that a block holds
 
 
 class GatherLaunches:
@@ -59,14 +59,15 @@ class GatherLaunches:
         if step.aggr.startswith("gcn"):
             it.scale = self._scale.data_ptr()
         defines = {**_defines(step.aggr), "BONDS": int(step.bonds is not None)}
-        parts = min(tile.parts(run.graph.num_nodes), launches.resident(tile.chunks, _BLOCKS))
-        launches.launch("rows_gather.cu", "rows_gather", it, tile.chunks * parts, defines=defines)
+        launches.launch("rows_gather.cu", "rows_gather", it, tile.chunks * tile.parts(run.graph.num_nodes), defines=defines)
 
     def backward(self, step: GatherGrad) -> None:
         """Compute the gradients of a step's source, bonds and eps."""
         run, launches, forward = self.run, self._launches, step.step
         grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
-        tile = tile_of(grad.stride)
+        table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
+        few = table and num_atoms <= _FEW_ATOMS  # a block then sums over all of them
+        tile = Tile(1, grad.stride // 4, min(1024, 32 * max(1, -(-num_atoms // 32)))) if few else tile_of(grad.stride)
         reads = forward.bonds is not None or forward.aggr == "max" or forward.eps is not None
         rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
         rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}
@@ -79,20 +80,22 @@ class GatherLaunches:
         if forward.bonds is not None:
             it.paired = self._paired.data_ptr()
         ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
-        table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
-        parts = min(tile.parts(num_atoms), launches.resident(tile.chunks, _SUMMING_BLOCKS if table or learns_eps else _BLOCKS))
+        parts = 1 if few else tile.parts(num_atoms)
+        if table or learns_eps:
+            parts = min(parts, launches.resident(tile.chunks, _SUMMING_BLOCKS))
         if table:
             each = 4 * launches.number_bytes
-            it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (THREADS * each))
+            it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (tile.threads * each))
             ranges = -(-run.graph.num_bond_rows // it.codes)
-            shared = 16 + THREADS * it.codes * each
+            shared = 16 + tile.threads * it.codes * each
             it.merge_table = launches.merging(ranges * tile.chunks, parts, it.codes * tile.lanes, 4)
         if learns_eps and forward.eps is not None:
             it.grad_eps = run.grad_parameters[forward.eps].data_ptr()
             it.merge_eps = launches.merging(1, parts * tile.chunks, 1, 1)
-            shared = max(shared, 16 + THREADS * launches.number_bytes)
+            shared = max(shared, 16 + tile.threads * launches.number_bytes)
         defines = {**_defines(forward.aggr), "BONDS": int(forward.bonds is not None), "TABLE": int(table)}
-        launches.launch("rows_gather_grad.cu", "rows_gather_grad", it, parts * tile.chunks * ranges, shared=shared, defines=defines)
+        grid = parts * tile.chunks * ranges
+        launches.launch("rows_gather_grad.cu", "rows_gather_grad", it, grid, block=tile.threads, shared=shared, defines=defines)
 
     def _parameter(self, name: str | None) -> int:
         return 0 if name is None else self.run.parameter(name).data_ptr()

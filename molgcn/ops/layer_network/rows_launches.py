@@ -17,7 +17,8 @@ from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 
 THREADS = 256
-_ONE_GROUP = 64  # blocks whose sums one of them merges
+_MOST_LANES = 32
+_ONE_GROUP = 160  # blocks whose sums one of them merges
 _HEADER = Header(
     "rows_structs.h",
     Gradient=[  # see molgcn.ops.layer_network.backward.Produced
@@ -65,26 +66,28 @@ class Tile(NamedTuple):
     Attributes:
         lanes: threads that have adjacent quads of a row.
         chunks: blocks among which the quads of a row are shared.
+        threads: of a block.
     """
 
     lanes: int
     chunks: int
+    threads: int = THREADS
 
     @property
     def teams(self) -> int:
         """Rows that a block has at a time."""
-        return THREADS // self.lanes
+        return self.threads // self.lanes
 
     def parts(self, num_rows: int, rows_of_team: int = 1) -> int:
         """Return how many blocks share the rows of a chunk."""
         return max(1, -(-num_rows // (self.teams * rows_of_team)))
 
 
-def tile_of(stride: int, most_lanes: int = 32) -> Tile:
-    """Return how threads share rows of `stride` numbers."""
+def tile_of(stride: int, threads: int = THREADS) -> Tile:
+    """Return how the threads of a block share rows of `stride` numbers."""
     quads = max(1, stride // 4)
-    chunks = -(-quads // most_lanes)
-    return Tile(-(-quads // chunks), chunks)
+    chunks = -(-quads // _MOST_LANES)
+    return Tile(-(-quads // chunks), chunks, threads)
 
 
 class RowLaunches:

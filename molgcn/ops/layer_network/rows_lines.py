@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from molgcn.ops.layer_network.rows_launches import THREADS, Tile
 
-_MOST_TURNS = 5  # of fewer lanes than a warp's
+_MOST_TURNS = 3  # of fewer lanes than a warp's
 
 
-def line_tile(stride: int) -> Tile:
+def line_tile(stride: int, threads: int = THREADS) -> Tile:
     """Return how many lanes, a warp or a part of one, go over a row together: as many as leave few of them without columns."""
     quads = max(1, stride // 4)
     fitting = [lanes for lanes in (32, 16, 8) if -(-quads // lanes) <= _MOST_TURNS] or [32]
-    return Tile(min(fitting, key=lambda lanes: lanes * -(-quads // lanes)), 1)
+    return Tile(min(fitting, key=lambda lanes: lanes * -(-quads // lanes)), 1, threads)
 
 
 def line_defines(stride: int) -> dict[str, int]:
@@ -21,4 +21,4 @@ def line_defines(stride: int) -> dict[str, int]:
 
 def line_grid(num_rows: int, tile: Tile) -> int:
     """Return how many blocks there are for one row a line."""
-    return max(1, -(-num_rows // (THREADS // tile.lanes)))
+    return max(1, -(-num_rows // tile.teams))
