@@ -1,5 +1,7 @@
 // The moments of the columns that product_rows.cu makes, over all real rows, for the batch norm that follows.
 #pragma once
+#include "arrivals.cuh"
+#include "sums.cuh"
 
 constexpr int part_numbers = 2 * out_width + 4;  // numbers of a part: means and squared distances of its columns, and how many rows it has
 

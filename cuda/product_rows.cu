@@ -10,7 +10,6 @@
 #include "matrix.cuh"
 #include "philox.cuh"
 #include "quads.cuh"
-#include "sums.cuh"
 #include "product_rows_structs.h"  // molgcn/ops/layer_network/products_arguments.py
 
 constexpr int chunks = (IN + 15) / 16, width = 16 * chunks;  // of a row in shared memory
@@ -72,10 +71,7 @@ struct Kept {
     __device__ __forceinline__ Kept() {}
     __device__ __forceinline__ Kept(const Parameters& p, const Product& product, int first, int m, int column) : odd(product.g & 1) {
         const int row = 8 * m + Product::atom(2 * product.t + odd);
-        const Words words = philox(first + row, column / 4, p.dropout_site, 0, *p.seed);
-        mine = 0;
-#pragma unroll
-        for (int e = 0; e < 4; e++) mine |= uint32(words.word[e] >= p.dropout_threshold) << e;
+        mine = drawn(p, first + row, column / 4, p.dropout_site);
         other = bits(shuffle_xor(number(mine), 4));
     }
     // Of row i of the two, column j of a lane's two

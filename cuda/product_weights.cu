@@ -2,6 +2,7 @@
 // the rows. The block that finishes last with a tile adds the parts up in their order.
 //
 // Macros: PRECISION, TILE (32, 64 or 96), MAX_PRODUCTS.
+#include "arrivals.cuh"
 #include "product_weights.cuh"
 #include "quads.cuh"
 #include "sums.cuh"
