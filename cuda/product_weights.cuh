@@ -17,9 +17,8 @@ struct Operands {
         float rest[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const uint32 rounded = exact ? round_tf32(bits(v[i])) : rounded_tf32(bits(v[i]));  // a NaN stays in what is left
-            high[i / 2][i % 2] = rounded;
-            rest[i] = v[i] - number(rounds_tf32 ? rounded : rounded & 0xffffe000u);
+            high[i / 2][i % 2] = exact ? bits(v[i]) : rounded_tf32(bits(v[i]));  // the tensor cores do not see the last 13 bits
+            rest[i] = v[i] - number(bits(v[i]) & 0xffffe000u);
         }
 #pragma unroll
         for (int i = 0; i < 2; i++) small[0][i] = pack_bf16(rest[2 * i], rest[2 * i + 1]), small[1][i] = pack_bf16(v[2 * i], v[2 * i + 1]);
@@ -33,25 +32,23 @@ struct Left {            // rows g and g + 8
     __device__ __forceinline__ explicit Left(const float (&v)[2][4]) : of{Operands(v[0]), Operands(v[1])} {}
 };
 
-// sum[m][p][j] += a[m] b[p][j]; small products first, independent ones next to each other
-template <int N>
-__device__ __forceinline__ void multiply_add(float (&sum)[N][N][2][4], const Left (&a)[N], const Right (&b)[N][2]) {
+// sum(m, j) += a[m] b[j]; small products first, independent ones next to each other
+template <int N, class Sums>
+__device__ __forceinline__ void multiply_add(Sums sum, const Left (&a)[N], const Right (&b)[2]) {
 #pragma unroll
     for (int pass = in_bf16 ? exact ? 0 : 1 : 2; pass < (in_tf32 ? 4 : 2); pass++)
 #pragma unroll
-        for (int p = 0; p < N; p++)
+        for (int j = 0; j < 2; j++)
 #pragma unroll
-            for (int j = 0; j < 2; j++)
-#pragma unroll
-                for (int m = 0; m < N; m++) {
-                    const auto &x = a[m].of[0], &y = a[m].of[1], &z = b[p][j];
-                    const int k = pass % 2;
-                    if (pass < 2) {
-                        const uint32 left[4] = {x.small[k][0], y.small[k][0], x.small[k][1], y.small[k][1]};
-                        mma_bf16(sum[m][p][j], left, z.small[exact ? 1 - k : 1]);
-                    } else {
-                        const uint32 left[4] = {x.high[k][0], y.high[k][0], x.high[k][1], y.high[k][1]};
-                        mma_tf32(sum[m][p][j], left, z.high[k]);
-                    }
+            for (int m = 0; m < N; m++) {
+                const auto &x = a[m].of[0], &y = a[m].of[1];
+                const int k = pass % 2;
+                if (pass < 2) {
+                    const uint32 left[4] = {x.small[k][0], y.small[k][0], x.small[k][1], y.small[k][1]};
+                    mma_bf16(sum(m, j), left, b[j].small[exact ? 1 - k : 1]);
+                } else {
+                    const uint32 left[4] = {x.high[k][0], y.high[k][0], x.high[k][1], y.high[k][1]};
+                    mma_tf32(sum(m, j), left, b[j].high[k]);
                 }
+            }
 }

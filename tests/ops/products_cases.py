@@ -193,6 +193,6 @@ def _check_statistics(run: Pass, norm: str, rows: Tensor) -> None:
     unbiased = variance * len(rows) / max(len(rows) - 1, 1)
     largest = rows.abs().amax(0)
     assert ((mean - expected).abs() <= 1e-6 * largest).all()
-    torch.testing.assert_close(deviation, (variance + run.spec.eps).rsqrt(), rtol=3e-6, atol=0)
+    torch.testing.assert_close(deviation, (variance + run.spec.eps).rsqrt(), rtol=1e-5, atol=0)
     torch.testing.assert_close(new[0], (1 - momentum) * old[0] + momentum * expected, rtol=3e-6, atol=1e-6 * float(largest.amax()))
-    torch.testing.assert_close(new[1], (1 - momentum) * old[1] + momentum * unbiased, rtol=3e-6, atol=0)
+    torch.testing.assert_close(new[1], (1 - momentum) * old[1] + momentum * unbiased, rtol=1e-5, atol=0)

@@ -52,7 +52,6 @@ class TensorCoreProducts:
     def linear(self, step: Linear, norm: str | None) -> bool:
         """Compute a step's value; return whether the moments of `norm`, which follows, were computed too."""
         run, it = self.run, ROWS()
-        it.relu = step.relu
         if step.bias is not None:
             it.bias = run.parameter(step.bias).data_ptr()
         if step.add is not None:
@@ -63,7 +62,7 @@ class TensorCoreProducts:
             it.dropout_scale = 1 / (1 - run.call.dropout_rate)
         with_moments = norm in run.spec.batch_norms and run.call.batch_statistics
         source, kind = run.rows(step.source), run.program.values[step.source].rows
-        self._multiply(it, self._forward_operands[step.weight], source, run.rows(step.out), kind, norm if with_moments else None)
+        self._multiply(it, self._forward_operands[step.weight], source, run.rows(step.out), kind, relu=step.relu, norm=norm if with_moments else None)
         return with_moments
 
     def input_grad(self, step: InputGrad) -> None:
@@ -100,7 +99,8 @@ class TensorCoreProducts:
             each.atoms, each.bonds = self._real(run.program.values[run.backward.gradients[product.grad]].rows)
             each.num_rows, each.out, each.in_ = shape
             each.num_tiles, each.splits, each.rows_per_split = plan.num_tiles, plan.splits, plan.rows_per_split
-            each.partial, each.arrivals, each.first_block = partial, self._workspace.counters(plan.num_tiles), blocks
+            each.partial, each.arrivals, each.first_block = partial, self._workspace.counters(plan.num_counters), blocks
+            each.splits_per_group = plan.splits_per_group
             partial += plan.partial_bytes
             blocks += plan.num_blocks
         tile = plans[0].tile
@@ -108,7 +108,7 @@ class TensorCoreProducts:
         function = kernel("product_weights.cu", "product_weights", defines, self._device)
         function.launch(blocks, _WEIGHTS_THREADS, shared_bytes(tile), it, overlap=True)
 
-    def _multiply(self, it: Any, operand: _Operand, rows: Rows, out: Rows, kind: str, norm: str | None = None) -> None:
+    def _multiply(self, it: Any, operand: _Operand, rows: Rows, out: Rows, kind: str, *, relu: bool = False, norm: str | None = None) -> None:
         """Launch the product of rows and a weight, with what `it` says of the rest."""
         plan = row_blocks(rows.tensor.shape[0], rows.width, out.width, self._gpu)
         it.fragments, it.scales = operand
@@ -116,10 +116,11 @@ class TensorCoreProducts:
         it.atoms, it.bonds = self._real(kind)
         if norm is not None:
             self._ask_for_moments(it.norm, norm, plan)
-        defines = {**plan.defines, "PRECISION": self._precision, "DROPOUT": int(it.seed != 0)}
+        follows = {"RELU": relu, "DROPOUT": it.seed != 0, "ADD": it.add != 0, "MASK": it.mask != 0, "MOMENTS": norm is not None}
+        defines = {**plan.defines, "PRECISION": self._precision, **{name: int(wanted) for name, wanted in follows.items()}}
         function = kernel("product_rows.cu", "product_rows", defines, self._device)
         overlap = not self._just_prepared  # the kernel reads operands before it waits for the launch before it
-        function.launch(plan.num_tiles, plan.threads, plan.shared_bytes, it, overlap=overlap)
+        function.launch(plan.num_blocks, plan.threads, plan.shared_bytes, it, overlap=overlap)
         self._just_prepared = False
 
     def _ask_for_moments(self, it: Any, norm: str, plan: RowBlocks) -> None:
@@ -127,9 +128,9 @@ class TensorCoreProducts:
         it.moments = run.moments(norm).data_ptr()
         it.mean, it.variance = (tensor.data_ptr() for tensor in run.running(norm))
         it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(norm))
-        it.partial = self._reused((plan.num_tiles + plan.num_groups) * plan.moments_bytes)
-        it.group_sums = it.partial + plan.num_tiles * plan.moments_bytes
-        it.arrivals, it.tiles_per_group = self._workspace.counters(plan.num_groups + 1), plan.tiles_per_group
+        it.partial = self._reused((plan.num_blocks + plan.num_groups) * plan.part_bytes)
+        it.group_sums = it.partial + plan.num_blocks * plan.part_bytes
+        it.arrivals, it.blocks_per_group = self._workspace.counters(plan.num_groups + 1), plan.blocks_per_group
         it.eps, it.momentum = run.spec.eps, run.spec.momentum
 
     @cached_property
