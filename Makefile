@@ -16,7 +16,7 @@ test-all: $(READY)
 	$(BIN)/python -m pytest -m "slow or not slow" $(ARGS)
 
 lint: $(READY)
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/codespell
 
 benchmark: $(READY)
 	$(BIN)/python -m molgcn.benchmark $(ARGS)
