@@ -232,7 +232,7 @@ class GraphBatch:
 
     @cached_property
     def edge_attr(self) -> Tensor | None:
-        """float [E, D], features of the bonds in the order of `edge_index`; None without."""
+        """Features of the bonds in the order of `edge_index`, float [E, D]; None without."""
         return self._edge_attr_of_codes()
 
     def _edge_attr_of_codes(self) -> Tensor | None:

@@ -222,7 +222,9 @@ def _num_tiles(call: NetworkCall) -> int:
 
 
 def _forward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
-    """As :func:`_layout`, but two warps where one has a tile, what is left in `saved` being the same:
+    """Return the layout of :func:`_layout`, but with two warps where one has a tile.
+
+    What is left in `saved` is the same. It has two warps for
 
     - 32 features, if all tiles are under way at once: 128 registers a thread suffice. TF32, whose products are fewer, is not quicker so,
       nor backward, which would read V twice;
@@ -238,8 +240,10 @@ def _forward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
 
 
 def _backward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
-    """As :func:`_layout`, but 64 features in float32 in two warps where one has a tile, in at most five groups, which have 204 registers a
-    thread: as quick, and quicker by up to a sixth where one warp's tiles leave a round half empty (docs/decisions/cuda_tried.md).
+    """Return the layout of :func:`_layout`, but 64 features in float32 in two warps where one has a tile.
+
+    At most five groups have 204 registers a thread. That is as quick, and quicker by up to a sixth where one warp's tiles leave a round
+    half empty (docs/decisions/cuda_tried.md).
     """
     layout = _layout(call, gpu)
     alone = layout[:2] == (1, 4) and width_of(call.spec.hidden_channels) == 64 and call.options.precision == "float32"
