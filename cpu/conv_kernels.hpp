@@ -25,10 +25,10 @@ constexpr int padded(int channels) {
 // Rows of a sparse matrix in chunks of about equal numbers of rows and entries. They depend on the graph alone, so that sums over chunks in
 // order give the same bits for any number of threads.
 struct Chunks {
-    const int64_t* rowptr;
+    const int32_t* rowptr;
     int64_t num_nodes, count;
 
-    Chunks(const int64_t* rowptr, int64_t num_nodes, int64_t most)
+    Chunks(const int32_t* rowptr, int64_t num_nodes, int64_t most)
         : rowptr(rowptr), num_nodes(num_nodes), count(std::clamp((rowptr[num_nodes] + num_nodes) / chunk_work, int64_t{1}, most)) {}
 
     int64_t begin(int64_t chunk) const {
