@@ -1,4 +1,4 @@
-r"""Sums over the neighbours, :math:`\hat A` times rows: `cuda/aggregate.cu`."""
+r"""Sums over the neighbours, :math:`\hat A` times rows: `cuda/gcn_adjacency.cu`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from molgcn.ops.graph import Graph
 
 _THREADS = 256
 _HEADER = Header(
-    "aggregate_structs.h",
+    "gcn_adjacency_structs.h",
     Parameters=[
         ("const int*", "ptr rowptr col"),
         ("real*", "scale"),  # [N]: D^-1/2
@@ -48,4 +48,4 @@ class Aggregation:
     def _launch(self, name: str, work: int) -> None:
         device = self._tensors["scale"].device
         grid = max(1, min(-(-work // _THREADS), 8 * gpu(device).num_multiprocessors))
-        kernel("aggregate.cu", name, self._defines, device).launch(grid, _THREADS, 0, self._arguments)
+        kernel("gcn_adjacency.cu", name, self._defines, device).launch(grid, _THREADS, 0, self._arguments)
