@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,22 @@ from molgcn.ops.remembered import remembered
 
 _MOST = 2**31 - 1
 _cpu = import_module("molgcn._cpu") if find_spec("molgcn._cpu") is not None else None  # built at install time where there is a compiler
+
+
+class Parts(NamedTuple):
+    """The rows of more than so many edges, cut into parts of so many; L such rows, P parts.
+
+    Attributes:
+        row: int32 [P], the row of each part.
+        begin: int32 [P], the first edge of each part.
+        long_row: int32 [L], the rows that have parts.
+        long_first: int32 [L + 1], their first parts.
+    """
+
+    row: Tensor
+    begin: Tensor
+    long_row: Tensor
+    long_first: Tensor
 
 
 @dataclass
@@ -102,6 +119,30 @@ class EdgeGraph:
             col = nodes.repeat_interleave(self.rowptr.diff(), output_size=self.num_edges)[place]
         return self._finished(rowptr, col, self.edge[place], self.num_dst)
 
+    def parts(self, size: int) -> Parts | None:
+        """Return the parts of the rows that have more than `size` edges, None if there are no such rows; made once."""
+        if self.longest <= size:
+            return None
+        if size not in self._parts:
+            _not_while_capturing(self.col)
+            degree = self.rowptr.diff()
+            long_row = (degree > size).nonzero()[:, 0]
+            counts = (degree[long_row] + (size - 1)) // size
+            first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+            row = long_row.repeat_interleave(counts)
+            number = torch.arange(row.shape[0], device=row.device) - first[:-1].repeat_interleave(counts)
+            self._parts[size] = Parts(*(made.int() for made in (row, self.rowptr[row] + number * size, long_row, first)))
+        return self._parts[size]
+
+    @cached_property
+    def _parts(self) -> dict[int, Parts]:
+        return {}
+
+    def _tensors(self) -> list[Tensor]:
+        """Everything that has been made so far."""
+        made = [self.rowptr, self.col, self.edge, *(tensor for parts in self._parts.values() for tensor in parts)]
+        return made + (self.by_source._tensors() if "by_source" in vars(self) else [])
+
     @cached_property
     def _stream(self) -> int:
         """The stream that the graph was first used on."""
@@ -113,10 +154,8 @@ class EdgeGraph:
             return
         stream = torch.cuda.current_stream(self.col.device)
         if stream.cuda_stream != self._stream:
-            other = [self.by_source] if "by_source" in vars(self) else []
-            for graph in (self, *other):
-                for tensor in (graph.rowptr, graph.col, graph.edge):
-                    tensor.record_stream(stream)
+            for tensor in self._tensors():
+                tensor.record_stream(stream)
 
 
 def check_edges(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int = 0) -> None:

@@ -1,0 +1,173 @@
+"""`molgcn::aggregate` on CUDA: `cuda/aggregate_rows.cu` and `cuda/aggregate_edges.cu`; imported for its registrations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from molgcn.cuda_runtime.launch import gpu, kernel
+from molgcn.cuda_runtime.structs import Header, fill
+from molgcn.ops.aggregate import REDUCTIONS, AggregateInputs, check, check_backward, empty_gradients, empty_output
+from molgcn.ops.aggregate_plan import lanes_for, plan, vector
+from molgcn.ops.edge_graph import EdgeGraph
+
+_BLOCK = 256
+_DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+_HEADER = Header(
+    "aggregate_structs.h",
+    Parameters=[
+        ("const int*", "rowptr col edge"),  # of the graph, by target or by source
+        ("const int*", "part_row part_begin long_row long_first"),
+        ("const int*", "degrees"),  # pointers by target, for mean
+        ("const long long*", "source target"),  # the edge list
+        ("const element*", "pulled own weight grad largest"),
+        ("element*", "result grad_weight"),
+        ("real*", "sums shares"),  # of parts, or of all where added atomically; gradients that largest neighbours share
+        ("long long", "num_edges"),
+        ("int", "num_rows num_parts num_long part_size num_columns channels_per_weight blocks_per_tile"),
+    ],
+)
+
+
+def forward(*args: Any) -> Tensor:
+    """The operator."""
+    inputs = AggregateInputs(*args)
+    check(inputs)
+    inputs, graph = inputs.contiguous(), inputs.graph
+    out = empty_output(*inputs)
+    call = _Call(inputs, graph)
+    if inputs.strategy == "edge":
+        return call.by_edges(inputs.x, out)
+    call.by_rows(graph, out, pulled=inputs.x)
+    return out
+
+
+def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
+    """Its derivative."""
+    inputs = AggregateInputs(*args)
+    check_backward(inputs, grad_out, out, wanted)
+    inputs, graph, grad_out = inputs.contiguous(inputs.gradients_need_x), inputs.graph, grad_out.contiguous()
+    grad_x, grad_weight = empty_gradients(grad_out, out, wanted, *inputs)
+    call = _Call(inputs, graph)
+    gathered: dict[str, Tensor] = {"pulled": grad_out}
+    if out is not None:
+        gathered = {"shares": call.empty_sums(inputs.num_dst), "largest": out}
+        call.by_rows(graph, None, ties=True, pulled=inputs.x, own=out, grad=grad_out, shares=gathered["shares"])
+    by_rows, of_weight = wanted[0] and inputs.strategy != "edge", wanted[1] and inputs.edge_weight is not None
+    together = by_rows and of_weight and inputs.channels_per_weight == 1
+    if by_rows:
+        rows = {"own": inputs.x, "grad_weight": grad_weight} if together else {"own": inputs.x} if inputs.reduce == "max" else {}
+        call.by_rows(graph.by_source, grad_x, backward=True, **gathered, **rows)
+    elif wanted[0]:
+        grad_x = call.by_edges(grad_out, grad_x, backward=True)
+    if of_weight and not together:
+        call.of_weights(grad_weight, own=inputs.x, **gathered)
+    return grad_x, grad_weight
+
+
+class _Call:
+    """The launches of one call of the operator or its derivative.
+
+    Args:
+        inputs: checked.
+        graph: of their edges.
+    """
+
+    def __init__(self, inputs: AggregateInputs, graph: EdgeGraph) -> None:
+        self._inputs, self._graph = inputs, graph
+        self._columns, self._each = inputs.x.shape[1], inputs.channels_per_weight
+        kinds = 0 if inputs.edge_weight is None else 1 if self._each == self._columns > 1 else 3 if self._each == 1 else 2
+        self._defines = {
+            "DTYPE": _DTYPES[inputs.x.dtype],
+            "WEIGHTS": kinds,
+            "REDUCE": REDUCTIONS.index(inputs.reduce),
+            "BACKWARD": 0,
+        }
+        self._values: dict[str, Any] = {"num_columns": self._columns, "channels_per_weight": self._each, "degrees": graph.rowptr}
+        if inputs.edge_weight is not None:
+            self._values["weight"] = inputs.edge_weight
+
+    def empty_sums(self, num_rows: int) -> Tensor:
+        """Uninitialised [rows, D] in the dtype that sums are taken in."""
+        x = self._inputs.x
+        return x.new_empty(num_rows, self._columns, dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
+
+    def by_rows(self, graph: EdgeGraph, result: Tensor | None, backward: bool = False, ties: bool = False, **tensors: Tensor) -> None:
+        """Fill in the result of every row; `tensors` are those of the kernel's parameters."""
+        if graph.num_dst * self._columns == 0:
+            return
+        given = tensors | ({} if result is None else {"result": result})
+        vec = self._vector(given)
+        lanes, edges, part_size, atomic = plan(self._inputs, graph, vec)
+        parts = graph.parts(part_size) if part_size else None
+        tiles, workers = -(-self._columns // (lanes * vec)), _BLOCK // (lanes * edges)
+        num_parts, num_long = (0, 0) if parts is None else (parts.row.shape[0], parts.long_row.shape[0])
+        blocks = -(-(num_parts + graph.num_dst) // workers)
+        numbers = {
+            "num_rows": graph.num_dst,
+            "num_parts": num_parts,
+            "num_long": num_long,
+            "part_size": part_size,
+            "blocks_per_tile": blocks,
+        }
+        order: dict[str, Any] = {"rowptr": graph.rowptr, "col": graph.col, "edge": graph.edge}
+        if parts is not None:
+            sums = result.zero_() if atomic and result is not None else self.empty_sums(num_parts)
+            of_parts = {"part_row": parts.row, "part_begin": parts.begin, "long_row": parts.long_row, "long_first": parts.long_first}
+            order |= of_parts | {"sums": sums}
+        own = {
+            "LANES": lanes,
+            "VEC": vec,
+            "EDGES": edges,
+            "ATOMIC": int(atomic),
+            "TIES": int(ties),
+            "GRAD_WEIGHT": int("grad_weight" in tensors),
+            "BACKWARD": int(backward),
+        }
+        arguments = (self._defines | own, self._values | order | given | numbers)
+        self._launch("aggregate_rows.cu", "aggregate_rows", tiles * blocks, *arguments)
+        if parts is not None and not atomic:
+            shared = _BLOCK * vec * self.empty_sums(0).element_size()
+            self._launch("aggregate_rows.cu", "aggregate_parts", tiles * num_long, *arguments, shared=shared)
+
+    def by_edges(self, pulled: Tensor, result: Tensor, backward: bool = False) -> Tensor:
+        """Return the sums over all edges, added atomically."""
+        sums = self.empty_sums(result.shape[0]).zero_()
+        vec = self._vector({"pulled": pulled})
+        lanes = lanes_for(self._columns, vec, self._inputs.dimension_workers)
+        own = {"LANES": lanes, "VEC": vec, "BACKWARD": int(backward)}
+        self._by_list("aggregate_edges", self._graph.num_edges, own, {"pulled": pulled, "sums": sums})
+        return sums.to(result.dtype)
+
+    def of_weights(self, grad_weight: Tensor, **tensors: Tensor) -> None:
+        """Fill in the gradient of the weights [E, K]."""
+        vec = self._vector(tensors) if self._each > 1 else 1
+        own = {"LANES": lanes_for(self._each, vec), "VEC": vec}
+        self._by_list("aggregate_weights", grad_weight.numel(), own, tensors | {"grad_weight": grad_weight})
+
+    def _by_list(self, name: str, work: int, own: dict[str, int], tensors: dict[str, Tensor]) -> None:
+        if work * self._columns == 0:
+            return
+        edges = self._inputs.edge_index.contiguous()
+        source, target = (edges[1], edges[0]) if self._inputs.reverse else (edges[0], edges[1])
+        list_ = {"source": source, "target": target, "num_edges": edges.shape[1]}
+        most = 16 * gpu(edges.device).num_multiprocessors
+        self._launch(
+            "aggregate_edges.cu", name, min(-(-work * own["LANES"] // _BLOCK), most), self._defines | own, self._values | tensors | list_
+        )
+
+    def _vector(self, tensors: dict[str, Tensor]) -> int:
+        """The channels that a thread reads at a time."""
+        weight = [self._inputs.edge_weight] if self._inputs.edge_weight is not None and self._each == 1 else []
+        addresses = [tensor.data_ptr() for tensor in (*tensors.values(), *weight)]
+        return vector(self._columns, self._inputs.x.dtype, self._each, *addresses)
+
+    def _launch(self, source: str, name: str, grid: int, defines: dict[str, int], values: dict[str, Any], shared: int = 0) -> None:
+        arguments = fill(_HEADER.ctype()(), values)
+        kernel(source, name, defines, self._inputs.x.device).launch(grid, _BLOCK, shared, arguments)
+
+
+torch.library.impl("molgcn::aggregate", "CUDA", forward)
+torch.library.impl("molgcn::aggregate_backward", "CUDA", backward)
