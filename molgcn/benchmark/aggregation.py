@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ def alone(case: GraphCase, width: int, repeats: int) -> dict[str, float]:
         "cuSPARSE": lambda: matrix @ x,
         "scatter": lambda: scatter(x[source], target, 0, case.num_nodes),
     }
-    found = {}
+    found: dict[str, float] = {}
     for capture in (False, True):
         found |= {f"{name}{', captured' * capture}": time for name, time in times(calls, x.device, repeats, capture).items()}
     return found
@@ -74,10 +75,11 @@ def strategies(case: GraphCase, width: int, repeats: int) -> dict[str, float]:
     x = torch.randn(case.num_nodes, width, device=case.edge_index.device, requires_grad=True)
     weight = torch.rand(case.edge_index.shape[1], device=x.device)
     grad = torch.randn_like(x)
-    calls: Calls = {
-        name: lambda chosen=chosen: torch.autograd.grad(aggregate(x, case.edge_index, weight, **chosen), x, grad)
-        for name, chosen in options.items()
-    }
+
+    def both(chosen: dict) -> object:
+        return torch.autograd.grad(aggregate(x, case.edge_index, weight, **chosen), x, grad)
+
+    calls: Calls = {name: partial(both, chosen) for name, chosen in options.items()}
     return times(calls, x.device, repeats, capture=True)
 
 
@@ -96,13 +98,15 @@ def vector_weights(num_channels: int, repeats: int, device: torch.device) -> dic
     def plain() -> Tensor:
         return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]] * weight)
 
-    found = {}
+    found: dict[str, float] = {}
+
+    def both(forward: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(forward(), (x, weight), grad)
+
     for name, call in (("aggregate", ours), ("PyTorch", plain)):
-        forward = torch.no_grad()(call)
-        both = lambda call=call: torch.autograd.grad(call(), (x, weight), grad)  # noqa: E731
-        found |= {f"{name} forward": 1e3 * medians(interleaved({"": forward}, device, repeats))[""]}
-        found |= {f"{name} forward + backward": 1e3 * medians(interleaved({"": both}, device, repeats))[""]}
-        found[f"{name} extra memory, %"] = 100 * _beyond(both, [x, weight, grad])
+        calls: Calls = {"forward": torch.no_grad()(call), "forward + backward": partial(both, call)}
+        found |= {f"{name} {work}": time for work, time in times(calls, device, repeats, capture=False).items()}
+        found[f"{name} extra memory, %"] = 100 * _beyond(partial(both, call), [x, weight, grad])
     moved = torch.empty_like(weight)
     found["moving w once"] = 1e3 * milliseconds(lambda: moved.copy_(weight.detach()), device, 10) / 2
     return found

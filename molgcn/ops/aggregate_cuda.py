@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import gpu, kernel
+from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
 from molgcn.ops.aggregate import REDUCTIONS, AggregateInputs, check, check_backward, empty_gradients, empty_output
 from molgcn.ops.aggregate_plan import lanes_for, plan, vector
@@ -40,7 +41,7 @@ def forward(*args: Any) -> Tensor:
     call = _Call(inputs, graph)
     if inputs.strategy == "edge":
         return call.by_edges(inputs.x, out)
-    call.by_rows(graph, out, pulled=inputs.x)
+    call.by_rows(graph, out, {"pulled": inputs.x})
     return out
 
 
@@ -54,17 +55,33 @@ def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: An
     gathered: dict[str, Tensor] = {"pulled": grad_out}
     if out is not None:
         gathered = {"shares": call.empty_sums(inputs.num_dst), "largest": out}
-        call.by_rows(graph, None, ties=True, pulled=inputs.x, own=out, grad=grad_out, shares=gathered["shares"])
+        call.by_rows(graph, None, {"pulled": inputs.x, "own": out, "grad": grad_out, "shares": gathered["shares"]}, ties=True)
     by_rows, of_weight = wanted[0] and inputs.strategy != "edge", wanted[1] and inputs.edge_weight is not None
     together = by_rows and of_weight and inputs.channels_per_weight == 1
     if by_rows:
-        rows = {"own": inputs.x, "grad_weight": grad_weight} if together else {"own": inputs.x} if inputs.reduce == "max" else {}
-        call.by_rows(graph.by_source, grad_x, backward=True, **gathered, **rows)
+        own = {"own": inputs.x} if together or out is not None else {}
+        call.by_rows(graph.by_source, grad_x, gathered | own | ({"grad_weight": grad_weight} if together else {}), backward=True)
     elif wanted[0]:
         grad_x = call.by_edges(grad_out, grad_x, backward=True)
     if of_weight and not together:
-        call.of_weights(grad_weight, own=inputs.x, **gathered)
+        call.of_weights(grad_weight, gathered | {"own": inputs.x})
     return grad_x, grad_weight
+
+
+class _Prepared(NamedTuple):
+    """Launches over a graph's rows that wait for the tensors of a call.
+
+    Attributes:
+        arguments: the kernels' parameters but for those tensors.
+        launches: each kernel with its grid and bytes of shared memory.
+        num_parts: of the rows that are cut.
+        atomic: the sums of parts are added to the result.
+    """
+
+    arguments: ctypes.Structure
+    launches: list[tuple[Kernel, int, int]]
+    num_parts: int
+    atomic: bool
 
 
 class _Call:
@@ -78,28 +95,31 @@ class _Call:
     def __init__(self, inputs: AggregateInputs, graph: EdgeGraph) -> None:
         self._inputs, self._graph = inputs, graph
         self._columns, self._each = inputs.x.shape[1], inputs.channels_per_weight
-        kinds = 0 if inputs.edge_weight is None else 1 if self._each == self._columns > 1 else 3 if self._each == 1 else 2
-        self._defines = {
-            "DTYPE": _DTYPES[inputs.x.dtype],
-            "WEIGHTS": kinds,
-            "REDUCE": REDUCTIONS.index(inputs.reduce),
-            "BACKWARD": 0,
-        }
-        self._values: dict[str, Any] = {"num_columns": self._columns, "channels_per_weight": self._each, "degrees": graph.rowptr}
-        if inputs.edge_weight is not None:
-            self._values["weight"] = inputs.edge_weight
+        self._weights = {} if inputs.edge_weight is None else {"weight": inputs.edge_weight}
+        self._sums_dtype = torch.float64 if inputs.x.dtype == torch.float64 else torch.float32
 
     def empty_sums(self, num_rows: int) -> Tensor:
         """Uninitialised [rows, D] in the dtype that sums are taken in."""
-        x = self._inputs.x
-        return x.new_empty(num_rows, self._columns, dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
+        return self._inputs.x.new_empty(num_rows, self._columns, dtype=self._sums_dtype)
 
-    def by_rows(self, graph: EdgeGraph, result: Tensor | None, backward: bool = False, ties: bool = False, **tensors: Tensor) -> None:
-        """Fill in the result of every row; `tensors` are those of the kernel's parameters."""
+    def by_rows(
+        self, graph: EdgeGraph, result: Tensor | None, tensors: dict[str, Tensor], backward: bool = False, ties: bool = False
+    ) -> None:
+        """Fill in the result of every row; `tensors` are others of the kernel's parameters."""
         if graph.num_dst * self._columns == 0:
             return
-        given = tensors | ({} if result is None else {"result": result})
-        vec = self._vector(given)
+        tensors = tensors if result is None else tensors | {"result": result}
+        how = (backward, ties, "grad_weight" in tensors, self._vector(tensors))
+        key = ("aggregate", how, self._inputs.x.dtype, self._columns, self._each, self._inputs[4:])
+        prepared: _Prepared = graph.prepared.get(key) or graph.prepared.setdefault(key, self._prepare(graph, *how))
+        arguments = type(prepared.arguments).from_buffer_copy(prepared.arguments)
+        if prepared.num_parts > 0:
+            tensors["sums"] = result.zero_() if prepared.atomic and result is not None else self.empty_sums(prepared.num_parts)
+        fill(arguments, self._weights | tensors)
+        for launched, grid, shared in prepared.launches:
+            launched.launch(grid, _BLOCK, shared, arguments)
+
+    def _prepare(self, graph: EdgeGraph, backward: bool, ties: bool, grad_weight: bool, vec: int) -> _Prepared:
         lanes, edges, part_size, atomic = plan(self._inputs, graph, vec)
         parts = graph.parts(part_size) if part_size else None
         tiles, workers = -(-self._columns // (lanes * vec)), _BLOCK // (lanes * edges)
@@ -114,59 +134,62 @@ class _Call:
         }
         order: dict[str, Any] = {"rowptr": graph.rowptr, "col": graph.col, "edge": graph.edge}
         if parts is not None:
-            sums = result.zero_() if atomic and result is not None else self.empty_sums(num_parts)
-            of_parts = {"part_row": parts.row, "part_begin": parts.begin, "long_row": parts.long_row, "long_first": parts.long_first}
-            order |= of_parts | {"sums": sums}
-        own = {
-            "LANES": lanes,
-            "VEC": vec,
-            "EDGES": edges,
-            "ATOMIC": int(atomic),
-            "TIES": int(ties),
-            "GRAD_WEIGHT": int("grad_weight" in tensors),
-            "BACKWARD": int(backward),
-        }
-        arguments = (self._defines | own, self._values | order | given | numbers)
-        self._launch("aggregate_rows.cu", "aggregate_rows", tiles * blocks, *arguments)
+            order |= {"part_row": parts.row, "part_begin": parts.begin, "long_row": parts.long_row, "long_first": parts.long_first}
+        own = {"EDGES": edges, "ATOMIC": int(atomic), "TIES": int(ties), "GRAD_WEIGHT": int(grad_weight)}
+        defines = self._defines(lanes, vec, backward) | own
+        device = graph.col.device
+        launches = [(kernel("aggregate_rows.cu", "aggregate_rows", defines, device), tiles * blocks, 0)]
         if parts is not None and not atomic:
-            shared = _BLOCK * vec * self.empty_sums(0).element_size()
-            self._launch("aggregate_rows.cu", "aggregate_parts", tiles * num_long, *arguments, shared=shared)
+            shared = _BLOCK * vec * self._sums_dtype.itemsize
+            launches.append((kernel("aggregate_rows.cu", "aggregate_parts", defines, device), tiles * num_long, shared))
+        return _Prepared(
+            fill(_HEADER.ctype()(), self._sizes() | order | numbers | {"blocks_per_tile": blocks}), launches, num_parts, atomic
+        )
 
     def by_edges(self, pulled: Tensor, result: Tensor, backward: bool = False) -> Tensor:
         """Return the sums over all edges, added atomically."""
         sums = self.empty_sums(result.shape[0]).zero_()
         vec = self._vector({"pulled": pulled})
         lanes = lanes_for(self._columns, vec, self._inputs.dimension_workers)
-        own = {"LANES": lanes, "VEC": vec, "BACKWARD": int(backward)}
-        self._by_list("aggregate_edges", self._graph.num_edges, own, {"pulled": pulled, "sums": sums})
+        defines = self._defines(lanes, vec, backward)
+        self._by_list("aggregate_edges", self._graph.num_edges, defines, {"pulled": pulled, "sums": sums})
         return sums.to(result.dtype)
 
-    def of_weights(self, grad_weight: Tensor, **tensors: Tensor) -> None:
+    def of_weights(self, grad_weight: Tensor, tensors: dict[str, Tensor]) -> None:
         """Fill in the gradient of the weights [E, K]."""
         vec = self._vector(tensors) if self._each > 1 else 1
-        own = {"LANES": lanes_for(self._each, vec), "VEC": vec}
-        self._by_list("aggregate_weights", grad_weight.numel(), own, tensors | {"grad_weight": grad_weight})
+        defines = self._defines(lanes_for(self._each, vec), vec)
+        self._by_list("aggregate_weights", grad_weight.numel(), defines, tensors | {"grad_weight": grad_weight})
 
-    def _by_list(self, name: str, work: int, own: dict[str, int], tensors: dict[str, Tensor]) -> None:
+    def _by_list(self, name: str, work: int, defines: dict[str, int], tensors: dict[str, Tensor]) -> None:
         if work * self._columns == 0:
             return
         edges = self._inputs.edge_index.contiguous()
         source, target = (edges[1], edges[0]) if self._inputs.reverse else (edges[0], edges[1])
-        list_ = {"source": source, "target": target, "num_edges": edges.shape[1]}
-        most = 16 * gpu(edges.device).num_multiprocessors
-        self._launch(
-            "aggregate_edges.cu", name, min(-(-work * own["LANES"] // _BLOCK), most), self._defines | own, self._values | tensors | list_
-        )
+        values = self._sizes() | self._weights | tensors | {"source": source, "target": target, "num_edges": edges.shape[1]}
+        grid = min(-(-work * defines["LANES"] // _BLOCK), 16 * gpu(edges.device).num_multiprocessors)
+        kernel("aggregate_edges.cu", name, defines, edges.device).launch(grid, _BLOCK, 0, fill(_HEADER.ctype()(), values))
+
+    def _sizes(self) -> dict[str, Any]:
+        return {"num_columns": self._columns, "channels_per_weight": self._each, "degrees": self._graph.rowptr}
+
+    def _defines(self, lanes: int, vec: int, backward: bool = False) -> dict[str, int]:
+        """Macros of all kernels."""
+        each = self._each
+        return {
+            "DTYPE": _DTYPES[self._inputs.x.dtype],
+            "WEIGHTS": 0 if not self._weights else 3 if each == 1 else 1 if each == self._columns else 2,
+            "REDUCE": REDUCTIONS.index(self._inputs.reduce),
+            "BACKWARD": int(backward),
+            "LANES": lanes,
+            "VEC": vec,
+        }
 
     def _vector(self, tensors: dict[str, Tensor]) -> int:
         """The channels that a thread reads at a time."""
         weight = [self._inputs.edge_weight] if self._inputs.edge_weight is not None and self._each == 1 else []
         addresses = [tensor.data_ptr() for tensor in (*tensors.values(), *weight)]
         return vector(self._columns, self._inputs.x.dtype, self._each, *addresses)
-
-    def _launch(self, source: str, name: str, grid: int, defines: dict[str, int], values: dict[str, Any], shared: int = 0) -> None:
-        arguments = fill(_HEADER.ctype()(), values)
-        kernel(source, name, defines, self._inputs.x.device).launch(grid, _BLOCK, shared, arguments)
 
 
 torch.library.impl("molgcn::aggregate", "CUDA", forward)

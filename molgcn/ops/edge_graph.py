@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,6 +47,7 @@ class EdgeGraph:
         edge: int32 [E], the edge's place in the list.
         num_src: M.
         longest: most edges of a target.
+        prepared: what operators have worked out for the graph, by their own keys.
     """
 
     rowptr: Tensor
@@ -54,6 +55,7 @@ class EdgeGraph:
     edge: Tensor
     num_src: int
     longest: int
+    prepared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, edge_index: Tensor, num_src: int, num_dst: int, reverse: bool = False) -> EdgeGraph:
@@ -146,14 +148,12 @@ class EdgeGraph:
     @cached_property
     def _stream(self) -> int:
         """The stream that the graph was first used on."""
-        return torch.cuda.current_stream(self.col.device).cuda_stream
+        return torch._C._cuda_getCurrentRawStream(self.col.device.index)
 
     def used(self) -> None:
         """Keep the memory until the current stream is done with it, should the graph be dropped before."""
-        if not self.col.is_cuda:
-            return
-        stream = torch.cuda.current_stream(self.col.device)
-        if stream.cuda_stream != self._stream:
+        if self.col.is_cuda and torch._C._cuda_getCurrentRawStream(self.col.device.index) != self._stream:
+            stream = torch.cuda.current_stream(self.col.device)
             for tensor in self._tensors():
                 tensor.record_stream(stream)
 
