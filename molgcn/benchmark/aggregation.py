@@ -106,6 +106,8 @@ def vector_weights(num_channels: int, repeats: int, device: torch.device) -> dic
     for name, call in (("aggregate", ours), ("PyTorch", plain)):
         calls: Calls = {"forward": torch.no_grad()(call), "forward + backward": partial(both, call)}
         found |= {f"{name} {work}": time for work, time in times(calls, device, repeats, capture=False).items()}
+        if call is ours:
+            found |= {f"{name} {work}, captured": time for work, time in times(calls, device, repeats, capture=True).items()}
         found[f"{name} extra memory, %"] = 100 * _beyond(partial(both, call), [x, weight, grad])
     moved = torch.empty_like(weight)
     found["moving w once"] = 1e3 * milliseconds(lambda: moved.copy_(weight.detach()), device, 10) / 2

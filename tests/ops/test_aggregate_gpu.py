@@ -40,6 +40,7 @@ def test_a_million_neighbours_among_leaves(reduce):
 
 
 def test_more_weights_than_32_bits_count():
+    """The bound is that of a thousand numbers which are added one after another."""
     num_edges, channels = 70_000, 32_768
     x = torch.randn(64, channels, device="cuda", requires_grad=True)
     edge_index = torch.randint(0, 64, (2, num_edges), device="cuda")
@@ -47,7 +48,7 @@ def test_more_weights_than_32_bits_count():
     out = aggregate(x, edge_index, weight)
     grad_x, grad_weight = torch.autograd.grad(out, (x, weight), x.detach())
     plain = aggregate(x.detach(), edge_index)
-    assert worst({"out": out, "x": grad_x}, {"out": plain, "x": aggregate(x.detach(), edge_index.flip(0))}) < 1e-6
+    assert worst({"out": out, "x": grad_x}, {"out": plain, "x": aggregate(x.detach(), edge_index.flip(0))}) < 5e-6
     source, target = edge_index[:, -1]
     assert torch.equal(grad_weight[-1], x[source] * x[target])
 
