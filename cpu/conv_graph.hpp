@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
 namespace molgcn {
 
 // Rows in order, each with its entries; `edge` is an entry's place in the edge list, -1 for a loop that was added.
 struct Rows32 {
-    int64_t* rowptr;
+    int32_t* rowptr;
     int32_t* col;
     int32_t* edge;
 };
@@ -19,27 +18,24 @@ struct Rows32 {
 // A stable counting sort of num_edges edges by `row`, into `out`; rows are shared out among threads, each of which reads all edges.
 //
 // With add_loops the edges from a node to itself are left out and every row ends with one loop: the last of those edges, or an added one.
-// Throws std::out_of_range for a node outside 0 .. num_nodes - 1.
+// The caller has checked that the rows lie in 0 .. num_nodes - 1.
 template <typename Index>
 void sort_edges(const Index* row, const Index* col, int64_t num_edges, int64_t num_nodes, bool add_loops, int num_threads, const Rows32& out) {
     std::vector<int32_t> loop(add_loops ? num_nodes : 0, -1);
-    std::fill(out.rowptr, out.rowptr + num_nodes + 1, int64_t{0});
+    std::fill(out.rowptr, out.rowptr + num_nodes + 1, 0);
     const int threads = int(std::clamp<int64_t>(num_edges >> 15, 1, num_threads));
-    bool outside = false;
-#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(|| : outside)
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
         const int64_t first = num_nodes * t / threads, last = num_nodes * (t + 1) / threads;
         for (int64_t e = 0; e < num_edges; e++) {
-            const int64_t r = row[e], c = col[e];
-            outside = outside || uint64_t(r) >= uint64_t(num_nodes) || uint64_t(c) >= uint64_t(num_nodes);
+            const int64_t r = row[e];
             if (r < first || r >= last) continue;
-            if (add_loops && r == c) loop[r] = int32_t(e);
+            if (add_loops && r == int64_t(col[e])) loop[r] = int32_t(e);
             else out.rowptr[r + 1]++;
         }
     }
-    if (outside) throw std::out_of_range("edge_index has a node outside 0 .. number of rows of x - 1");
     for (int64_t i = 0; i < num_nodes; i++) out.rowptr[i + 1] += out.rowptr[i] + add_loops;
-    std::vector<int64_t> next(out.rowptr, out.rowptr + num_nodes);
+    std::vector<int32_t> next(out.rowptr, out.rowptr + num_nodes);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (int t = 0; t < threads; t++) {
         const int64_t first = num_nodes * t / threads, last = num_nodes * (t + 1) / threads;
@@ -61,7 +57,7 @@ void sort_edges(const Index* row, const Index* col, int64_t num_edges, int64_t n
 template <typename T>
 struct Normalised {
     int64_t num_nodes;
-    const int64_t* rowptr;
+    const int32_t* rowptr;
     const int32_t* col;
     const int32_t* edge;
     const T* edge_weight;  // by edge, or null for ones
@@ -95,7 +91,7 @@ struct Normalised {
     // With v = s_c w s_r and s = d^-1/2: dL/dw = g s_c s_r + dL/dd_r, and dL/dd = -s^3 / 2 (sum over the row of g w s_c + sum over the
     // column of g w s_r). A loop is in both sums; its own part, g s^2 - g s^4 (all loops' w), is g s^4 (the other entries' w): nothing
     // cancels, and where a node has loops only their gradient is 0. `by_source` lists the entries of each column, as places in this order.
-    void gradient(int num_threads, const T* scale, const T* grad_entries, const int64_t* by_source_rowptr, const int32_t* by_source_col,
+    void gradient(int num_threads, const T* scale, const T* grad_entries, const int32_t* by_source_rowptr, const int32_t* by_source_col,
                   const int32_t* by_source_entry, T* grad_edges) const {
 #pragma omp parallel for num_threads(num_threads)
         for (int64_t i = 0; i < num_nodes; i++) {

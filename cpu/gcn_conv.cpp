@@ -51,7 +51,7 @@ T* pointer(Address address) {
 
 template <typename T>
 Sparse<T> sparse(const Matrix& m) {
-    return {pointer<const int64_t>(m[0]), pointer<const int32_t>(m[1]), pointer<const T>(m[2])};
+    return {pointer<const int32_t>(m[0]), pointer<const int32_t>(m[1]), pointer<const T>(m[2])};
 }
 
 template <typename T>
@@ -60,26 +60,26 @@ Conv<T> conv(const std::array<int64_t, 4>& sizes, const std::array<Address, 3>& 
             pointer<const T>(tensors[2])};
 }
 
-// row and col are int64 [E], the result int64 [N + 1], int32 [E + N], int32 [E + N].
+// row and col are int64 [E], the result int32 [N + 1], int32 [E + N], int32 [E + N]; sizes: edges, rows, threads.
 void sort_edge_list(Address row, Address col, const std::array<int64_t, 3>& sizes, bool add_loops, const Matrix& out) {
     const nb::gil_scoped_release release;
     sort_edges(pointer<const int64_t>(row), pointer<const int64_t>(col), sizes[0], sizes[1], add_loops, int(sizes[2]),
-               {pointer<int64_t>(out[0]), pointer<int32_t>(out[1]), pointer<int32_t>(out[2])});
+               {pointer<int32_t>(out[0]), pointer<int32_t>(out[1]), pointer<int32_t>(out[2])});
 }
 
 // The entries of `in` (rowptr, col) listed by column: the row of each, and its place in `in`.
-void transpose(const std::array<Address, 2>& in, int64_t num_nodes, int num_threads, const Matrix& out) {
+void transpose(const std::array<Address, 2>& in, int64_t num_rows, int64_t num_columns, int num_threads, const Matrix& out) {
     const nb::gil_scoped_release release;
-    const int64_t* rowptr = pointer<const int64_t>(in[0]);
-    std::vector<int32_t> target(rowptr[num_nodes]);
-    for (int64_t i = 0; i < num_nodes; i++) std::fill(target.begin() + rowptr[i], target.begin() + rowptr[i + 1], int32_t(i));
-    sort_edges(pointer<const int32_t>(in[1]), target.data(), rowptr[num_nodes], num_nodes, false, num_threads,
-               {pointer<int64_t>(out[0]), pointer<int32_t>(out[1]), pointer<int32_t>(out[2])});
+    const int32_t* rowptr = pointer<const int32_t>(in[0]);
+    std::vector<int32_t> target(rowptr[num_rows]);
+    for (int64_t i = 0; i < num_rows; i++) std::fill(target.begin() + rowptr[i], target.begin() + rowptr[i + 1], int32_t(i));
+    sort_edges(pointer<const int32_t>(in[1]), target.data(), rowptr[num_rows], num_columns, false, num_threads,
+               {pointer<int32_t>(out[0]), pointer<int32_t>(out[1]), pointer<int32_t>(out[2])});
 }
 
 template <typename T>
 Normalised<T> normalised(int64_t num_nodes, const Matrix& rows, Address edge_weight, double loop_weight) {
-    return {num_nodes, pointer<const int64_t>(rows[0]), pointer<const int32_t>(rows[1]), pointer<const int32_t>(rows[2]),
+    return {num_nodes, pointer<const int32_t>(rows[0]), pointer<const int32_t>(rows[1]), pointer<const int32_t>(rows[2]),
             pointer<const T>(edge_weight), T(loop_weight)};
 }
 
@@ -94,7 +94,7 @@ void weight_gradient(int64_t num_nodes, int num_threads, const Matrix& rows, Add
                      Address grad_entries, const Matrix& by_source, Address grad_edges) {
     const nb::gil_scoped_release release;
     normalised<T>(num_nodes, rows, edge_weight, loop_weight)
-        .gradient(num_threads, pointer<const T>(scale), pointer<const T>(grad_entries), pointer<const int64_t>(by_source[0]),
+        .gradient(num_threads, pointer<const T>(scale), pointer<const T>(grad_entries), pointer<const int32_t>(by_source[0]),
                   pointer<const int32_t>(by_source[1]), pointer<const int32_t>(by_source[2]), pointer<T>(grad_edges));
 }
 

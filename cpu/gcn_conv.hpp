@@ -9,7 +9,7 @@ namespace molgcn {
 // A sparse matrix [num_nodes, num_nodes] by rows: row i's entries lie at rowptr[i] .. rowptr[i + 1], each a column and a weight.
 template <typename T>
 struct Sparse {
-    const int64_t* rowptr;
+    const int32_t* rowptr;
     const int32_t* col;
     const T* weight;
 };

@@ -92,7 +92,7 @@ class Kernel:
             RuntimeError: naming the kernel and CUDA's error.
         """
         driver, function = self._driver, self._function
-        handle = (stream or torch.cuda.current_stream(self.device)).cuda_stream
+        handle = torch._C._cuda_getCurrentRawStream(self.device) if stream is None else stream.cuda_stream
         with self._context:
             self._allow(shared)
             arguments = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))

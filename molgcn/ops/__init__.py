@@ -2,9 +2,12 @@
 
 from importlib.util import find_spec
 
+from molgcn.ops import aggregate_autograd as aggregate_autograd
+from molgcn.ops import aggregate_cuda as aggregate_cuda
 from molgcn.ops import head_loss_cuda as head_loss_cuda
 from molgcn.ops import message_network_autograd as message_network_autograd
 from molgcn.ops import message_network_cuda as message_network_cuda
+from molgcn.ops.aggregate import aggregate
 from molgcn.ops.gcn_conv import ConvInputs, gcn_conv
 from molgcn.ops.gcn_conv_reference import gcn_conv_reference
 from molgcn.ops.graph import Graph
@@ -12,6 +15,7 @@ from molgcn.ops.head_loss import Objective, head_loss
 from molgcn.ops.layer_network import cuda as cuda
 from molgcn.ops.message_network import CallOptions, Epilogue, NetworkCall, message_network
 from molgcn.ops.message_network_reference import message_network_reference
+from molgcn.ops.renumber import renumber
 from molgcn.ops.spec import NetworkSpec, Parameters
 
 __all__ = [
@@ -24,15 +28,18 @@ __all__ = [
     "NetworkSpec",
     "Objective",
     "Parameters",
+    "aggregate",
     "gcn_conv",
     "gcn_conv_reference",
     "head_loss",
     "message_network",
     "message_network_reference",
+    "renumber",
 ]
 
 HAS_CPU_EXTENSION = find_spec("molgcn._cpu") is not None  # built at install time where there is a compiler
 if HAS_CPU_EXTENSION:
+    from molgcn.ops import aggregate_cpu as aggregate_cpu
     from molgcn.ops import gcn_conv_cpu as gcn_conv_cpu
     from molgcn.ops import head_loss_cpu as head_loss_cpu
     from molgcn.ops import message_network_cpu as message_network_cpu

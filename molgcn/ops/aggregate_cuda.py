@@ -1,51 +1,196 @@
-r"""Sums over the neighbours, :math:`\hat A` times rows: `cuda/aggregate.cu`."""
+"""`molgcn::aggregate` on CUDA: `cuda/aggregate_rows.cu` and `cuda/aggregate_edges.cu`; imported for its registrations."""
 
 from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from molgcn.cuda_runtime.launch import gpu, kernel
+from molgcn.cuda_runtime.launch import Kernel, gpu, kernel
 from molgcn.cuda_runtime.structs import Header, fill
-from molgcn.ops.graph import Graph
+from molgcn.ops.aggregate import REDUCTIONS, AggregateInputs, check, check_backward, empty_gradients, empty_output
+from molgcn.ops.aggregate_plan import lanes_for, plan, vector
+from molgcn.ops.edge_graph import EdgeGraph
 
-_THREADS = 256
+_BLOCK = 256
+_DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 _HEADER = Header(
     "aggregate_structs.h",
     Parameters=[
-        ("const int*", "ptr rowptr col"),
-        ("real*", "scale"),  # [N]: D^-1/2
-        ("const real*", "rows"),  # [N, columns]
-        ("real*", "sums"),  # [N, columns]
-        ("int", "num_graphs num_nodes num_columns"),
+        ("const int*", "rowptr col edge"),  # of the graph, by target or by source
+        ("const int*", "part_row part_begin long_row long_first"),
+        ("const int*", "degrees"),  # pointers by target, for mean
+        ("const long long*", "source target"),  # the edge list
+        ("const element*", "pulled own weight grad largest"),
+        ("element*", "result grad_weight"),
+        ("real*", "sums shares"),  # of parts, or of all where added atomically; gradients that largest neighbours share
+        ("long long", "num_edges"),
+        ("int", "num_rows num_parts num_long part_size num_columns channels_per_weight blocks_per_tile"),
     ],
 )
 
 
-class Aggregation:
-    r"""A batch's :math:`\hat A`, to be multiplied with rows.
+def forward(*args: Any) -> Tensor:
+    """The operator."""
+    inputs = AggregateInputs(*args)
+    check(inputs)
+    inputs, graph = inputs.contiguous(), inputs.graph
+    out = empty_output(*inputs)
+    call = _Call(inputs, graph)
+    if inputs.strategy == "edge":
+        return call.by_edges(inputs.x, out)
+    call.by_rows(graph, out, {"pulled": inputs.x})
+    return out
 
-    Args:
-        graph: its bonds and dtype.
-        add_self_loops: False leaves the identity out.
+
+def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
+    """Its derivative."""
+    inputs = AggregateInputs(*args)
+    check_backward(inputs, grad_out, out, wanted)
+    inputs, graph, grad_out = inputs.contiguous(inputs.gradients_need_x), inputs.graph, grad_out.contiguous()
+    grad_x, grad_weight = empty_gradients(grad_out, out, wanted, *inputs)
+    call = _Call(inputs, graph)
+    gathered: dict[str, Tensor] = {"pulled": grad_out}
+    if out is not None:
+        gathered = {"shares": call.empty_sums(inputs.num_dst), "largest": out}
+        call.by_rows(graph, None, {"pulled": inputs.x, "own": out, "grad": grad_out, "shares": gathered["shares"]}, ties=True)
+    by_rows, of_weight = wanted[0] and inputs.strategy != "edge", wanted[1] and inputs.edge_weight is not None
+    together = by_rows and of_weight and inputs.channels_per_weight == 1
+    if by_rows:
+        own = {"own": inputs.x} if together or out is not None else {}
+        call.by_rows(graph.by_source, grad_x, gathered | own | ({"grad_weight": grad_weight} if together else {}), backward=True)
+    elif wanted[0]:
+        grad_x = call.by_edges(grad_out, grad_x, backward=True)
+    if of_weight and not together:
+        call.of_weights(grad_weight, gathered | {"own": inputs.x})
+    return grad_x, grad_weight
+
+
+class _Prepared(NamedTuple):
+    """Launches over a graph's rows that wait for the tensors of a call.
+
+    Attributes:
+        arguments: the kernels' parameters but for those tensors.
+        launches: each kernel with its grid and bytes of shared memory.
+        num_parts: of the rows that are cut.
+        atomic: the sums of parts are added to the result.
     """
 
-    def __init__(self, graph: Graph, add_self_loops: bool) -> None:
-        x, num_nodes = graph.x, graph.num_nodes
-        self._defines = {"DOUBLE": int(x.dtype == torch.float64), "SELF_LOOPS": int(add_self_loops)}
-        self._tensors = {"ptr": graph.ptr, "rowptr": graph.rowptr, "col": graph.col, "scale": x.new_empty(num_nodes)}
-        self._arguments = fill(_HEADER.ctype()(num_graphs=graph.num_graphs, num_nodes=num_nodes), self._tensors)
-        self._launch("aggregate_prepare", num_nodes)
+    arguments: ctypes.Structure
+    launches: list[tuple[Kernel, int, int]]
+    num_parts: int
+    atomic: bool
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        r""":math:`\hat A` times rows [N, columns]; rows beyond the last atom of a padded batch become zero."""
-        rows = rows.contiguous()
-        sums = torch.empty_like(rows)
-        fill(self._arguments, {"rows": rows, "sums": sums, "num_columns": rows.shape[1]})
-        self._launch("aggregate", rows.numel())
-        return sums
 
-    def _launch(self, name: str, work: int) -> None:
-        device = self._tensors["scale"].device
-        grid = max(1, min(-(-work // _THREADS), 8 * gpu(device).num_multiprocessors))
-        kernel("aggregate.cu", name, self._defines, device).launch(grid, _THREADS, 0, self._arguments)
+class _Call:
+    """The launches of one call of the operator or its derivative.
+
+    Args:
+        inputs: checked.
+        graph: of their edges.
+    """
+
+    def __init__(self, inputs: AggregateInputs, graph: EdgeGraph) -> None:
+        self._inputs, self._graph = inputs, graph
+        self._columns, self._each = inputs.x.shape[1], inputs.channels_per_weight
+        self._weights = {} if inputs.edge_weight is None else {"weight": inputs.edge_weight}
+        self._sums_dtype = torch.float64 if inputs.x.dtype == torch.float64 else torch.float32
+
+    def empty_sums(self, num_rows: int) -> Tensor:
+        """Uninitialised [rows, D] in the dtype that sums are taken in."""
+        return self._inputs.x.new_empty(num_rows, self._columns, dtype=self._sums_dtype)
+
+    def by_rows(
+        self, graph: EdgeGraph, result: Tensor | None, tensors: dict[str, Tensor], backward: bool = False, ties: bool = False
+    ) -> None:
+        """Fill in the result of every row; `tensors` are others of the kernel's parameters."""
+        if graph.num_dst * self._columns == 0:
+            return
+        tensors = tensors if result is None else tensors | {"result": result}
+        how = (backward, ties, "grad_weight" in tensors, self._vector(tensors))
+        key = ("aggregate", how, self._inputs.x.dtype, self._columns, self._each, self._inputs[4:])
+        prepared: _Prepared = graph.prepared.get(key) or graph.prepared.setdefault(key, self._prepare(graph, *how))
+        arguments = type(prepared.arguments).from_buffer_copy(prepared.arguments)
+        if prepared.num_parts > 0:
+            tensors["sums"] = result.zero_() if prepared.atomic and result is not None else self.empty_sums(prepared.num_parts)
+        fill(arguments, self._weights | tensors)
+        for launched, grid, shared in prepared.launches:
+            launched.launch(grid, _BLOCK, shared, arguments)
+
+    def _prepare(self, graph: EdgeGraph, backward: bool, ties: bool, grad_weight: bool, vec: int) -> _Prepared:
+        lanes, edges, part_size, atomic = plan(self._inputs, graph, vec)
+        parts = graph.parts(part_size) if part_size else None
+        tiles, workers = -(-self._columns // (lanes * vec)), _BLOCK // (lanes * edges)
+        num_parts, num_long = (0, 0) if parts is None else (parts.row.shape[0], parts.long_row.shape[0])
+        blocks = -(-(num_parts + graph.num_dst) // workers)
+        numbers = {
+            "num_rows": graph.num_dst,
+            "num_parts": num_parts,
+            "num_long": num_long,
+            "part_size": part_size,
+            "blocks_per_tile": blocks,
+        }
+        order: dict[str, Any] = {"rowptr": graph.rowptr, "col": graph.col, "edge": graph.edge}
+        if parts is not None:
+            order |= {"part_row": parts.row, "part_begin": parts.begin, "long_row": parts.long_row, "long_first": parts.long_first}
+        own = {"EDGES": edges, "ATOMIC": int(atomic), "TIES": int(ties), "GRAD_WEIGHT": int(grad_weight)}
+        defines = self._defines(lanes, vec, backward) | own
+        device = graph.col.device
+        launches = [(kernel("aggregate_rows.cu", "aggregate_rows", defines, device), tiles * blocks, 0)]
+        if parts is not None and not atomic:
+            shared = _BLOCK * vec * self._sums_dtype.itemsize
+            launches.append((kernel("aggregate_rows.cu", "aggregate_parts", defines, device), tiles * num_long, shared))
+        return _Prepared(
+            fill(_HEADER.ctype()(), self._sizes() | order | numbers | {"blocks_per_tile": blocks}), launches, num_parts, atomic
+        )
+
+    def by_edges(self, pulled: Tensor, result: Tensor, backward: bool = False) -> Tensor:
+        """Return the sums over all edges, added atomically."""
+        sums = self.empty_sums(result.shape[0]).zero_()
+        vec = self._vector({"pulled": pulled})
+        lanes = lanes_for(self._columns, vec, self._inputs.dimension_workers)
+        defines = self._defines(lanes, vec, backward)
+        self._by_list("aggregate_edges", self._graph.num_edges, defines, {"pulled": pulled, "sums": sums})
+        return sums.to(result.dtype)
+
+    def of_weights(self, grad_weight: Tensor, tensors: dict[str, Tensor]) -> None:
+        """Fill in the gradient of the weights [E, K]."""
+        vec = self._vector(tensors) if self._each > 1 else 1
+        defines = self._defines(lanes_for(self._each, vec), vec)
+        self._by_list("aggregate_weights", grad_weight.numel(), defines, tensors | {"grad_weight": grad_weight})
+
+    def _by_list(self, name: str, work: int, defines: dict[str, int], tensors: dict[str, Tensor]) -> None:
+        if work * self._columns == 0:
+            return
+        edges = self._inputs.edge_index.contiguous()
+        source, target = (edges[1], edges[0]) if self._inputs.reverse else (edges[0], edges[1])
+        values = self._sizes() | self._weights | tensors | {"source": source, "target": target, "num_edges": edges.shape[1]}
+        grid = min(-(-work * defines["LANES"] // _BLOCK), 16 * gpu(edges.device).num_multiprocessors)
+        kernel("aggregate_edges.cu", name, defines, edges.device).launch(grid, _BLOCK, 0, fill(_HEADER.ctype()(), values))
+
+    def _sizes(self) -> dict[str, Any]:
+        return {"num_columns": self._columns, "channels_per_weight": self._each, "degrees": self._graph.rowptr}
+
+    def _defines(self, lanes: int, vec: int, backward: bool = False) -> dict[str, int]:
+        """Macros of all kernels."""
+        each = self._each
+        return {
+            "DTYPE": _DTYPES[self._inputs.x.dtype],
+            "WEIGHTS": 0 if not self._weights else 3 if each == 1 else 1 if each == self._columns else 2,
+            "REDUCE": REDUCTIONS.index(self._inputs.reduce),
+            "BACKWARD": int(backward),
+            "LANES": lanes,
+            "VEC": vec,
+        }
+
+    def _vector(self, tensors: dict[str, Tensor]) -> int:
+        """The channels that a thread reads at a time."""
+        weight = [self._inputs.edge_weight] if self._inputs.edge_weight is not None and self._each == 1 else []
+        addresses = [tensor.data_ptr() for tensor in (*tensors.values(), *weight)]
+        return vector(self._columns, self._inputs.x.dtype, self._each, *addresses)
+
+
+torch.library.impl("molgcn::aggregate", "CUDA", forward)
+torch.library.impl("molgcn::aggregate_backward", "CUDA", backward)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from molgcn.ops.aggregate_cuda import Aggregation
+from molgcn.ops.gcn_adjacency_cuda import Aggregation
 from molgcn.ops.gcn_layers_plan import Layout
 from molgcn.ops.matmul import matmul_in
 from molgcn.ops.message_network import NetworkCall

@@ -315,5 +315,12 @@ T __ldg(const T* at) {
     if (reinterpret_cast<std::uintptr_t>(at) % sizeof(T)) emulator::fail("misaligned load");
     return *at;
 }
+template <class T>
+T __ldcs(const T* at) { return __ldg(at); }
+template <class T>
+void __stcs(T* at, const T& x) {
+    if (reinterpret_cast<std::uintptr_t>(at) % sizeof(T)) emulator::fail("misaligned store");
+    *at = x;
+}
 
 #include "emulator_cluster.h"

@@ -90,4 +90,4 @@ def test_runs_where_determinism_is_asked_for(emulate):
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch):
     number = ARCHITECTURES.index(arch)
-    assert compile_source("aggregate.cu", {"DOUBLE": number % 2, "SELF_LOOPS": number // 2 % 2}, arch).startswith(b"\x7fELF")
+    assert compile_source("gcn_adjacency.cu", {"DOUBLE": number % 2, "SELF_LOOPS": number // 2 % 2}, arch).startswith(b"\x7fELF")

@@ -7,7 +7,7 @@ using real = double;
 using real = float;
 #endif
 
-#include "aggregate_structs.h"  // molgcn/ops/aggregate_cuda.py
+#include "gcn_adjacency_structs.h"  // molgcn/ops/gcn_adjacency_cuda.py
 
 __device__ __forceinline__ int num_atoms(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
 

@@ -1,0 +1,107 @@
+"""Aggregation and layers on any graph: `python benchmarks/any_graph.py --output benchmarks/results/any_graph_MACHINE.md`, on CUDA."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from molgcn.benchmark.aggregation import alone, renumbered, strategies, vector_weights
+from molgcn.benchmark.graphs import graphs, mesh
+from molgcn.benchmark.machine import machine
+
+HEADER = """\
+Microseconds, float32, medians of interleaved repeats; sums are checked against float64 first. The graphs are made at random, in the sizes
+and degree laws of published benchmarks. "Captured" is the replay of a CUDA graph: without the host's share.
+"""
+WIDTHS = (16, 64, 128)
+DEVICE = torch.device("cuda")
+
+
+def sums(repeats: int) -> Iterator[str]:
+    """An unweighted sum over neighbours."""
+    yield "| graph | width | aggregate | captured | cuSPARSE | captured | scatter | captured | times cuSPARSE | captured |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for case in graphs(DEVICE):
+        for width in WIDTHS:
+            found = alone(case, width, repeats)
+            cells = [found[f"{name}{kind}"] for name in ("aggregate", "cuSPARSE", "scatter") for kind in ("", ", captured")]
+            ratios = [found[f"aggregate{kind}"] / found[f"cuSPARSE{kind}"] for kind in ("", ", captured")]
+            yield _row([case.title, width, *(f"{cell:.1f}" for cell in cells), *(f"{ratio:.2f}" for ratio in ratios)])
+
+
+def vectors(repeats: int) -> Iterator[str]:
+    """A weight for every edge and channel, N = 4,096, E = 200,000.
+
+    "Once" is the time of reading the weights, as half of a copy's; ratios are those of captured calls. "Extra" is memory beyond inputs and
+    results, in percent of these.
+    """
+    works = ("forward", "forward + backward")
+    yield "| D | forward | captured | PyTorch | both | captured | PyTorch | once | forward / once | both / thrice | extra | PyTorch |"
+    yield _row(["---:"] * 12)
+    for width in (64, 256, 1024, 4096):
+        found = vector_weights(width, repeats, DEVICE)
+        cells = [found[name] for work in works for name in (f"aggregate {work}", f"aggregate {work}, captured", f"PyTorch {work}")]
+        once = found["moving w once"]
+        ratios = [found[f"aggregate {work}, captured"] / once / times for work, times in zip(works, (1, 3), strict=True)]
+        extra = [found[f"{name} extra memory, %"] for name in ("aggregate", "PyTorch")]
+        texts = (*(f"{ratio:.2f}" for ratio in ratios), *(f"{share:.1f} %" for share in extra))
+        yield _row([width, *(f"{cell:.0f}" for cell in [*cells, once]), *texts])
+
+
+def published(repeats: int) -> Iterator[str]:
+    """Strategies, forward and backward with scalar weights, captured.
+
+    "GNNAdvisor" is its parameter rule with its atomic additions. fuseGNN leaves the choice between vertex and edge to its user.
+    """
+    yield from _table(
+        ["auto", "vertex", "neighbor_group", "neighbor_group, atomic", "GNNAdvisor", "edge"], strategies, graphs(DEVICE), repeats
+    )
+
+
+def order(repeats: int) -> Iterator[str]:
+    """Nodes as they come and in reverse Cuthill-McKee order, an unweighted sum, captured."""
+    yield from _table(["as they come", "renumbered"], renumbered, [*graphs(DEVICE)[1:4], mesh(1000, DEVICE)], repeats)
+
+
+# A section of layers has its function here: it yields the lines of its table
+SECTIONS: dict[str, Callable[[int], Iterator[str]]] = {
+    "Sum over neighbours": sums,
+    "Vector weights": vectors,
+    "Strategies": published,
+    "Renumbering": order,
+}
+
+
+def _table(names: list[str], measure: Callable, cases: list, repeats: int) -> Iterator[str]:
+    """Rows of a graph and a width, columns of calls."""
+    yield _row(["graph", "width", *names])
+    yield _row(["---", *["---:"] * (len(names) + 1)])
+    for case in cases:
+        for width in WIDTHS:
+            found = measure(case, width, repeats)
+            yield _row([case.title, width, *(f"{found[name]:.1f}" for name in names)])
+
+
+def _row(cells: list) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--sections", nargs="*", default=list(SECTIONS), choices=list(SECTIONS))
+    parser.add_argument("--output", type=Path, help="a Markdown file")
+    arguments = parser.parse_args()
+    facts = [f"- {key}: {value}" for key, value in machine(DEVICE).items()]
+    text = "\n".join(["# Aggregation and layers on any graph", "", *facts, "", HEADER])
+    for name in arguments.sections:
+        section = SECTIONS[name]
+        text += "\n".join(["", f"## {name}", "", " ".join(str(section.__doc__).split()), "", *section(arguments.repeats), ""])
+        if arguments.output:
+            arguments.output.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+// Python's entry to aggregation: addresses of checked, contiguous tensors in; see molgcn/ops/aggregate_cpu.py.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+
+#include <array>
+#include <string>
+
+#include "aggregate.hpp"
+
+namespace nb = nanobind;
+
+namespace molgcn {
+
+const std::string& instruction_set_in_use();
+
+#define MOLGCN_DECLARE_AGGREGATE(isa)                              \
+    namespace isa {                                                \
+    extern const AggregateKernels<float> float_aggregate_kernels;   \
+    extern const AggregateKernels<double> double_aggregate_kernels; \
+    }
+MOLGCN_DECLARE_AGGREGATE(portable)
+#ifdef MOLGCN_X86
+MOLGCN_DECLARE_AGGREGATE(avx2)
+MOLGCN_DECLARE_AGGREGATE(avx512)
+#endif
+
+namespace {
+
+template <typename T>
+const AggregateKernels<T>& kernels() {
+    const auto pick = [](const AggregateKernels<float>& f, const AggregateKernels<double>& d) -> const AggregateKernels<T>& {
+        if constexpr (sizeof(T) == sizeof(float)) return f;
+        else return d;
+    };
+#ifdef MOLGCN_X86
+    const std::string& name = instruction_set_in_use();
+    if (name == "avx512") return pick(avx512::float_aggregate_kernels, avx512::double_aggregate_kernels);
+    if (name == "avx2") return pick(avx2::float_aggregate_kernels, avx2::double_aggregate_kernels);
+#endif
+    return pick(portable::float_aggregate_kernels, portable::double_aggregate_kernels);
+}
+
+using Address = uintptr_t;
+
+template <typename T>
+T* pointer(Address address) {
+    return reinterpret_cast<T*>(address);
+}
+
+// sizes: rows, columns, channels per weight, threads; graph: rowptr, col, edge; tensors: pulled, weight, own, largest, grad, out.
+template <typename T>
+Aggregate<T> aggregate(const std::array<int64_t, 4>& sizes, const std::array<Address, 3>& graph, const std::array<Address, 6>& tensors) {
+    const auto values = [&](int i) { return pointer<const T>(tensors[i]); };
+    const auto numbers = [&](int i) { return pointer<const int32_t>(graph[i]); };
+    return {sizes[0],  int(sizes[1]), int(sizes[2]), int(sizes[3]), numbers(0), numbers(1),           numbers(2),
+            values(0), values(1),     values(2),     values(3),     values(4),  pointer<T>(tensors[5])};
+}
+
+template <typename T>
+void pull(const std::array<int64_t, 4>& sizes, const std::array<Address, 3>& graph, const std::array<Address, 6>& tensors, int pass) {
+    const nb::gil_scoped_release release;
+    kernels<T>().pull(aggregate<T>(sizes, graph, tensors), Pass(pass));
+}
+
+template <typename T>
+void weights(const std::array<int64_t, 4>& sizes, const std::array<Address, 3>& graph, const std::array<Address, 6>& tensors) {
+    const nb::gil_scoped_release release;
+    kernels<T>().weights(aggregate<T>(sizes, graph, tensors));
+}
+
+}  // namespace
+
+void bind_aggregate(nb::module_& m) {
+    m.def("aggregate_pull_float32", &pull<float>);
+    m.def("aggregate_pull_float64", &pull<double>);
+    m.def("aggregate_weights_float32", &weights<float>);
+    m.def("aggregate_weights_float64", &weights<double>);
+}
+
+}  // namespace molgcn

@@ -1,0 +1,218 @@
+r"""`molgcn::aggregate`: sums, means or maxima over the incoming edges of any graph's nodes, forward and backward.
+
+The operator takes the edge list as users have it, in any order. Each device registers an implementation of `molgcn::aggregate` and
+`molgcn::aggregate_backward`, and orders an edge list once (:class:`molgcn.ops.edge_graph.EdgeGraph`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from molgcn.ops.edge_graph import EdgeGraph
+from molgcn.ops.expect import expect
+
+REDUCTIONS = ("sum", "mean", "max")
+STRATEGIES = ("auto", "vertex", "neighbor_group", "edge")
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+class AggregateInputs(NamedTuple):
+    """Arguments of the operator, in the order of its schema: M sources, N targets, E edges, D channels; see :func:`aggregate`.
+
+    Attributes:
+        x: [M, D].
+        edge_index: int64 [2, E].
+        edge_weight: [E, K], where K divides D, each weight for D / K channels in a row; or None.
+        num_dst: N.
+        reduce: one of :data:`REDUCTIONS`.
+        strategy: one of :data:`STRATEGIES`.
+        deterministic: no atomic additions.
+        reverse: edges go from `edge_index[1]` to `edge_index[0]`.
+        group_size: edges of a neighbour group, 0 for the operator's own rule.
+        dimension_workers: threads that share an edge's channels, 0 for the operator's own rule.
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    edge_weight: Tensor | None
+    num_dst: int
+    reduce: str = "sum"
+    strategy: str = "auto"
+    deterministic: bool = True
+    reverse: bool = False
+    group_size: int = 0
+    dimension_workers: int = 0
+
+    @property
+    def channels_per_weight(self) -> int:
+        """D / K, 0 without weights."""
+        return 0 if self.edge_weight is None else self.x.shape[1] // max(self.edge_weight.shape[1], 1)
+
+    @property
+    def graph(self) -> EdgeGraph:
+        """The edges in order."""
+        return EdgeGraph.of(self.edge_index, self.x.shape[0], self.num_dst, self.reverse)
+
+    @property
+    def gradients_need_x(self) -> bool:
+        """Whether gradients depend on the values of x; without that backward is given its shape only."""
+        return self.edge_weight is not None or self.reduce == "max"
+
+    def contiguous(self, with_x: bool = True) -> AggregateInputs:
+        """Return the inputs with contiguous tensors, but for edge_index, which is recognised by its identity."""
+        weight = None if self.edge_weight is None else self.edge_weight.contiguous()
+        return self._replace(x=self.x.contiguous() if with_x else self.x, edge_weight=weight)
+
+
+_ARGUMENTS = (
+    "Tensor x, Tensor edge_index, Tensor? edge_weight, SymInt num_dst, str reduce, str strategy, bool deterministic, bool reverse, "
+    "int group_size, int dimension_workers"
+)
+# Of a CUDA graph that torch.compile makes by itself edge_index would be a copy, whose order is not remembered
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.cudagraph_unsafe)
+torch.library.define("molgcn::aggregate", f"({_ARGUMENTS}) -> Tensor", tags=_TAGS)
+torch.library.define(
+    "molgcn::aggregate_backward",
+    f"(Tensor grad_out, Tensor? out, bool[] wanted, {_ARGUMENTS}) -> (Tensor grad_x, Tensor grad_edge_weight)",
+    tags=_TAGS,
+)
+
+
+def aggregate(
+    x: Tensor,
+    edge_index: Tensor,
+    edge_weight: Tensor | None = None,
+    reduce: str = "sum",
+    strategy: str = "auto",
+    *,
+    num_nodes: int | None = None,
+    deterministic: bool = True,
+    reverse: bool = False,
+    group_size: int = 0,
+    dimension_workers: int = 0,
+) -> Tensor:
+    r"""Sum, mean or maximum of the weighted features at the sources of every node's incoming edges.
+
+    .. math::
+        y_i = \bigoplus_{e = (j, i)} w_e \odot x_j
+
+    Nothing of the size [E, D] is made, forward or backward. Sums are taken in float32, of float64 in float64. A node without incoming
+    edges gets 0. Equal largest neighbours share the gradient of `max` equally, as those of PyTorch's `scatter_reduce("amax")` do, which
+    PyG takes unless torch_scatter is installed; torch_scatter gives it to one of them. As there, where the largest is 0, the zeros that
+    the result begins with have a share too, which is lost.
+
+    The edges are put in order when `edge_index` is first seen, which all later calls with the very same tensor use, until it is written
+    to or freed. That takes 8 bytes an edge, and 8 more where gradients are wanted. Calls with a tensor seen before can be captured in
+    CUDA graphs. Second derivatives are taken by plain PyTorch, at its cost in memory.
+
+    Strategies, on CUDA: `vertex` has a group of threads pull all of a node's neighbours. `neighbor_group` cuts long lists of neighbours
+    into groups, whose sums are added in order, so that one node with a million neighbours keeps nobody waiting. `edge` adds every edge's
+    message atomically. A CPU has one way for all.
+
+    Args:
+        x: [M, D] or [M, K, C]; float32, float64, bfloat16 or float16.
+        edge_index: int64 [2, E], source and target of every edge, in any order; several edges between two nodes all count.
+        edge_weight: None for ones; [E]; [E, K], one for each of K heads, where x is [M, K, C], or [M, K * C] with the heads side by side;
+            or [E, D], one for each channel.
+        reduce: "sum", "mean" over the number of edges, or "max".
+        strategy: "auto", "vertex", "neighbor_group" or "edge"; auto takes a deterministic one.
+        num_nodes: targets, N; default M.
+        deterministic: same bits on every run. False lets `neighbor_group` add its groups' sums atomically, and allows `edge`.
+        reverse: edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
+        group_size: edges of a neighbour group; default by the operator's own rule.
+        dimension_workers: threads that share an edge's channels, at most 32; default by the operator's own rule.
+
+    Returns:
+        [N, D] or [N, K, C], in the dtype of x, or of both where that of the weights is wider.
+
+    Raises:
+        ValueError: naming the argument that does not fit.
+        IndexError: naming a node of edge_index that is not there.
+        UserError: for more nodes or edges than 32 bits count, or edges that are new while a CUDA graph is captured.
+    """
+    shape = x.shape[1:]
+    if x.dim() not in (2, 3):
+        raise ValueError(f"aggregate: expected x [M, D] or [M, K, C], got {list(x.shape)}")
+    if edge_weight is not None:
+        dtype = torch.promote_types(x.dtype, edge_weight.dtype)
+        x, edge_weight = x.to(dtype), _flat_weight(edge_weight, shape).to(dtype)
+    num_dst = x.shape[0] if num_nodes is None else num_nodes
+    flat = x if x.dim() == 2 else x.flatten(1)
+    options = (reduce, strategy, deterministic, reverse, group_size, dimension_workers)
+    out: Tensor = torch.ops.molgcn.aggregate(flat, edge_index, edge_weight, num_dst, *options)
+    return out if x.dim() == 2 else out.unflatten(1, shape)
+
+
+def _flat_weight(edge_weight: Tensor, shape: torch.Size) -> Tensor:
+    """Return the weights as [E, K], K of them for the channels of a node, whose features are of the shape."""
+    if edge_weight.dim() == 1:
+        return edge_weight[:, None]
+    if edge_weight.dim() == 3 and edge_weight.shape[1:] == shape:
+        return edge_weight.flatten(1)
+    if edge_weight.dim() == 2 and (edge_weight.shape[1] == shape[0] or (len(shape) == 1 and edge_weight.shape[1] > 0)):
+        return edge_weight
+    as_features = ", ".join(map(str, shape))
+    raise ValueError(f"aggregate: expected edge_weight [E], [E, {shape[0]}] or [E, {as_features}], got {list(edge_weight.shape)}")
+
+
+def check(inputs: AggregateInputs) -> None:
+    """Check shapes, dtypes, devices and options; the values of edge_index are left to the implementations.
+
+    Raises:
+        ValueError: naming the first argument that does not fit.
+    """
+    x, edge_index, edge_weight = inputs.x, inputs.edge_index, inputs.edge_weight
+    if x.dim() != 2 or x.dtype not in DTYPES:
+        raise ValueError(f"aggregate: expected x [M, D] in float32, float64, bfloat16 or float16, got {x.dtype} {list(x.shape)}")
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype != torch.int64:
+        raise ValueError(f"aggregate: expected edge_index int64 [2, E], got {edge_index.dtype} {list(edge_index.shape)}")
+    if edge_weight is not None:
+        if edge_weight.dim() != 2 or edge_weight.shape[0] != edge_index.shape[1] or edge_weight.dtype != x.dtype:
+            got = f"{edge_weight.dtype} {list(edge_weight.shape)}"
+            raise ValueError(f"aggregate: expected edge_weight [E, ...] with E = {edge_index.shape[1]} in {x.dtype}, got {got}")
+        if x.shape[1] % max(edge_weight.shape[1], 1):
+            raise ValueError(f"aggregate: {edge_weight.shape[1]} weights of an edge do not divide the {x.shape[1]} channels of x")
+    for tensor in (edge_index, edge_weight):
+        if tensor is not None and tensor.device != x.device:
+            raise ValueError(f"aggregate: x is on {x.device}, but an argument is on {tensor.device}; give both alike")
+    for name, value, allowed in (("reduce", inputs.reduce, REDUCTIONS), ("strategy", inputs.strategy, STRATEGIES)):
+        if value not in allowed:
+            raise ValueError(f"aggregate: {name}={value!r} is none of {', '.join(allowed)}")
+    if inputs.strategy == "edge" and (inputs.deterministic or inputs.reduce == "max"):
+        raise ValueError('aggregate: strategy="edge" adds atomically: it needs deterministic=False, and reduce="sum" or "mean"')
+    if inputs.num_dst < 0 or inputs.group_size < 0 or not 0 <= inputs.dimension_workers <= 32:
+        raise ValueError("aggregate: num_nodes and group_size must not be negative, and dimension_workers must lie in 0 .. 32")
+
+
+def check_backward(inputs: AggregateInputs, grad_out: Tensor, out: Tensor | None, wanted: list[bool]) -> None:
+    """Check the derivative's arguments.
+
+    Raises:
+        ValueError: naming the first argument that does not fit.
+    """
+    check(inputs)
+    shape = (inputs.num_dst, inputs.x.shape[1])
+    expect("aggregate_backward", "grad_out", grad_out, shape, inputs.x)
+    if (out is None) == (inputs.reduce == "max") or len(wanted) != 2:
+        raise ValueError("aggregate_backward: expected the result of forward for max, and only then, and wanted for x and edge_weight")
+    if out is not None:
+        expect("aggregate_backward", "out", out, shape, inputs.x)
+
+
+@torch.library.register_fake("molgcn::aggregate")
+def empty_output(*args: Any) -> Tensor:
+    """Uninitialised [N, D]."""
+    inputs = AggregateInputs(*args)
+    return inputs.x.new_empty(inputs.num_dst, inputs.x.shape[1])
+
+
+@torch.library.register_fake("molgcn::aggregate_backward")
+def empty_gradients(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
+    """Uninitialised gradients of x and edge_weight; empty where not wanted."""
+    inputs = AggregateInputs(*args)
+    weight = inputs.edge_weight
+    grad_x = inputs.x.new_empty(inputs.x.shape if wanted[0] else (0,))
+    return grad_x, inputs.x.new_empty(weight.shape if wanted[1] and weight is not None else (0,))

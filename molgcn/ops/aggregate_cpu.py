@@ -1,0 +1,76 @@
+"""`molgcn::aggregate` on the CPU, by the C++ extension `molgcn._cpu`; imported for its registrations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import molgcn._cpu as _cpu
+from molgcn.ops.aggregate import AggregateInputs, check, check_backward, empty_gradients, empty_output
+from molgcn.ops.edge_graph import EdgeGraph, addresses
+
+_PULL = {torch.float32: _cpu.aggregate_pull_float32, torch.float64: _cpu.aggregate_pull_float64}
+_WEIGHTS = {torch.float32: _cpu.aggregate_weights_float32, torch.float64: _cpu.aggregate_weights_float64}
+_PASSES = ("sum", "mean", "max", "ties", "max_backward")  # of cpu/aggregate.hpp, in its order
+
+
+def forward(*args: Any) -> Tensor:
+    """The operator; bfloat16 and float16 are computed in float32."""
+    inputs = AggregateInputs(*args)
+    check(inputs)
+    wide = _widened(inputs.contiguous())
+    out = empty_output(*wide)
+    _pull(wide, inputs.graph, inputs.reduce, out, pulled=wide.x)
+    return out.to(inputs.x.dtype)
+
+
+def backward(grad_out: Tensor, out: Tensor | None, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor]:
+    """Its derivative."""
+    inputs = AggregateInputs(*args)
+    check_backward(inputs, grad_out, out, wanted)
+    graph, dtype = inputs.graph, inputs.x.dtype
+    wide = _widened(inputs.contiguous(inputs.gradients_need_x))
+    grad = grad_out.to(wide.x.dtype).contiguous()
+    grad_x, grad_weight = empty_gradients(grad, None, wanted, *wide)
+    own: dict[str, Tensor] = {}
+    if inputs.reduce == "mean":
+        grad = grad / graph.rowptr.diff().clamp(min=1)[:, None]
+    if out is not None:
+        largest = out if dtype == wide.x.dtype else empty_output(*wide)
+        if largest is not out:  # rounding has made equal what is not
+            _pull(wide, graph, "max", largest, pulled=wide.x)
+        shares = torch.empty_like(grad)
+        _pull(wide, graph, "ties", shares, pulled=wide.x, own=largest, grad=grad)
+        grad, own = shares, {"own": largest}
+    if wanted[0] and out is None:
+        _pull(wide, graph.by_source, "sum", grad_x, pulled=grad)
+    elif wanted[0]:
+        _pull(wide, graph.by_source, "max_backward", grad_x, pulled=grad, own=wide.x, largest=own["own"])
+    if wanted[1] and inputs.edge_weight is not None:
+        _WEIGHTS[grad.dtype](*_arguments(wide, graph, grad_weight, pulled=wide.x, grad=grad, **own))
+    return grad_x.to(dtype), grad_weight.to(dtype)
+
+
+def _widened(inputs: AggregateInputs) -> AggregateInputs:
+    if inputs.x.dtype in _PULL:
+        return inputs
+    weight = None if inputs.edge_weight is None else inputs.edge_weight.float()
+    return inputs._replace(x=inputs.x.float(), edge_weight=weight)
+
+
+def _pull(inputs: AggregateInputs, graph: EdgeGraph, what: str, out: Tensor, **tensors: Tensor) -> None:
+    """Fill in a row of `out` for every row of the graph."""
+    _PULL[out.dtype](*_arguments(inputs, graph, out, **tensors), _PASSES.index(what))
+
+
+def _arguments(inputs: AggregateInputs, graph: EdgeGraph, out: Tensor, **tensors: Tensor) -> tuple[tuple[int, ...], ...]:
+    sizes = (graph.num_dst, inputs.x.shape[1], inputs.channels_per_weight, torch.get_num_threads())
+    values = {"weight": inputs.edge_weight, **tensors, "out": out}
+    places = [values.get(name) for name in ("pulled", "weight", "own", "largest", "grad", "out")]
+    return sizes, addresses(graph.rowptr, graph.col, graph.edge), tuple(0 if place is None else place.data_ptr() for place in places)
+
+
+torch.library.impl("molgcn::aggregate", "CPU", forward)
+torch.library.impl("molgcn::aggregate_backward", "CPU", backward)

@@ -1,0 +1,23 @@
+"""The oracle of `molgcn::aggregate`: plain PyTorch in any dtype, differentiable as often as wanted, with messages [E, D]."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from molgcn.ops.aggregate import AggregateInputs
+
+
+def aggregate_reference(inputs: AggregateInputs) -> Tensor:
+    """What :func:`molgcn.ops.aggregate` returns; arguments of the operator."""
+    x = inputs.x
+    source, target = inputs.edge_index.flip(0) if inputs.reverse else inputs.edge_index
+    messages = x[source]
+    if inputs.edge_weight is not None:
+        messages = messages * inputs.edge_weight.repeat_interleave(inputs.channels_per_weight, dim=1)
+    out = x.new_zeros(inputs.num_dst, x.shape[1])
+    if inputs.reduce == "max":
+        return out.scatter_reduce(0, target[:, None].expand_as(messages), messages, "amax", include_self=False)
+    out = out.index_add(0, target, messages)
+    if inputs.reduce == "mean":
+        out = out / target.bincount(minlength=inputs.num_dst).clamp(min=1)[:, None].to(x.dtype)
+    return out

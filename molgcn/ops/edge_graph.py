@@ -1,0 +1,217 @@
+"""The graph of an edge list, ordered by target and by source, on the device that the list is on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from molgcn.errors import UserError
+from molgcn.ops.remembered import remembered
+
+_MOST = 2**31 - 1
+_cpu = import_module("molgcn._cpu") if find_spec("molgcn._cpu") is not None else None  # built at install time where there is a compiler
+
+
+class Parts(NamedTuple):
+    """The rows of more than so many edges, cut into parts of so many; L such rows, P parts.
+
+    Attributes:
+        row: int32 [P], the row of each part.
+        begin: int32 [P], the first edge of each part.
+        long_row: int32 [L], the rows that have parts.
+        long_first: int32 [L + 1], their first parts.
+    """
+
+    row: Tensor
+    begin: Tensor
+    long_row: Tensor
+    long_first: Tensor
+
+
+@dataclass
+class EdgeGraph:
+    """The edges of a list, each at the row of its target: N targets, M sources, E edges.
+
+    It takes 8 bytes an edge and 4 a target; `by_source`, made when it is first asked for, takes 8 bytes an edge and 4 a source. While it
+    is made on a GPU, about 40 bytes an edge are in use for a moment.
+
+    Attributes:
+        rowptr: int32 [N + 1], first edge of each target.
+        col: int32 [E], source of each edge.
+        edge: int32 [E], the edge's place in the list.
+        num_src: M.
+        longest: most edges of a target.
+        prepared: what operators have worked out for the graph, by their own keys.
+    """
+
+    rowptr: Tensor
+    col: Tensor
+    edge: Tensor
+    num_src: int
+    longest: int
+    prepared: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, edge_index: Tensor, num_src: int, num_dst: int, reverse: bool = False) -> EdgeGraph:
+        """Return the graph of an edge list: the one made before, if the very same tensor has not been written to since.
+
+        A graph made before may be used while a CUDA graph is captured. What is captured keeps the edges that it saw.
+
+        Args:
+            edge_index: int64 [2, E], source and target of every edge, in any order.
+            num_src: nodes that edges come from, M.
+            num_dst: nodes that edges go to, N.
+            reverse: edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
+
+        Raises:
+            IndexError: for a node that is not there, naming it.
+            UserError: for more nodes or edges than 32 bits can count, or a graph that is new during a capture.
+        """
+        graph = remembered(edge_index, (cls, num_src, num_dst, reverse), lambda: cls._build(edge_index, num_src, num_dst, reverse))
+        graph.used()
+        return graph
+
+    @classmethod
+    def _build(cls, edge_index: Tensor, num_src: int, num_dst: int, reverse: bool) -> EdgeGraph:
+        rows = (num_dst, num_src) if reverse else (num_src, num_dst)
+        check_edges(edge_index, *rows)
+        edges = edge_index.detach().contiguous()
+        source, target = (edges[1], edges[0]) if reverse else (edges[0], edges[1])
+        if _cpu is not None and edges.device.type == "cpu":
+            rowptr, col, place = empty_rows(num_dst, edges.shape[1])
+            sizes = (edges.shape[1], num_dst, torch.get_num_threads())
+            _cpu.conv_sort_edges(target.data_ptr(), source.data_ptr(), sizes, False, addresses(rowptr, col, place))
+        else:
+            rowptr, place = _order(target, num_dst)
+            col, place = source[place].int(), place.int()
+        return cls._finished(rowptr, col, place, num_src)
+
+    @classmethod
+    def _finished(cls, rowptr: Tensor, col: Tensor, edge: Tensor, num_src: int) -> EdgeGraph:
+        longest = int(rowptr.diff().max()) if rowptr.shape[0] > 1 else 0  # waits for the device, so that other streams may use the graph
+        return cls(rowptr, col, edge, num_src, longest)
+
+    @property
+    def num_dst(self) -> int:
+        """N."""
+        return self.rowptr.shape[0] - 1
+
+    @property
+    def num_edges(self) -> int:
+        """E."""
+        return self.col.shape[0]
+
+    @cached_property
+    def by_source(self) -> EdgeGraph:
+        """The same edges, each at the row of its source, with its target as `col` and the same place in the list."""
+        _not_while_capturing(self.col)
+        if _cpu is not None and self.col.device.type == "cpu":
+            rowptr, col, place = empty_rows(self.num_src, self.num_edges)
+            numbers = (self.num_dst, self.num_src, torch.get_num_threads())
+            _cpu.conv_transpose(addresses(self.rowptr, self.col), *numbers, addresses(rowptr, col, place))
+        else:
+            rowptr, place = _order(self.col, self.num_src)
+            nodes = torch.arange(self.num_dst, dtype=torch.int32, device=self.col.device)
+            col = nodes.repeat_interleave(self.rowptr.diff(), output_size=self.num_edges)[place]
+        return self._finished(rowptr, col, self.edge[place], self.num_dst)
+
+    def parts(self, size: int) -> Parts | None:
+        """Return the parts of the rows that have more than `size` edges, None if there are no such rows; made once."""
+        if self.longest <= size:
+            return None
+        if size not in self._parts:
+            _not_while_capturing(self.col)
+            degree = self.rowptr.diff()
+            long_row = (degree > size).nonzero()[:, 0]
+            counts = (degree[long_row] + (size - 1)) // size
+            first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+            row = long_row.repeat_interleave(counts)
+            number = torch.arange(row.shape[0], device=row.device) - first[:-1].repeat_interleave(counts)
+            self._parts[size] = Parts(*(made.int() for made in (row, self.rowptr[row] + number * size, long_row, first)))
+        return self._parts[size]
+
+    @cached_property
+    def _parts(self) -> dict[int, Parts]:
+        return {}
+
+    def _tensors(self) -> list[Tensor]:
+        """Everything that has been made so far."""
+        made = [self.rowptr, self.col, self.edge, *(tensor for parts in self._parts.values() for tensor in parts)]
+        return made + (self.by_source._tensors() if "by_source" in vars(self) else [])
+
+    @cached_property
+    def _stream(self) -> int:
+        """The stream that the graph was first used on."""
+        return torch._C._cuda_getCurrentRawStream(self.col.device.index)
+
+    def used(self) -> None:
+        """Keep the memory until the current stream is done with it, should the graph be dropped before."""
+        if self.col.is_cuda and torch._C._cuda_getCurrentRawStream(self.col.device.index) != self._stream:
+            stream = torch.cuda.current_stream(self.col.device)
+            for tensor in self._tensors():
+                tensor.record_stream(stream)
+
+
+def check_edges(edge_index: Tensor, num_src: int, num_dst: int, num_loops: int = 0) -> None:
+    """Check that an edge list has the nodes that it names, and that 32 bits count its entries.
+
+    Args:
+        edge_index: int64 [2, E].
+        num_src: nodes that `edge_index[0]` may name.
+        num_dst: nodes that `edge_index[1]` may name.
+        num_loops: entries that are added to the edges.
+
+    Raises:
+        IndexError: naming the node and its place.
+        UserError: for too many nodes or entries, or where a CUDA graph is being captured.
+    """
+    num_edges = edge_index.shape[1]
+    if max(num_edges + num_loops, num_src, num_dst) > _MOST:
+        raise UserError(
+            f"A graph of {max(num_src, num_dst):,} nodes and {num_edges:,} edges{', with self-loops,' * (num_loops > 0)} is too large for "
+            f"this operator, which counts up to {_MOST:,}. Split it into smaller batches, or use PyG's layers (backend=pyg)."
+        )
+    _not_while_capturing(edge_index)
+    if num_edges == 0:
+        return
+    lowest, highest = torch.stack(edge_index.aminmax(dim=1)).tolist()
+    for row, count in enumerate((num_src, num_dst)):
+        if lowest[row] < 0 or highest[row] >= count:
+            place = int(((edge_index[row] < 0) | (edge_index[row] >= count)).nonzero()[0])
+            raise IndexError(
+                f"edge_index has a node outside 0 .. {count - 1}: edge_index[{row}, {place}] is {int(edge_index[row, place])}, but there "
+                f"are {count:,} {('source', 'target')[row]} nodes"
+            )
+
+
+def empty_rows(num_rows: int, num_entries: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return uninitialised int32 pointers [rows + 1], columns and places [entries] for the C++ extension to fill in."""
+    rowptr = torch.empty(num_rows + 1, dtype=torch.int32)
+    col, place = torch.empty(2, num_entries, dtype=torch.int32)
+    return rowptr, col, place
+
+
+def addresses(*tensors: Tensor) -> tuple[int, ...]:
+    """Return where the tensors' values lie."""
+    return tuple(tensor.data_ptr() for tensor in tensors)
+
+
+def _order(row: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Return int32 pointers [rows + 1] and the places [E] of a stable order by row."""
+    ordered, place = row.int().sort(stable=True)
+    nodes = torch.arange(num_rows + 1, dtype=torch.int32, device=row.device)
+    return torch.searchsorted(ordered, nodes, out_int32=True), place
+
+
+def _not_while_capturing(tensor: Tensor) -> None:
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise UserError(
+            "A CUDA graph is being captured, and edge_index is a tensor whose edges have not been put in order yet. Run the same step once "
+            "before the capture with the very same edge_index: forward, and backward where it is captured."
+        )
