@@ -62,7 +62,9 @@ class TensorCoreProducts:
             it.dropout_scale = 1 / (1 - run.call.dropout_rate)
         with_moments = norm in run.spec.batch_norms and run.call.batch_statistics
         source, kind = run.rows(step.source), run.program.values[step.source].rows
-        self._multiply(it, self._forward_operands[step.weight], source, run.rows(step.out), kind, relu=step.relu, norm=norm if with_moments else None)
+        self._multiply(
+            it, self._forward_operands[step.weight], source, run.rows(step.out), kind, relu=step.relu, norm=norm if with_moments else None
+        )
         return with_moments
 
     def input_grad(self, step: InputGrad) -> None:
@@ -108,7 +110,9 @@ class TensorCoreProducts:
         function = kernel("product_weights.cu", "product_weights", defines, self._device)
         function.launch(blocks, _WEIGHTS_THREADS, shared_bytes(tile), it, overlap=True)
 
-    def _multiply(self, it: Any, operand: _Operand, rows: Rows, out: Rows, kind: str, *, relu: bool = False, norm: str | None = None) -> None:
+    def _multiply(
+        self, it: Any, operand: _Operand, rows: Rows, out: Rows, kind: str, *, relu: bool = False, norm: str | None = None
+    ) -> None:
         """Launch the product of rows and a weight, with what `it` says of the rest."""
         plan = row_blocks(rows.tensor.shape[0], rows.width, out.width, self._gpu)
         it.fragments, it.scales = operand

@@ -116,7 +116,9 @@ def _row_blocks(num_rows: int, in_width: int, out_width: int, row_tiles: int, co
     registers = 40 + 12 * column_tiles * row_tiles + 16 * column_tiles + 16 * row_tiles  # of a thread
     min_blocks = max(1, min(8, 2048 // (32 * warps), _REGISTERS // (registers * 32 * warps)))
     while True:
-        plan = RowBlocks(row_tiles, column_tiles, warps, min_blocks, num_tiles, min(num_tiles, min_blocks * gpu.num_multiprocessors), in_width, out_width)
+        plan = RowBlocks(
+            row_tiles, column_tiles, warps, min_blocks, num_tiles, min(num_tiles, min_blocks * gpu.num_multiprocessors), in_width, out_width
+        )
         if min_blocks == 1 or min_blocks * (plan.shared_bytes + _RESERVED_BYTES) <= gpu.shared_limit + _RESERVED_BYTES:
             return plan
         min_blocks -= 1

@@ -16,7 +16,9 @@ _HEADING = "molgcn.layer_network/1"  # of the string form, with its version
 
 @dataclass(frozen=True)
 class LayerNetworkSpec:
-    r"""Everything static about a network of L layers, each of them
+    r"""Everything static about a network of L layers.
+
+    Each of them computes
 
     .. math::
         H_{l+1} = \mathrm{block}(\mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{conv}(H_l)))) \; (+ H_l)),
