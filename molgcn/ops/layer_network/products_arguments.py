@@ -5,7 +5,7 @@ from __future__ import annotations
 from molgcn.cuda_runtime.structs import Header
 
 MAX_WEIGHTS = 64  # that one launch prepares
-MAX_PRODUCTS = 16  # gradients of matrices that one launch computes
+MAX_PRODUCTS = 32  # gradients of matrices that one launch computes
 
 _OPERANDS = Header(
     "product_operands_structs.h",

@@ -69,7 +69,7 @@ def test_plans(width, num_rows, limit):
         assert plan.threads <= 512
         assert 16 * plan.warps * plan.column_tiles >= width
         assert plan.rows * plan.num_tiles >= num_rows
-        assert plan.num_groups * plan.tiles_per_group >= plan.num_tiles
+        assert plan.num_groups * plan.blocks_per_group >= plan.num_blocks
     shapes = (Shape(num_rows, width, width), Shape(4, width, 7), Shape(num_rows, width, 0))
     for shape, weights in zip(shapes, weight_blocks(shapes, Gpu(132, limit)), strict=True):
         assert shared_bytes(weights.tile) <= limit
