@@ -30,7 +30,9 @@ def why_not(model: MoleculeNet) -> str | None:
     """Return why the operator does not have a network with these options, in words; None where it does."""
     if model.conv not in MESSAGES:
         return f"its layers are {model.conv}, not {', '.join(MESSAGES[:-1])} or {MESSAGES[-1]}"
-    known = {"activation": ("relu",), "pool": (*POOLS, "norm"), "readout": ("last",), "num_components": (1,)}
+    if model.num_components > 1:
+        return "its rows are several molecules each"
+    known = {"activation": ("relu",), "pool": (*POOLS, "norm"), "readout": ("last",)}
     for name, values in known.items():
         if getattr(model, name) not in values:
             return f"its {name} is {getattr(model, name)}, not {' or '.join(map(str, values))}"

@@ -40,7 +40,7 @@ def test_an_option_of_another_layer_is_refused():
 
 def test_the_backend_is_known_before_the_data():
     assert resolved_backend(ModelConfig(), BackendConfig("pyg")) == "pyg"
-    assert resolved_backend(ModelConfig(name="gine", bonds=True), BackendConfig("auto")) == "reference"
+    assert resolved_backend(ModelConfig(name="gat", bonds=True), BackendConfig("auto")) == "reference"
     with pytest.raises(UserError, match=r"model\.bonds=false does not go with gine"):
         resolved_backend(ModelConfig(name="gine"), BackendConfig("auto"))
 
