@@ -11,7 +11,8 @@
 #define AGGR_GCN_LOOPS 4  // D^-1/2 (A + I) D^-1/2, without the bonds' own self-loops
 
 constexpr bool gcn = AGGR == AGGR_GCN || AGGR == AGGR_GCN_LOOPS;
-constexpr int near = 4;  // bonds whose rows are asked for together: of most atoms all
+constexpr int near = 4;      // bonds that are known before: of most atoms all
+constexpr int together = 2;  // bonds whose rows are asked for together
 
 // Where an atom's bonds lead, known before the rows are that the kernel before wrote. `rows` has the rows of bonds, or is null where bond i has row i.
 struct Incoming {
@@ -31,19 +32,23 @@ struct Incoming {
     }
     static __device__ __forceinline__ int row_of(const int* rows, int bond) { return rows == nullptr ? bond : __ldg(rows + bond); }
 
-    // What load(source, bond's row) gives of the first bonds
+    // What load(source, bond's row) gives of bonds from number `first` on
     template <class Load, class Loaded>
-    __device__ __forceinline__ void load_near(Load load, Loaded (&loaded)[near]) const {
+    __device__ __forceinline__ void load_bonds(int first, Load load, Loaded (&loaded)[together]) const {
 #pragma unroll
-        for (int k = 0; k < near; k++)
-            if (begin + k < end) loaded[k] = load(source[k], BONDS ? row[k] : 0);
+        for (int k = 0; k < together; k++)
+            if (begin + first + k < end) loaded[k] = load(source[first + k], BONDS ? row[first + k] : 0);
     }
-    // use(that, source, bond's row) of all bonds in their order
+    // use(that, source, bond's row) of all bonds in their order; the first are loaded
     template <class Load, class Loaded, class Use>
-    __device__ __forceinline__ void each_bond(const Parameters& p, const int* rows, const Loaded (&loaded)[near], Load load, Use use) const {
+    __device__ __forceinline__ void each_bond(const Parameters& p, const int* rows, Loaded (&loaded)[together], Load load, Use use) const {
 #pragma unroll
-        for (int k = 0; k < near; k++)
-            if (begin + k < end) use(loaded[k], source[k], BONDS ? row[k] : 0);
+        for (int first = 0; first < near; first += together) {
+            if (first > 0) load_bonds(first, load, loaded);
+#pragma unroll
+            for (int k = 0; k < together; k++)
+                if (begin + first + k < end) use(loaded[k], source[first + k], BONDS ? row[first + k] : 0);
+        }
         for (int bond = begin + near; bond < end; bond++) {
             const int from = __ldg(p.col + bond), at = BONDS ? row_of(rows, bond) : 0;
             use(load(from, at), from, at);

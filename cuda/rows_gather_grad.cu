@@ -32,7 +32,7 @@ __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int q
     return each([&](int e) { return grad.e[e] / count.e[e]; });
 }
 
-extern "C" __global__ void __launch_bounds__(TABLE ? 1024 : 256, TABLE ? 1 : 4) rows_gather_grad(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     int* flag = reinterpret_cast<int*>(memory);
     Sums* table = reinterpret_cast<Sums*>(memory + 16);  // [teams][codes][lanes]: each number is one thread's
@@ -55,20 +55,21 @@ extern "C" __global__ void __launch_bounds__(TABLE ? 1024 : 256, TABLE ? 1 : 4) 
         if (BONDS) it.other = load(p.bonds + place(p, row, quad));
         return it;
     };
-    for (const int step = tile.step(); j < p.num_atoms; j += step, bonds = Incoming(p, p.paired, j, num_atoms)) {
+    for (const int step = tile.step(); j < p.num_atoms; j += step) {
         for (int bond = num_bonds + j; !TABLE && p.of_bonds.out != nullptr && bond < p.num_bond_rows; bond += p.num_atoms)
             store(p, p.of_bonds.out, bond, quad, constant(real(0)));
         if (j >= num_atoms) {
             if (writes) store(p, p.of_source.out, j, quad, constant(real(0)));
             continue;
         }
-        Term loaded[near];
-        bonds.load_near(load_term, loaded);
+        Term loaded[together];
+        bonds.load_bonds(0, load_term, loaded);
         const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself
         const Quad h = BONDS || AGGR == AGGR_MAX || p.grad_eps != nullptr ? load(p.source + place(p, j, quad)) : Quad();
         const Quad own = counts ? load(p.grad + place(p, j, quad)) : Quad();
         const Ending ending = writes ? Ending(p, p.of_source, j, quad) : Ending();
         const real scale = gcn ? p.scale[j] : real(1);
+        const Incoming next(p, p.paired, j + step, num_atoms);  // while the rows of j are under way
         Quad sum;
         bonds.each_bond(p, p.paired, loaded, load_term, [&](const Term& it, int i, int row) {
             if (AGGR == AGGR_GCN_LOOPS && i == j) return;
@@ -89,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(TABLE ? 1024 : 256, TABLE ? 1 : 4) 
 #pragma unroll
             for (int e = 0; e < 4; e++) eps_sum.value = multiply_add(own.e[e], h.e[e], eps_sum.value);
         if (writes) ending.write(p, p.of_source, j, quad, sum);
+        bonds = next;
     }
     if (TABLE) {
         const int set = blockIdx.x % (ranges * p.chunks), count = p.codes * p.lanes;

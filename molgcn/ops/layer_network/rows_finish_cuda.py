@@ -11,11 +11,14 @@ from molgcn.ops.layer_network.rows_launches import RowLaunches, Tile, tile_of
 from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
 from molgcn.ops.layer_network.steps import Finish
 
-_MOST_THREADS = 1024  # of blocks that sum columns: the fewer blocks, the sooner their sums are one
+_MOST_THREADS = 1024  # of blocks that have all atoms
+_SUM_THREADS = 1024  # of blocks that sum columns: the fewer blocks, the sooner their sums are one
+_SUM_BLOCKS = 1  # of them on a multiprocessor
 _LINE_THREADS = 512  # of blocks that sum columns and have a row at a time
 _LINE_BLOCKS = 2  # of them on a multiprocessor
 _LINE_BYTES = 96 << 10  # of shared memory for their sums
-_ROWS_OF_SUMS = 4  # at least, of a thread that sums
+_SUM_ROWS = 4  # at least, of a thread that sums
+_APPLY_ROWS = 2  # of a thread that does not
 
 
 class FinishLaunches:
@@ -98,8 +101,8 @@ class FinishLaunches:
         return self._num_atoms <= self._rows_of_thread * _MOST_THREADS
 
     def _apply_grid(self, tile: Tile) -> int:
-        """Return how many blocks there are where a thread has two rows."""
-        return tile.chunks * tile.parts(self._num_atoms, 2)
+        """Return how many blocks there are where nothing is summed."""
+        return tile.chunks * tile.parts(self._num_atoms, _APPLY_ROWS)
 
     def _arguments(self, step: Finish, source: Rows, tile: Tile, rows: Mapping[str, Rows | None]) -> Any:
         run = self.run
@@ -122,10 +125,10 @@ class FinishLaunches:
         self._launches.launch("rows_finish_block.cu", name, it, source.stride // 4, block=threads, shared=shared, defines={"ROWS": rows})
 
     def _launch_sums(self, file: str, name: str, it: Any, record_numbers: int, defines: dict[str, int] | None = None) -> None:
-        """Launch a kernel whose blocks, one on a multiprocessor, hand in a record for every column."""
-        tile = tile_of(it.stride, _MOST_THREADS)
+        """Launch a kernel whose blocks hand in a record for every column."""
+        tile = tile_of(it.stride, _SUM_THREADS)
         columns = 4 * tile.lanes
-        parts = min(tile.parts(self._num_atoms, _ROWS_OF_SUMS), self._launches.resident(tile.chunks, 1))
+        parts = min(tile.parts(self._num_atoms, _SUM_ROWS), self._launches.resident(tile.chunks, _SUM_BLOCKS))
         it.merge = self._launches.merging(tile.chunks, parts, columns, record_numbers)
         shared = 16 + tile.teams * columns * record_numbers * self._launches.number_bytes
         self._launches.launch(file, name, it, tile.chunks * parts, block=tile.threads, shared=shared, defines=defines)

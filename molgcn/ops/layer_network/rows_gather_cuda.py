@@ -9,13 +9,15 @@ from torch import Tensor
 
 from molgcn.cuda_runtime.structs import fill
 from molgcn.ops.layer_network.backward import GatherGrad
-from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Tile, tile_of
+from molgcn.ops.layer_network.rows_launches import MOST_LANES, THREADS, RowLaunches, tile_of
 from molgcn.ops.layer_network.steps import Gather
 
 AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
-_SUMMING_BLOCKS = 6  # of a multiprocessor, where they hand in sums
-_FEW_ATOMS = 2048
-_TABLE_BYTES = 96 << 10  # of the sums over distinct bonds that a block holds
+_BLOCKS = 8  # of a multiprocessor
+_SUMMING_BLOCKS = 4  # where they hand in sums
+_FEW_ATOMS = 2048  # whose sums are one sooner when blocks have many rows of few columns
+_LANES_OF_FEW = 4
+_TABLE_BYTES = 64 << 10  # of the sums over distinct bonds that a block holds
 
 
 class GatherLaunches:
@@ -59,15 +61,15 @@ class GatherLaunches:
         if step.aggr.startswith("gcn"):
             it.scale = self._scale.data_ptr()
         defines = {**_defines(step.aggr), "BONDS": int(step.bonds is not None)}
-        launches.launch("rows_gather.cu", "rows_gather", it, tile.chunks * tile.parts(run.graph.num_nodes), defines=defines)
+        parts = min(tile.parts(run.graph.num_nodes), launches.resident(tile.chunks, _BLOCKS))
+        launches.launch("rows_gather.cu", "rows_gather", it, tile.chunks * parts, defines=defines)
 
     def backward(self, step: GatherGrad) -> None:
         """Compute the gradients of a step's source, bonds and eps."""
         run, launches, forward = self.run, self._launches, step.step
         grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
         table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
-        few = table and num_atoms <= _FEW_ATOMS  # a block then sums over all of them
-        tile = Tile(1, grad.stride // 4, min(1024, 32 * max(1, -(-num_atoms // 32)))) if few else tile_of(grad.stride)
+        tile = tile_of(grad.stride, most_lanes=_LANES_OF_FEW if table and num_atoms <= _FEW_ATOMS else MOST_LANES)
         reads = forward.bonds is not None or forward.aggr == "max" or forward.eps is not None
         rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
         rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}
@@ -80,9 +82,7 @@ class GatherLaunches:
         if forward.bonds is not None:
             it.paired = self._paired.data_ptr()
         ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
-        parts = 1 if few else tile.parts(num_atoms)
-        if table or learns_eps:
-            parts = min(parts, launches.resident(tile.chunks, _SUMMING_BLOCKS))
+        parts = min(tile.parts(num_atoms), launches.resident(tile.chunks, _SUMMING_BLOCKS if table or learns_eps else _BLOCKS))
         if table:
             each = 4 * launches.number_bytes
             it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (tile.threads * each))

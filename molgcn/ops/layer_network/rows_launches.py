@@ -17,7 +17,7 @@ from molgcn.ops.layer_network.steps import Finish, Linear
 from molgcn.ops.layer_network.workspace import Workspace
 
 THREADS = 256
-_MOST_LANES = 32
+MOST_LANES = 32
 _ONE_GROUP = 160  # blocks whose sums one of them merges
 _HEADER = Header(
     "rows_structs.h",
@@ -83,10 +83,10 @@ class Tile(NamedTuple):
         return max(1, -(-num_rows // (self.teams * rows_of_team)))
 
 
-def tile_of(stride: int, threads: int = THREADS) -> Tile:
+def tile_of(stride: int, threads: int = THREADS, most_lanes: int = MOST_LANES) -> Tile:
     """Return how the threads of a block share rows of `stride` numbers."""
     quads = max(1, stride // 4)
-    chunks = -(-quads // _MOST_LANES)
+    chunks = -(-quads // most_lanes)
     return Tile(-(-quads // chunks), chunks, threads)
 
 
