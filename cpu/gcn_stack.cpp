@@ -12,10 +12,7 @@
 #include <utility>
 #include <vector>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
+#include "huge_pages.hpp"
 #include "tiles.hpp"
 
 namespace nb = nanobind;
@@ -161,15 +158,6 @@ private:
     Stack<T> stack_;
     Adjacency<T> adjacency_;
 };
-
-// Asks for huge pages for memory of many megabytes, which malloc maps anew for every batch: faults of 4 KB pages took longer than the layers.
-void use_huge_pages(Address begin, int64_t bytes) {
-#if defined(__linux__)
-    constexpr Address page = 2 << 20;
-    const Address first = (begin + page - 1) / page * page, last = (begin + bytes) / page * page;
-    if (first < last) madvise(pointer<void>(first), last - first, MADV_HUGEPAGE);  // a wish: failing is no error
-#endif
-}
 
 template <typename T>
 void run_backward(const Stack<T>& s, int64_t nodes, const std::array<Address, 7>& gradients) {

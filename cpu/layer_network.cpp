@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "huge_pages.hpp"
 #include "tiles.hpp"
 
 namespace nb = nanobind;
@@ -65,6 +67,7 @@ struct Batch {
     std::array<Address, 2> tensors;   // pooled rows or their gradient; moments
     std::array<double, 3> numbers;    // dropout, eps, momentum
     int64_t seed;
+    std::array<std::pair<Address, int64_t>, 2> fresh;  // memory that nobody has written yet, and its bytes
     std::array<std::vector<Address>, 4> lists;  // memory; parameters; their gradients; running means, variances, and both after this batch
 };
 
@@ -170,6 +173,7 @@ void clear_padding(const Batch& batch, const LayerRun<T>& run) {
 template <typename T>
 void run_pass(Address numbers, const Batch& batch) {
     const nb::gil_scoped_release release;
+    for (const auto& [begin, bytes] : batch.fresh) use_huge_pages(begin, bytes);
     LayerRun<T> run{};
     run.pass = read_pass(pointer<const int>(numbers));
     set_graph(batch, run);
@@ -192,8 +196,9 @@ void run_pass(Address numbers, const Batch& batch) {
 void bind_layer_network(nb::module_& m) {
     nb::class_<Batch>(m, "LayerBatch")
         .def("__init__", [](Batch* self, std::array<int64_t, 5> sizes, std::array<Address, 4> graph, std::array<Address, 2> tensors,
-                            std::array<double, 3> numbers, int64_t seed, std::array<std::vector<Address>, 4> lists) {
-            new (self) Batch{sizes, graph, tensors, numbers, seed, std::move(lists)};
+                            std::array<double, 3> numbers, int64_t seed, std::array<std::pair<Address, int64_t>, 2> fresh,
+                            std::array<std::vector<Address>, 4> lists) {
+            new (self) Batch{sizes, graph, tensors, numbers, seed, fresh, std::move(lists)};
         });
     m.def("layer_pass_float32", &run_pass<float>);
     m.def("layer_pass_float64", &run_pass<double>);

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 
+#include "huge_pages.hpp"
+
 namespace molgcn {
 namespace MOLGCN_ISA {
 
@@ -21,6 +23,7 @@ public:
         const size_t bytes = (size * sizeof(T) + 63) / 64 * 64;
         data_ = static_cast<T*>(std::aligned_alloc(64, bytes + 64));
         if (data_ == nullptr) throw std::bad_alloc();
+        use_huge_pages(reinterpret_cast<uintptr_t>(data_), int64_t(bytes));
     }
     ~Array() { std::free(data_); }
     Array(const Array&) = delete;

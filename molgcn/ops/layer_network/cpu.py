@@ -193,6 +193,7 @@ def _run(
         (pooled.data_ptr(), saved.data_ptr() if call.batch_statistics else 0),
         (call.dropout_rate, spec.eps, spec.momentum),
         int(call.seed) if call.dropout_rate > 0 else 0,
+        [(tensor.data_ptr(), itemsize * tensor.numel()) for tensor in (scratch, saved if gradients is None else scratch)],
         (memory, [tensor.data_ptr() for tensor in call.parameters], [tensor.data_ptr() for tensor in grad_parameters], statistics),
     )
     _PASS[graph.x.dtype](laid_out.numbers.buffer_info()[0], batch)

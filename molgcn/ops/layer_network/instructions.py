@@ -157,9 +157,12 @@ class Builder:
         self._tiles: list[Instruction] = []
         self._table: list[Instruction] = []
         self._products: dict[int, list[Instruction]] = {}
+        self._makers = {step.out: step for step in program.steps}
+        self._present: set[int] = set()
 
     def forward(self) -> tuple[Segment, ...]:
         """Return the segments of the forward pass."""
+        self._makers = {}
         for step in self._program.steps:
             self._emit(*self._forward(step))
         self._emit(Instruction(Op.POOL, source=self._program.out))
@@ -186,10 +189,27 @@ class Builder:
         for made in instructions:
             values = [self._keys.value(rows) for rows in (made.source, made.out) if rows >= 0]
             to = self._table if any(map(self._of_table, values)) else self._tiles
-            to += [made, *self._products.pop(made.out, ())]
+            for each in (made, *self._products.pop(made.out, ())):
+                for rows in each.read:
+                    self._make_again(rows)
+                to.append(each)
             if made.op in (Op.MOMENTS, Op.NORM_SUMS) and made.norm in self._batch_norms:
                 self._segments.append(Segment(tuple(self._tiles), made.norm))
                 self._tiles = []
+                self._present.clear()
+
+    def _make_again(self, rows: int) -> None:
+        """In a backward pass, add what makes a value from others where that takes less time than to write it to memory and read it back."""
+        step = self._makers.get(rows)
+        if rows in self._present or step is None or isinstance(step, Linear):
+            return
+        if isinstance(step, Finish) and (step.dropout is not None or step.add is not None):
+            return
+        self._present.add(rows)
+        *_, made = self._forward(step)  # a batch norm's moments are known
+        for read in made.read:
+            self._make_again(read)
+        self._tiles.append(made)
 
     def _stored_tables(self) -> Iterator[Instruction]:
         """Yield what makes the tables that gathers read."""
