@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: train test test-all lint benchmark clean
+.PHONY: train test test-all lint docs docs-links benchmark clean
 
 train: $(READY)
 	$(BIN)/python train.py $(ARGS)
@@ -16,7 +16,15 @@ test-all: $(READY)
 	$(BIN)/python -m pytest -m "slow or not slow" $(ARGS)
 
 lint: $(READY)
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/codespell
+
+# The site, in docs/build/html; whatever Sphinx warns of is an error, links between pages included.
+docs: $(READY)
+	$(BIN)/sphinx-build -b html -W --keep-going -q docs docs/build/html $(ARGS)
+
+# Links to other sites, over the network.
+docs-links: $(READY)
+	$(BIN)/sphinx-build -b linkcheck -W --keep-going -q docs docs/build/links $(ARGS)
 
 benchmark: $(READY)
 	$(BIN)/python -m molgcn.benchmark $(ARGS)
@@ -29,4 +37,4 @@ $(READY): pyproject.toml constraints.txt CMakeLists.txt $(wildcard cpu/*)
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build docs/build

@@ -1,7 +1,12 @@
-"""The README's headline table and plots, from the committed results: `python benchmarks/readme_table.py [--check]`."""
+"""Write the tables of README.md and docs/speed.md, and all plots, from the committed results.
+
+Usage: `python benchmarks/readme_table.py [--check]`.
+"""
 
 import argparse
+import os
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 START, END = "<!-- made by benchmarks/readme_table.py -->", "<!-- end -->"
 PLOTS = {"speedup_depth": "Times faster than PyG over depth", "loss_curves": "Losses of both backends over epochs and over wall time"}
+HEADLINES = (("h100", "whole step", "B = 4,096"), ("h100", "epoch", "B = 4,096"), ("cpu", "epoch", "B = 1,024"))
+MACHINES = {"h100": "H100", "cpu": "2 CPU cores"}
 WORKS = {"forward": "inference", "forward_backward": "forward and backward", "step": "whole step with Adam"}
 HEADER = ["| | PyG as written | fused | |", "|---|---:|---:|---:|"]
 GRAPHS = (
-    "On a GPU kernels and steps of fused are replays of a CUDA graph, as in training; PyG runs as its users write it. Its compiled form "
-    "with `reduce-overhead`, which needs one shape for all batches, is in `benchmarks/README.md`."
+    "On a GPU the fused operators run as replays of a CUDA graph, as in training. PyG runs as its users write it. "
+    "Its compiled form with `reduce-overhead`, which needs one shape for all batches, is in `benchmarks/README.md`."
 )
 SIZE = {"num_layers": 28, "hidden_channels": 32, "norm": None}
 SIZES = (4096, 1024, 128)
@@ -80,36 +87,57 @@ def results() -> list[Results]:
     return found
 
 
-def block() -> str:
-    """The text between the README's marks."""
+def lines_of(one: Results) -> list[str]:
+    """Return one machine's rows of the table."""
+    return [*step_lines(one.tables["steps"].rows), *epoch_lines(one.tables["epochs"].rows)]
+
+
+def picture(one: Results, plot: str, folder: Path) -> str:
+    return f"![{PLOTS[plot]}]({os.path.relpath(one.folder / plot, folder)}.png)"
+
+
+def every_table() -> list[str]:
+    """Return the lines of docs/speed.md: all rows of all machines."""
     lines: list[str] = []
     for one in results():
-        facts, tables = one.facts, one.tables
+        facts = one.facts
         machine = facts.get("gpu") or facts["cpu"]
-        lines += [f"**{machine}**, 28 layers, width 32, {facts['date']}, torch {facts['torch']}, PyG {facts['torch-geometric']}:", ""]
-        lines += [*HEADER, *step_lines(tables["steps"].rows), *epoch_lines(tables["epochs"].rows), ""]
-    lines += [GRAPHS, ""]
-    for one in results()[:1]:
-        for plot, text in PLOTS.items():
-            lines.append(f"![{text}]({(one.folder / plot).relative_to(ROOT)}.png)")
-    return "\n".join([START, *lines, END])
+        versions = f"{facts['date']}, torch {facts['torch']}, PyG {facts['torch-geometric']}"
+        lines += [f"**{machine}**, 28 layers, width 32, {versions}:", "", *HEADER, *lines_of(one), ""]
+    lines += [*textwrap.wrap(GRAPHS, 120), ""]
+    return [*lines, *(picture(results()[0], plot, ROOT / "docs") for plot in PLOTS)]
+
+
+def headlines() -> list[str]:
+    """Return the lines of the README: three rows and a plot."""
+    found = {one.folder.name: one for one in results()}
+    lines = list(HEADER)
+    for folder, *words in HEADLINES:
+        row = next(row for row in lines_of(found[folder]) if all(word in row for word in words))
+        lines.append(row.replace("| ", f"| {MACHINES[folder]}: ", 1))
+    return [*lines, "", picture(found["h100"], "speedup_depth", ROOT)]
+
+
+DOCUMENTS = {"README.md": headlines, "docs/speed.md": every_table}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 when the README differs")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 when a document differs")
     arguments = parser.parse_args()
-    path = ROOT / "README.md"
-    text = path.read_text()
-    before, _, rest = text.partition(START)
     if not arguments.check:
         for one in results():
             write_report(one, sheets(one), write_plots(one))
             one.save()
-    new = before + block() + rest.partition(END)[2]
-    if arguments.check:
-        sys.exit(f"{path} differs from the results: run python benchmarks/readme_table.py" if new != text else None)
-    path.write_text(new)
+    for name, made in DOCUMENTS.items():
+        path = ROOT / name
+        text = path.read_text()
+        before, _, rest = text.partition(START)
+        new = "\n".join([before + START, *made(), END + rest.partition(END)[2]])
+        if not arguments.check:
+            path.write_text(new)
+        elif new != text:
+            sys.exit(f"{path} differs from the results: run python benchmarks/readme_table.py")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,23 @@
-"""Time the trainings in a command of a package that trains with Lightning: `python timed_fit.py OUT.json MODULE:FUNCTION ARGUMENTS`.
+"""Time the trainings in a command of a package that trains with Lightning.
 
 It stands alone, so that the environment of another package can run it.
 """
 
+import argparse
 import importlib
 import json
 import sys
 import time
 
-from lightning.pytorch import Trainer
-
 
 def main() -> None:
-    output, entry, *arguments = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", help="the JSON file to write: seconds and processor_seconds of all trainings together")
+    parser.add_argument("entry", metavar="module:function", help="what the command starts, such as chemprop.cli.main:main")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the command's own")
+    given = parser.parse_args()
+    from lightning.pytorch import Trainer  # takes seconds to import
+
     sys.path.pop(0)  # this folder, whose files are called as the packages that they measure
     spent = [0.0, 0.0]
     fit = Trainer.fit
@@ -24,12 +29,12 @@ def main() -> None:
             spent[place] += clock() - before
 
     Trainer.fit = timed
-    module, _, function = entry.partition(":")
-    sys.argv = [entry, *arguments]
+    module, _, function = given.entry.partition(":")
+    sys.argv = [given.entry, *given.arguments]
     try:
         getattr(importlib.import_module(module), function)()
     finally:
-        with open(output, "w") as file:
+        with open(given.output, "w") as file:
             json.dump({"seconds": spent[0], "processor_seconds": spent[1]}, file)
 
 

@@ -113,7 +113,7 @@ private:
     static int checked_threads(const Arguments& a) {
         const int64_t nodes = used_nodes(a), edges = index(a, 5) != nullptr ? index(a, 5)[2] : a.sizes[2];
         if (nodes > a.sizes[1] || edges > a.sizes[2]) throw std::invalid_argument("message_network: counts are more than x and col have room for");
-        check_pointers(index(a, 1), a.sizes[0], index(a, 2), nodes, edges);
+        check_pointers("message_network", index(a, 1), a.sizes[0], index(a, 2), nodes, edges);
         return int(std::clamp<int64_t>(nodes / chunk_rows, 1, a.sizes[7]));
     }
 

@@ -11,6 +11,7 @@ void bind_collate(nb::module_& m);
 void bind_gcn_conv(nb::module_& m);
 void bind_aggregate(nb::module_& m);
 void bind_head_loss(nb::module_& m);
+void bind_layer_network(nb::module_& m);
 void bind_rdkit_binary(nb::module_& m);
 void bind_random_walk(nb::module_& m);
 }
@@ -23,6 +24,7 @@ NB_MODULE(_cpu, m) {
     molgcn::bind_gcn_conv(m);
     molgcn::bind_aggregate(m);
     molgcn::bind_head_loss(m);
+    molgcn::bind_layer_network(m);
     molgcn::bind_rdkit_binary(m);
     molgcn::bind_random_walk(m);
 }

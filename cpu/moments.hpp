@@ -1,6 +1,8 @@
 // Mean and squared deviations of a batch's columns, added up without loss of accuracy.
 #pragma once
 
+#include <cmath>
+
 #include "simd.hpp"
 
 namespace molgcn {
@@ -23,6 +25,33 @@ struct Moments {
         count = total;
     }
 };
+
+// The moments of all chunks, which are merged in their order into the first.
+inline const Moments& merged(Moments* moments, int num_chunks, int channels) {
+    for (int chunk = 1; chunk < num_chunks; chunk++) moments[0].merge(moments[chunk], channels);
+    return moments[0];
+}
+
+// What batch norm keeps of a batch, column by column: its mean and 1 / deviation, and running statistics from the present ones, which stay as
+// they are where there are no rows.
+template <typename T>
+struct NormStatistics {
+    T *mean, *rstd;
+    const T *running_mean, *running_var;
+    T *new_mean, *new_var;
+};
+
+template <typename T>
+void write_statistics(const Moments& sum, int channels, double eps, double momentum, const NormStatistics<T>& out) {
+    momentum = sum.count > 0 ? momentum : 0;
+    for (int c = 0; c < channels; c++) {
+        const double variance = sum.count > 0 ? sum.squares[c] / sum.count : 0, unbiased = sum.squares[c] / (sum.count > 1 ? sum.count - 1 : 1);
+        out.mean[c] = T(sum.mean[c]);
+        out.rstd[c] = T(1 / std::sqrt(variance + eps));
+        out.new_mean[c] = T((1 - momentum) * out.running_mean[c] + momentum * sum.mean[c]);
+        out.new_var[c] = T((1 - momentum) * out.running_var[c] + momentum * unbiased);
+    }
+}
 
 // Collects the moments of a chunk's tiles as sums of deviations from the first tile's mean, which is near the chunk's. A tile's sums are taken in
 // T, all others in double precision.

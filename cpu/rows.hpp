@@ -1,8 +1,9 @@
-// Row-wise parts of a layer on one tile: aggregation, the norm, relu, dropout and residual, pooling, and their gradients.
+// Row-wise parts of a layer on one tile: aggregation, the norm, relu, dropout and residual.
 #pragma once
 
 #include "network.hpp"
 #include "philox.hpp"
+#include "pooling.hpp"
 
 namespace molgcn {
 namespace MOLGCN_ISA {
@@ -83,51 +84,8 @@ void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const 
 }
 
 template <typename T>
-void pool_forward(const Network<T>& net, const Tile& tile, const T* h, T* pooled) {
-    const Stack<T>& s = net.stack;
-    for (int g = tile.first_graph; g < tile.last_graph; g++) {
-        T* out = pooled + int64_t{g} * net.channels;
-        const int first = s.row_ptr[g], last = s.row_ptr[g + 1];
-        const T* row = h + int64_t{first - tile.first_row} * net.stride;
-        for (int c = 0; c < net.channels; c++) out[c] = s.pool == Pool::max && first < last ? row[c] : T(0);
-        for (int i = first; i < last; i++, row += net.stride) {
-            if (s.pool == Pool::max) {
-                for (int c = 0; c < net.channels; c++) out[c] = row[c] > out[c] || row[c] != row[c] ? row[c] : out[c];
-            } else {
-                for (int c = 0; c < net.channels; c++) out[c] += s.copies[i] * row[c];
-            }
-        }
-        if (s.pool == Pool::mean && first < last) {
-            for (int c = 0; c < net.channels; c++) out[c] /= T(s.ptr[g + 1] - s.ptr[g]);
-        }
-    }
-}
-
-// Gradient of h [num_nodes, stride] from the pooled rows' [B, H]; the largest atoms of a molecule share its gradient equally.
-template <typename T>
-void pool_backward(const Network<T>& net, const Tile& tile, const T* grad_pooled, const T* h, T* grad_h) {
-    const Stack<T>& s = net.stack;
-    for (int g = tile.first_graph; g < tile.last_graph; g++) {
-        const T* grad = grad_pooled + int64_t{g} * net.channels;
-        const int first = s.row_ptr[g] - tile.first_row, last = s.row_ptr[g + 1] - tile.first_row;
-        const T* copies = s.copies + tile.first_row;
-        if (s.pool != Pool::max) {
-            const T each = s.pool == Pool::mean ? T(1) / T(s.ptr[g + 1] - s.ptr[g]) : T(1);
-            for (int i = first; i < last; i++) {
-                for (int c = 0; c < net.channels; c++) grad_h[int64_t{i} * net.stride + c] = copies[i] * each * grad[c];
-            }
-            continue;
-        }
-        for (int c = 0; c < net.channels && first < last; c++) {
-            T largest = h[int64_t{first} * net.stride + c], count = 0;
-            for (int i = first; i < last; i++) largest = std::max(largest, h[int64_t{i} * net.stride + c]);
-            for (int i = first; i < last; i++) count += h[int64_t{i} * net.stride + c] == largest ? copies[i] : T(0);
-            for (int i = first; i < last; i++) {
-                const int64_t at = int64_t{i} * net.stride + c;
-                grad_h[at] = h[at] == largest ? copies[i] * grad[c] / count : T(0);
-            }
-        }
-    }
+Pooling pooling(const Network<T>& net) {
+    return {net.stack.pool, net.stack.ptr, net.stack.row_ptr, net.channels, net.stride};
 }
 
 }  // namespace MOLGCN_ISA

@@ -77,7 +77,7 @@ void forward_local(const Network<T>& net, const ForwardOutputs<T>& out) {
             if (pools_before_last_layer(s)) {
                 forward_pooled_layer(net, tile, a.h(s.num_layers - 1), memory + 3 * work_plane(net), work_plane(net), out.pooled);
             } else {
-                pool_forward(net, tile, a.h(s.num_layers), out.pooled);
+                pool_forward(pooling(net), tile, s.copies + tile.first_row, a.h(s.num_layers), out.pooled);
             }
         }
     }
@@ -94,7 +94,7 @@ void backward_tile(const Network<T>& net, const Tile& tile, const Activations<T>
         const bool last = layers == 0 && grads.x == nullptr;
         backward_pooled_layer(net, tile, a.h(layers), grads.pooled, work + 3 * plane, plane, last ? nullptr : grad_h, partial_layer(net, partial, layers));
     } else {
-        pool_backward(net, tile, grads.pooled, a.h(layers), grad_h);
+        pool_backward(pooling(net), tile, s.copies + tile.first_row, grads.pooled, a.h(layers), grad_h);
     }
     for (int l = layers - 1; l >= 0; l--) {
         T* grad_z = s.adds_input(l) ? separate : grad_h;

@@ -44,7 +44,7 @@ public:
                     Deviations<T> deviations(columns.data() + 3 * int64_t{chunk} * net_.stride, net_.stride);
                     over_tiles(chunk, [&](const Tile& tile) {
                         make_input(l, tile, work);
-                        if (last) return pool_forward(net_, tile, output(l, tile, work), out.pooled);
+                        if (last) return pool_forward(pooling(net_), tile, s_.copies + tile.first_row, output(l, tile, work), out.pooled);
                         T* z = z_plane(l) + offset(tile);
                         linear(net_, l, tile, input(l, tile, work), work + work_, z);
                         deviations.add(z, s_.copies + tile.first_row, tile.num_rows);
@@ -76,7 +76,7 @@ public:
                     zero(grad, int64_t{tile.num_rows} * net_.stride);
                     const int l = s_.num_norms;  // what is pooled: the last norm's activation, or the layer after it
                     const T* h = s_.pool == Pool::max ? output(l, tile, work) : nullptr;
-                    pool_backward(net_, tile, grads.pooled, h, grad);
+                    pool_backward(pooling(net_), tile, s_.copies + tile.first_row, grads.pooled, h, grad);
                     if (l == s_.num_layers) add_norm_gradients(l - 1, tile, grad, partial, work);
                 });
             });
@@ -170,17 +170,10 @@ private:
     }
 
     void finish_statistics(int l, Moments* moments, const ForwardOutputs<T>& out) const {
-        Moments& sum = moments[0];
-        for (int chunk = 1; chunk < s_.partition.num_chunks; chunk++) sum.merge(moments[chunk], net_.channels);
-        for (int c = 0; c < net_.channels; c++) {
-            const double variance = sum.count > 0 ? sum.squares[c] / sum.count : 0;
-            mean_plane(l)[c] = T(sum.mean[c]);
-            rstd_plane(l)[c] = T(1 / std::sqrt(variance + s_.eps));
-            net_.set_statistics(l, c, mean_plane(l)[c], rstd_plane(l)[c]);
-            const double momentum = sum.count > 0 ? s_.momentum : 0, unbiased = sum.squares[c] / (sum.count > 1 ? sum.count - 1 : 1);
-            out.running_means[l][c] = T((1 - momentum) * s_.running_means[l][c] + momentum * sum.mean[c]);
-            out.running_vars[l][c] = T((1 - momentum) * s_.running_vars[l][c] + momentum * unbiased);
-        }
+        const Moments& sum = merged(moments, s_.partition.num_chunks, net_.channels);
+        write_statistics<T>(sum, net_.channels, s_.eps, s_.momentum, {mean_plane(l), rstd_plane(l), s_.running_means[l], s_.running_vars[l],
+                                                                      out.running_means[l], out.running_vars[l]});
+        for (int c = 0; c < net_.channels; c++) net_.set_statistics(l, c, mean_plane(l)[c], rstd_plane(l)[c]);
     }
 
     // Visits the columns of layer l on one tile: visit(column, gradient), where gradient(at, z) is the gradient of the norm's output at one vector

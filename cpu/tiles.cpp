@@ -39,12 +39,12 @@ Tiles::Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes)
     if (chunk_ptr_.size() == 1) chunk_ptr_.push_back(0);
 }
 
-void check_pointers(const int32_t* ptr, int64_t num_graphs, const int32_t* rowptr, int64_t num_nodes, int64_t num_edges) {
+void check_pointers(const std::string& name, const int32_t* ptr, int64_t num_graphs, const int32_t* rowptr, int64_t num_nodes, int64_t num_edges) {
     if (!rises(ptr, num_graphs) || ptr[num_graphs] != num_nodes) {
-        throw std::invalid_argument("message_network: ptr must run from 0 to the number of atoms without decreasing");
+        throw std::invalid_argument(name + ": ptr must run from 0 to the number of atoms without decreasing");
     }
     if (!rises(rowptr, num_nodes) || rowptr[num_nodes] != num_edges) {
-        throw std::invalid_argument("message_network: rowptr must run from 0 to the number of bonds without decreasing");
+        throw std::invalid_argument(name + ": rowptr must run from 0 to the number of bonds without decreasing");
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "leaf_rows.hpp"
@@ -23,8 +24,15 @@ private:
     int max_rows_ = 0, max_graphs_ = 0;
 };
 
-// Throws std::invalid_argument unless ptr and rowptr rise from 0 to the numbers of atoms and bonds in use.
-void check_pointers(const int32_t* ptr, int64_t num_graphs, const int32_t* rowptr, int64_t num_nodes, int64_t num_edges);
+// Throws std::invalid_argument, in the operator's name, unless ptr and rowptr rise from 0 to the numbers of atoms and bonds in use.
+void check_pointers(const std::string& name, const int32_t* ptr, int64_t num_graphs, const int32_t* rowptr, int64_t num_nodes, int64_t num_edges);
+
+// (Bonds at atom i)^-1/2, 0 without any; with `add_self_loops` one loop counts instead of those that are there.
+inline double inverse_root_degree(const int32_t* rowptr, const int32_t* col, int64_t i, bool add_self_loops) {
+    int degree = add_self_loops;
+    for (int e = rowptr[i]; e < rowptr[i + 1]; e++) degree += !(add_self_loops && col[e] == i);
+    return degree > 0 ? 1 / std::sqrt(double(degree)) : 0;
+}
 
 // D^-1/2 (A + I) D^-1/2, or without I, row by row; PyG's gcn_norm: duplicate bonds count, existing loops are replaced by one if loops are added.
 template <typename T>
@@ -40,9 +48,7 @@ public:
         for (int t = 0; t < stack.partition.num_tiles; t++) {
             const Tile& tile = stack.partition.tiles[t];
             for (int i = stack.ptr[tile.first_graph]; i < stack.ptr[tile.last_graph]; i++) {
-                int degree = add_self_loops;
-                for (int e = rowptr[i]; e < rowptr[i + 1]; e++) degree += !(add_self_loops && col[e] == i);
-                scale[i] = degree > 0 ? 1 / std::sqrt(double(degree)) : 0;
+                scale[i] = inverse_root_degree(rowptr, col, i, add_self_loops);
             }
             for (int row = tile.first_row; row < tile.first_row + tile.num_rows; row++) {
                 const int i = stack.row_atom[row];

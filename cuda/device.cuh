@@ -126,6 +126,7 @@ __device__ __forceinline__ void copy4(void* to, const void* from, bool there) {
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+__device__ __forceinline__ double shuffle_xor(double x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 __device__ __forceinline__ uint32 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 __device__ __forceinline__ int count_bits(uint32 x) { return __popc(x); }
 __device__ __forceinline__ int largest(int x) { return __reduce_max_sync(0xffffffffu, x); }

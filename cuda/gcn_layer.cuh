@@ -6,6 +6,7 @@
 // Macros: HIDDEN (H), PRECISION, NORM, DROPOUT, SELF_LOOPS, POOL, INPUT_GRADIENT (backward: wanted), and of the product WARP_ROWS,
 // WARP_COLUMNS (a block's warps), ROW_TILES, COLUMN_TILES (16 x 16 blocks of a warp), MIN_BLOCKS (of a multiprocessor).
 #pragma once
+#include "arrivals.cuh"
 #include "gcn_layer_basics.cuh"
 
 constexpr int depth = width < 64 ? 64 : width;             // columns of a block's rows in shared memory
@@ -21,17 +22,6 @@ constexpr int shares = threads < quads ? 1 : threads / quads;                   
 #include "gcn_layer_structs.h"  // molgcn/ops/gcn_layers_arguments.py
 
 __device__ __forceinline__ int num_atoms(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
-
-// Whether this block is the last of `size` to arrive; the order of the sums then decides, not that of the blocks.
-__device__ __forceinline__ bool last_to_arrive(uint32* arrivals, int size, int* flag) {
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) *flag = atomicAdd(arrivals, 1u) == static_cast<uint32>(size - 1);
-    __syncthreads();
-    const bool last = *flag;
-    if (last) __threadfence();
-    return last;
-}
 
 // Where the next kernel does not read the blocks' sums themselves, of `atoms` each: sums of groups of blocks, and of the groups, by those
 // blocks that arrive last. combine(from, to, atoms, atoms of each part).

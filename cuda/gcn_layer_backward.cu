@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_back
         product.zero();
         product.multiply(shared.tile);
         if (wide) load_rows(given, p, first, count);
-        product.each(shared, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
+        product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
     }
     if (count <= 0) return;
     if (is_start) load_rows(given, p, first, count);

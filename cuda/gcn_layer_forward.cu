@@ -90,10 +90,10 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_layer_forw
         if (begin > 0) product.start(p.fragments, begin / 16, columns / 16, p.in_width / 16, chunks);
         pull(p, shared, first, count, begin / 4, columns / 4);
         __syncthreads();
-        if (begin > 0) product.shrink(shared);
+        if (begin > 0) product.shrink(shared.shrunk);
         product.multiply(shared.tile);
     }
-    product.each(shared, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
+    product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.own_rows + row * stride + column) = x; });
     for (int column = threadIdx.x; column < width; column += threads) {
         shared.columns[column] = parameter(p.bias, column);
         if ((NORM == NORM_LAYER || NORM == NORM_BATCH) && p.out.on) {

@@ -201,7 +201,7 @@ __device__ __forceinline__ void input_gradient(const Parameters& p, const Shared
         product.zero();
         product.start(p.fragments, 0, chunks, chunks, across, begin);
         product.multiply(shared.tile, !wide);
-        product.each(shared, p.scales, begin, [&](int row, int column, const float2& d) {
+        product.each(shared.scales, p.scales, begin, [&](int row, int column, const float2& d) {
             if (row >= count) return;
 #pragma unroll
             for (int e = 0; e < 2; e++)

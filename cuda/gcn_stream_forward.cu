@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) gcn_stream_for
         product.zero();
         product.multiply(shared.tile);
         __syncthreads();
-        product.each(shared, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.tile + row * stride + column) = x; });
+        product.each(shared.scales, p.scales, 0, [&](int row, int column, const float2& x) { two(shared.tile + row * stride + column) = x; });
         copy_the_guests();
         __syncthreads();
         finish(p, shared, first, count, first == span.begin);

@@ -21,3 +21,13 @@ __device__ __forceinline__ Words philox(uint32 c0, uint32 c1, uint32 c2, uint32 
     }
     return {c0, c1, c2, c3};
 }
+
+// The columns of an atom that dropout keeps: bit e stands for column 4 quad + e.
+template <class Parameters>
+__device__ __forceinline__ uint32 drawn(const Parameters& p, int node, int quad, int layer) {
+    const Words words = philox(node, quad, layer, 0, *p.seed);
+    uint32 mask = 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) mask |= uint32(words.word[e] >= p.dropout_threshold) << e;
+    return mask;
+}

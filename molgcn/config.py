@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from molgcn.data.config import DatasetConfig, LoaderConfig
 from molgcn.errors import UserError, require
-from molgcn.strategies import GONE, check_known
+from molgcn.strategies import GONE, known_strategy
 from molgcn.training_config import TrainingConfig
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class BackendConfig:
 
     def __post_init__(self) -> None:
         """Checks the name of the strategy."""
-        check_known(self.strategy)
+        known_strategy(self.strategy)
 
 
 Activation = Literal["relu", "gelu", "silu", "leaky_relu", "elu"]

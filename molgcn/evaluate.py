@@ -20,24 +20,11 @@ from molgcn.data.applicability import Contents, contents_of, warn_of_extrapolati
 from molgcn.data.config import NAMES, DatasetConfig
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.row_names import RowNames
-from molgcn.data.splits.parts import CALIBRATION
 from molgcn.errors import UserError
-from molgcn.evaluation_config import EvaluateConfig, EvaluationDataConfig
-from molgcn.json_file import read_json, write_json
+from molgcn.evaluation_config import EvaluateConfig
+from molgcn.json_file import write_json
 
 log = logging.getLogger(__name__)
-
-_FOR_ANOTHER_FILE = ("smiles", "targets", "descriptors_path", "on_error")
-
-
-@dataclass(frozen=True)
-class EvaluationData:
-    """Molecules with true values, their parts ("train", "val" and "test", or "all"), the source's name and its hash."""
-
-    molecules: PackedMolecules
-    parts: dict[str, np.ndarray]
-    title: str
-    data_hash: str
 
 
 @dataclass(frozen=True)
@@ -77,11 +64,12 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
     from molgcn.calibration.assessment import assess, print_assessment
     from molgcn.calibration.section import uncertainty_of
-    from molgcn.comparison.baselines import simple_baseline
+    from molgcn.comparison.baselines import baselines_of
     from molgcn.comparison.compare import class_counts, compare, saved_thresholds
     from molgcn.comparison.table import results_table
     from molgcn.data.label_columns import measured
     from molgcn.data.load import write_skipped
+    from molgcn.evaluation_data import chosen_parts, other_data, own_data
     from molgcn.metrics.comparison import without_nan
     from molgcn.report.facts import facts
     from molgcn.report.subject import Subject
@@ -102,9 +90,10 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     if own and config.dataset.split_file is None:
         _check_same_split(trainings, checkpoint)
     folder = _output_folder(config, own, run or checkpoint.parent)
-    data = _own_data(config.dataset, saved, next(iter(trainings), None)) if own else _other_data(config.dataset, saved, names, units)
-    parts = _chosen_parts(data, config.split)
+    data = own_data(config.dataset, saved, next(iter(trainings), None)) if own else other_data(config.dataset, saved, names, units)
+    parts = chosen_parts(data, config.split)
     detailed = "test" if "test" in parts else [*parts][-1]
+    wanted, trained = _baseline(config, saved, module.config.training.baseline, trainings)
     trained_on = count_trained_on(trainings, data.molecules, parts)
     own_split = own and config.dataset.split_file is None
     known = {part: count for part, count in (trained_on or {}).items() if count and not (own_split and part == "train")}
@@ -142,8 +131,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     counts = {part: len(indices) for part, indices in parts.items()}
     title = f"{run.name if run else checkpoint.name} on {data.title}"
     about = facts(module, data.title, data.data_hash, str(checkpoint), versions())
-    baselines = simple_baseline(task, module.statistics, detailed, molecules.targets)
-    given = predictions, molecules.targets, config.bootstrap, module.config.seed
+    seed = module.config.seed
+    baselines = baselines_of(wanted, task, module.statistics, detailed, molecules, trained, seed)
+    given = predictions, molecules.targets, config.bootstrap, seed
     comparison = compare(task, metrics, detailed, *given, baselines, {} if run is None else saved_thresholds(run))
     section = uncertainty_of(task, ensemble.calibration, metrics, detailed, predictions, molecules.targets)
     subject = Subject(
@@ -186,111 +176,41 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     return Evaluation(folder, metrics)
 
 
+def _baseline(config: EvaluateConfig, saved: DatasetConfig, of_run: str, trainings: Sequence[Path]) -> tuple[str, PackedMolecules | None]:
+    """Return the baselines to measure, and for a forest the molecules to fit it to.
+
+    Where the run's own choice cannot be had, a line says why, and the forest is left out.
+
+    Raises:
+        UserError: where it cannot be had, and `baseline` asks for it.
+    """
+    from molgcn.comparison.forest import check_forest
+    from molgcn.evaluation_data import training_part
+
+    wanted = config.baseline or of_run
+    if wanted != "rf":
+        return wanted, None
+    try:
+        molecules = training_part(config.dataset, saved, trainings)
+        check_forest(molecules, "baseline")
+    except UserError as error:
+        if config.baseline is not None:
+            raise
+        log.warning("The random forest that the run was compared with is left out: %s", error)
+        return "simple", None
+    return wanted, molecules
+
+
 def _check_same_split(trainings: Sequence[Path], run: Path) -> None:
     """Raises UserError for models that do not share a split: most molecules were trained on by some of them."""
-    files = [training / "splits.json" for training in trainings]
-    if len({file.read_bytes() for file in files if file.is_file()}) > 1:
+    from molgcn.evaluation_data import differ_in_split
+
+    if differ_in_split(trainings):
         raise UserError(
             f"ckpt={run}: its {len(trainings)} models have different training, validation and test parts. What they predict of their test "
             f"parts is in {run / 'report.html'}. Name one of them, as in ckpt={trainings[0]}, or evaluate all of them on another file, "
             "dataset=<file>."
         )
-
-
-def _chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
-    """The parts to evaluate: the one that `split` names, everything as one for "all", for None each that has molecules but calibration."""
-    parts = {part: indices for part, indices in data.parts.items() if len(indices)}
-    if split is None:
-        return {part: indices for part, indices in parts.items() if part != CALIBRATION}
-    if split in parts:
-        return {split: parts[split]}
-    if split == "all":
-        return {"all": np.arange(len(data.molecules))}
-    if split in data.parts:
-        raise UserError(f"split={split}, but the split of {data.title} has no molecule there. Use {' or '.join(parts)}, or split=all.")
-    raise UserError(
-        f"split={split}, but {data.title} was not split. Name its parts with dataset.split_file=<file.json>, or evaluate all of it with "
-        "split=all."
-    )
-
-
-def _own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> EvaluationData:
-    """The data set that the run was trained on, with the split that it saved."""
-    from molgcn.data.load import load_dataset, load_molecules
-    from molgcn.data.splits.rows import rows_to_split
-    from molgcn.data.splits.saved import load_split
-
-    for key in _FOR_ANOTHER_FILE:
-        if getattr(given, key) is not None:
-            raise UserError(f"dataset.{key} goes with dataset.path=<another file>. Without it the run's own data is read as the run did.")
-    dataset = replace(saved, num_workers=given.num_workers, cache_dir=given.cache_dir or saved.cache_dir)
-    split_file = given.split_file
-    if run is not None:
-        split_file = split_file or str(run / "splits.json")
-    if split_file is None:
-        log.info("The checkpoint lies outside its run's folder: the split is drawn again as dataset.split_seed=%s says", saved.split_seed)
-        loaded = load_dataset(dataset)
-        return EvaluationData(loaded.molecules, loaded.splits, loaded.title, loaded.data_hash)
-    molecules, source, data_hash = load_molecules(dataset)
-    if run is not None and (run / "provenance.json").is_file():
-        before = read_json(run / "provenance.json")["data_hash"]
-        if before != data_hash:
-            raise UserError(
-                f"{source.title} has changed since {run} was trained on it (hash {before[:12]}, now {data_hash[:12]}), so that its split "
-                "does not apply. Restore it, or evaluate the file as it is now with dataset.path=<file>."
-            )
-    return EvaluationData(molecules, rows_to_split(load_split(split_file), molecules.rows, split_file), source.title, data_hash)
-
-
-def _other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:
-    """The molecules of `dataset.path`, all as one part unless a split file names parts."""
-    from molgcn.data.load import load_molecules
-    from molgcn.data.splits.rows import rows_to_split
-    from molgcn.data.splits.saved import load_split
-
-    if given.targets is not None and len(given.targets) != len(names):
-        raise UserError(f"dataset.targets={given.targets} names {len(given.targets)} columns; the model predicts {', '.join(names)}.")
-    for name, column in zip(names, given.targets or names, strict=True):
-        if column != name and column in names:
-            raise UserError(
-                f"dataset.targets={given.targets} would compare predictions of {name} with the column {column}. Name the columns in the "
-                f"order of the model's targets, {', '.join(names)}, or leave dataset.targets out where they have the same names."
-            )
-    if (saved.descriptors_path is None) != (given.descriptors_path is None):
-        raise UserError(
-            "The model takes descriptors of a .npz file: give that of these molecules with dataset.descriptors_path=."
-            if given.descriptors_path is None
-            else "The model takes no descriptors of a file: leave out dataset.descriptors_path=."
-        )
-    columns = list(given.targets or names)
-    texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
-    dataset = DatasetConfig(
-        name=given.name or ("csv" if saved.name == "builtin" else saved.name),
-        path=given.path,
-        smiles=given.smiles or saved.smiles,
-        targets=columns,
-        labels=texts or None,
-        bounded=saved.bounded,
-        descriptors=saved.descriptors,
-        descriptors_path=given.descriptors_path,
-        descriptor_generators=saved.descriptor_generators,
-        standardize=saved.standardize,
-        features=saved.features,
-        on_error=given.on_error or saved.on_error,
-        num_workers=given.num_workers,
-        cache_dir=given.cache_dir or saved.cache_dir,
-    )
-    molecules, source, data_hash = load_molecules(dataset)
-    for name, theirs, ours in zip(names, source.target_units, units, strict=True):
-        if theirs and theirs != ours:
-            raise UserError(
-                f"dataset.name={dataset.name} gives {name} in {theirs}, but the model predicts it in {ours or 'no unit'}. Read a file "
-                "whose values are in the model's unit with dataset.name=csv."
-            )
-    parts = {"all": np.arange(len(molecules))}
-    if given.split_file is not None:
-        parts = rows_to_split(load_split(given.split_file), molecules.rows, given.split_file)
-    return EvaluationData(molecules, parts, source.title, data_hash)
 
 
 def _output_folder(config: EvaluateConfig, own: bool, beside: Path) -> Path:

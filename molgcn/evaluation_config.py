@@ -35,6 +35,7 @@ class EvaluateConfig:
     dataset: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
     output: str | None = None
     bootstrap: int = 1000
+    baseline: Literal["none", "simple", "rf"] | None = None
     backend: BackendConfig = field(default_factory=BackendConfig)
     device: str = "auto"
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig, parse
 from molgcn.data.batch import GraphBatch
+from molgcn.data.components import join_components
 from molgcn.data.featurizers import get_featurizer
 from molgcn.data.packed import PackedMolecules
 from molgcn.errors import UserError
@@ -71,10 +72,6 @@ def export(config: ExportConfig) -> float:
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'model.onnx'}.")
     module = load_regressor(find_checkpoint(config.ckpt), BackendConfig())
-    if module.model.encoders:
-        raise UserError(
-            "A network with model.shared_encoder=false cannot be exported: its shapes follow from values. Train with a shared one."
-        )
     network = ExportedNetwork(module.averaged, module.task.output_layer(*module.statistics))
     temporary = output.with_name(f".{os.getpid()}.{output.name}")
     try:
@@ -127,14 +124,13 @@ def random_molecules(num_features: int, count: int, seed: int = 0, edge_channels
 
 
 def random_batch(model: MoleculeNet, count: int, chosen: Any = slice(None)) -> GraphBatch:
-    """Return those that are chosen of random molecules, with all that a network reads."""
-    batch = random_molecules(model.in_channels, count, edge_channels=model.edge_channels).batch(chosen)
+    """Return those that are chosen of random rows of molecules, with all that a network reads."""
+    sets = [random_molecules(model.in_channels, count, seed, model.edge_channels) for seed in range(model.num_components)]
+    batch = (sets[0] if len(sets) == 1 else join_components(sets, [""] * len(sets))).batch(chosen)
     generator = torch.Generator().manual_seed(0)
     for name, rows in (("rwse", batch.num_nodes), ("bond_rw", batch.num_edges)):
         if width := getattr(model, name):
             setattr(batch, name, torch.rand(rows, width, generator=generator))
-    if model.num_components > 1:
-        batch.component = torch.randint(model.num_components, (batch.num_nodes,), generator=generator)
     if model.descriptors is not None:
         spread = torch.randn(batch.num_graphs, model.descriptor_channels, generator=generator)
         batch.descriptors = model.descriptors.mean.cpu() + model.descriptors.std.cpu() * spread

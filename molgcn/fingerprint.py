@@ -13,7 +13,7 @@ import numpy as np
 
 from molgcn.cli import run_app
 from molgcn.config import BackendConfig
-from molgcn.screening.config import ScreeningConfig, checkpoint_paths, parse_screening
+from molgcn.screening.config import ScreeningConfig, parse_screening
 
 if TYPE_CHECKING:
     from molgcn.screening.fingerprint import Fingerprinted
@@ -50,15 +50,10 @@ def fingerprint(config: FingerprintConfig) -> Summary:
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from molgcn.screening.arrays import ENDINGS
-    from molgcn.screening.ensemble import Ensemble
     from molgcn.screening.fingerprint import Fingerprints, fingerprint_records
-    from molgcn.screening.run import check_paths, open_screening
-    from molgcn.training.restore import find_checkpoints
+    from molgcn.screening.run import load_checked, open_screening
 
-    checkpoints = [file for path in checkpoint_paths(config.ckpt) for file in find_checkpoints(path)]
-    output = config.output_or("fingerprints.csv")
-    check_paths(config, output, checkpoints, ENDINGS)
-    ensemble = Ensemble.load(checkpoints, config.backend, config.device)
+    ensemble, _, output = load_checked(config, config.backend, "fingerprints.csv", endings=ENDINGS)
     fingerprints = Fingerprints(ensemble, config.layer)
     with open_screening(config, output, ensemble, "fingerprinted") as screening:
         molecules = screening.molecules

@@ -72,7 +72,8 @@ class Model:
             smiles: M strings, or of each row one for each of its molecules.
             layer: 0 is the vector before the head, k the one after the head's k-th hidden layer, -1 after its last.
             on_error: as of :meth:`predict`.
-            num_workers: as of :meth:`predict`; so are `descriptors`.
+            num_workers: as of :meth:`predict`.
+            descriptors: as of :meth:`predict`.
 
         Returns:
             float32 [M, H], of several networks side by side; rows of NaN for what is not a molecule.

@@ -51,8 +51,9 @@ def _quote(argument: str, multirun: bool) -> str:
 
 
 def own_presets(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """The command line with flags, each with what it takes as one word, behind the overrides, and the folder of `--config-dir`, with
-    presets of the user's own.
+    """Return the command line with its flags behind the overrides, and the folder of `--config-dir`.
+
+    Each flag is one word with what it takes. The folder has presets of the user's own.
 
     Raises:
         UserError: for a folder that does not exist, or a second one.

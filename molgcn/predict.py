@@ -16,7 +16,7 @@ from molgcn.config import BackendConfig
 from molgcn.data.applicability import Contents, warn_of_extrapolation
 from molgcn.data.digits import FLOAT32_DIGITS
 from molgcn.errors import UserError, require, row_of
-from molgcn.screening.config import OnError, ScreeningConfig, checkpoint_paths, parse_screening
+from molgcn.screening.config import OnError, ScreeningConfig, parse_screening
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,16 +94,13 @@ def predict(config: PredictConfig) -> Summary:
     """
     # Lightning takes seconds to import: not before `--help` or a misspelt key
     from molgcn.screening.beside import names_beside, say_calibration
-    from molgcn.screening.ensemble import Ensemble
     from molgcn.screening.pipeline import predict_records
-    from molgcn.screening.run import check_paths, header_of, open_result, open_screening
+    from molgcn.screening.run import header_of, load_checked, open_result, open_screening
     from molgcn.training.domain_index import index_files
-    from molgcn.training.restore import find_checkpoints
 
-    checkpoints = [file for path in checkpoint_paths(config.ckpt) for file in find_checkpoints(path)]
-    output = config.output_or("predictions.csv")
-    check_paths(config, output, checkpoints)
-    ensemble = Ensemble.load(checkpoints, config.backend, config.device, config.dropout_samples, config.seed)
+    ensemble, checkpoints, output = load_checked(
+        config, config.backend, "predictions.csv", dropout_samples=config.dropout_samples, seed=config.seed
+    )
     places, contents, digits = _places(ensemble), Contents(), ensemble.digits
     with open_screening(config, output, ensemble) as screening, TemporaryDirectory() as temporary:
         molecules = screening.molecules

@@ -108,7 +108,7 @@ def no_wandb_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def full_disk() -> Callable[[int], AbstractContextManager[None]]:
-    """`with full_disk(size):` no file can grow beyond so many bytes; writing fails as on a full disk, with another reason."""
+    """A context in which no file can grow beyond so many bytes; writing fails as on a full disk, with another reason."""
 
     @contextmanager
     def limited(size: int) -> Iterator[None]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from molgcn.config import Config, ModelConfig, OptimizerConfig, parse, parse_saved
 from molgcn.data.config import DatasetConfig
 from molgcn.errors import UserError
-from molgcn.evaluate import EvaluateConfig, EvaluationDataConfig
+from molgcn.evaluation_config import EvaluateConfig, EvaluationDataConfig
 from molgcn.predict import PredictConfig
 from molgcn.training_config import TrainingConfig
 
@@ -43,9 +43,9 @@ def test_plain_values_go_around():
         ({"scheduler": {"patience": -1}}, "scheduler.patience=-1"),
         ({"callbacks": {"early_stopping_patience": -1}}, "callbacks.early_stopping_patience=-1"),
         ({"callbacks": {"early_stopping_min_delta": -0.1}}, "callbacks.early_stopping_min_delta=-0.1"),
-        ({"backend": {"strategy": "warp"}}, "backend.strategy=warp is unknown. Expected one of auto, stack, vertex"),
-        ({"backend": {"strategy": "edge"}}, "backend.strategy=edge is gone.* Expected one of auto, stack, vertex"),
-        ({"backend": {"strategy": "neighbor_group"}}, "backend.strategy=neighbor_group is gone.* Expected one of auto, stack, vertex"),
+        ({"backend": {"strategy": "warp"}}, "backend.strategy=warp is unknown. Expected one of auto, tile, layer"),
+        ({"backend": {"strategy": "edge"}}, "backend.strategy=edge is gone.* Expected one of auto, tile, layer"),
+        ({"backend": {"strategy": "neighbor_group"}}, "backend.strategy=neighbor_group is gone.* Expected one of auto, tile, layer"),
         ({"callbacks": {"stop_below_lr": 0}}, "callbacks.stop_below_lr=0"),
     ],
 )

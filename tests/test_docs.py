@@ -1,6 +1,8 @@
 """What the documents point at exists, and what they say of the version is so."""
 
 import re
+import subprocess
+import sys
 import tomllib
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -9,7 +11,10 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SKIPPED = (".", "build", "runs", "multirun")  # folders without text of ours
+DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not any(part.startswith(SKIPPED) for part in path.relative_to(ROOT).parts[:-1]))
+GENERATED = re.compile(r"\||.*torch-geometric")  # rows of tables and facts of a machine, which the scripts of benchmarks/ write
+WIDTH = 120
 FIGURES = sorted((ROOT / "docs" / "figures").glob("*.svg"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FOLDERS = ("molgcn", "conf", "docs", "benchmarks", "notebooks", "data", "cpu", "cuda", "tests")
@@ -22,6 +27,25 @@ def test_links_and_named_files_exist(path):
         assert target.startswith("https://") or (path.parent / target).exists(), target
     for name in re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w/.-]+\.\w+)`", text):
         assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in DOCUMENTS if path.name != "report.md"],  # which the benchmark writes whole
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_lines_can_be_read_in_a_diff(path):
+    generated = "benchmarks/results" in path.as_posix()
+    long = [line for line in path.read_text().splitlines() if len(line) > WIDTH and not (generated and GENERATED.match(line))]
+    assert not long
+
+
+@pytest.mark.slow  # 10 s, and CI builds the site by the Makefile
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", str(ROOT / "docs"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "<math" in (tmp_path / "networks.html").read_text()
 
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from rdkit import Chem
 
+from molgcn.comparison.forest import forest_predictions
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
 from molgcn.evaluate import EvaluateConfig, evaluate, spell_out_dataset
@@ -97,6 +98,30 @@ def test_another_file(run, tmp_path):
         assert result.metrics[f"all/rmse/{name}"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
         assert result.metrics[f"all/r2/{name}"] == pytest.approx(1 - (error**2).sum() / ((true - true.mean()) ** 2).sum(), rel=1e-3)
     assert rows_of(result.folder / "skipped.csv")[0]["smiles"] == "C1CC"
+
+
+def test_another_file_has_the_baselines_of_the_run(trained_config, tmp_path, caplog):
+    """The forest is fitted to the run's own training molecules; where they are gone it is left out in words, unless it is asked for."""
+    (tmp_path / "x.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}O,{n}\n" for n in range(1, 21)))
+    (tmp_path / "other.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}N,{n}\n" for n in range(1, 9)))
+    data = {"name": "csv", "path": str(tmp_path / "x.csv"), "targets": ["y"]}
+    run = tmp_path / "run"
+    train(parse(Config, {**trained_config, "dataset": data, "training": {"report": False, "baseline": "rf"}}), run)
+    splits = json.loads((run / "splits.json").read_text())
+    trained = [f"{'C' * (row + 1)}O" for row in splits["train"]]
+    asked, true = [f"{'C' * n}N" for n in range(1, 9)], np.arange(1.0, 9)
+    forest = forest_predictions(trained, np.array(splits["train"])[:, None] + 1.0, asked, 0, parse(Config, trained_config).seed)[:, 0]
+
+    def baselines(**values):
+        folder = evaluate(config(ckpt=str(run), dataset={"path": str(tmp_path / "other.csv")}, **values)).folder
+        return json.loads((folder / "metrics.json").read_text())["baselines"]
+
+    assert baselines()["random forest"]["all/mae/y"] == pytest.approx(np.abs(forest - true).mean(), rel=1e-6)
+    assert list(baselines(baseline="simple")) == ["training mean"] and not baselines(baseline="none")
+    (tmp_path / "x.csv").unlink()
+    assert list(baselines()) == ["training mean"] and "The random forest that the run was compared with is left out" in caplog.text
+    with pytest.raises(UserError, match=r"x\.csv"):
+        baselines(baseline="rf")
 
 
 def test_one_molecule_has_no_r2(run, tmp_path):

@@ -11,7 +11,8 @@ from predictions import LOGP, SMILES, TPSA, config, expected, rows_of, values_of
 from rdkit import Chem
 
 from molgcn.errors import UserError
-from molgcn.predict import checkpoint_paths, predict
+from molgcn.predict import predict
+from molgcn.screening.config import checkpoint_paths
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 1024])

@@ -1,4 +1,4 @@
-"""Every command of the README does what it says."""
+"""Every command of the README and of the documentation's pages is understood, and the README's do what they say."""
 
 from __future__ import annotations
 
@@ -15,8 +15,23 @@ from molgcn.resources import resource
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-COMMANDS = [line.split("#")[0].strip() for block in re.findall(r"```bash\n(.*?)```", README, re.S) for line in block.splitlines() if line]
-TRAIN = [shlex.split(command)[2:] for command in COMMANDS if command.startswith("python train.py")]
+
+
+def commands_of(text: str) -> list[str]:
+    """Return the commands of all bash blocks, each as one line without its comment."""
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.S)
+    return [line.split(" #")[0].strip() for block in blocks for line in block.replace("\\\n", " ").splitlines() if line]
+
+
+def trainings(commands: list[str]) -> list[list[str]]:
+    """Return the arguments of each command that trains."""
+    return [shlex.split(command.replace("<run>", "first"))[2:] for command in commands if command.startswith("python train.py")]
+
+
+COMMANDS = commands_of(README)
+TRAIN = trainings(COMMANDS)
+PAGES = [command for page in sorted((ROOT / "docs").rglob("*.md")) for command in trainings(commands_of(page.read_text()))]
+STANDARD = [command for command in PAGES if not any(word.startswith("--config-dir") for word in command)]  # presets of the reader
 FAST = [
     "dataset.subset=200",
     "model.hidden_channels=8",
@@ -33,7 +48,7 @@ def test_the_two_commands_come_first():
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in ("train", "test", "test-all", "lint"))
 
 
-@pytest.mark.parametrize("arguments", TRAIN, ids=" ".join)
+@pytest.mark.parametrize("arguments", [*TRAIN, *STANDARD], ids=" ".join)
 def test_every_training_command_is_understood(arguments):
     check_overrides([argument for argument in arguments if argument != "--help"], resource("conf"), "train")
 
@@ -68,4 +83,5 @@ def test_the_table_is_what_the_script_makes_of_the_results():
     script = ROOT / "benchmarks" / "readme_table.py"
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "<!-- made by benchmarks/readme_table.py -->\n**" in README
+    for document in (README, (ROOT / "docs" / "speed.md").read_text()):
+        assert "<!-- made by benchmarks/readme_table.py -->\n" in document

@@ -201,8 +201,9 @@ def _figures(times: dict[str, float], flops: float, peak: float) -> Row:
 
 
 def check(candidate: Candidate, right: tuple[Tensor, dict[str, Tensor]], batch: GraphBatch, precision: str = "highest") -> None:
-    """Outputs, loss and gradients of a candidate against what :func:`~molgcn.benchmark.weights.exact` gives: in training mode and, where
-    this gives the same outputs, in inference.
+    """Compare outputs, loss and gradients of a candidate with what :func:`~molgcn.benchmark.weights.exact` gives.
+
+    They are compared in training mode and, where this gives the same outputs, in inference.
 
     A captured candidate is checked after a replay; a compiled one as the module that it compiles.
 

@@ -18,8 +18,8 @@ from molgcn.nn import GCN
 from molgcn.ops.gcn_stack_arguments import MAX_LAYERS
 from molgcn.ops.gcn_stack_plan import TILE_MAX_WIDTH
 from molgcn.ops.message_network_cuda import automatic
+from molgcn.strategies import STRATEGIES
 
-STRATEGIES = ("stack", "vertex")
 PYG = ("pyg", "pyg_hoisted", "pyg_compiled")
 
 
@@ -62,8 +62,8 @@ class Row:
 
 def strategies_for(work: Work) -> tuple[str, ...]:
     """Those that can do the work."""
-    stack = work.options.get("norm") != "batch" and work.hidden_channels <= TILE_MAX_WIDTH and work.num_layers <= MAX_LAYERS
-    return STRATEGIES if stack else ("vertex",)
+    tile = work.options.get("norm") != "batch" and work.hidden_channels <= TILE_MAX_WIDTH and work.num_layers <= MAX_LAYERS
+    return STRATEGIES[1:] if tile else ("layer",)
 
 
 def measure(work: Work, molecules: PackedMolecules, device: torch.device, repeats: int) -> Row:
@@ -100,7 +100,7 @@ def _step(module: torch.nn.Module, loss: Callable[[Any, Tensor], Tensor], given:
 
 def table(rows: list[Row]) -> str:
     """The rows as Markdown, microseconds."""
-    names = [name for name in (*STRATEGIES, *PYG, "pyg_captured") if any(name in row.microseconds for row in rows)]
+    names = [name for name in (*STRATEGIES[1:], *PYG, "pyg_captured") if any(name in row.microseconds for row in rows)]
     lines = [
         "| work | " + " | ".join(names) + " | auto |",
         "|---|" + "---|" * (len(names) + 1),

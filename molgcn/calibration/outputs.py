@@ -74,8 +74,7 @@ def outputs_of(task: Task, predictions: np.ndarray) -> list[Output]:
         return [found[name] for name in task.names]
     if isinstance(task, ClassTask):
         each = [np.column_stack([1 - one, one]) if one.ndim == 1 else one for one in task.by_target(predictions)]
-        numbers = range(task.num_classes)
-        return [Classes(one, tuple(task.class_name(place, number) or str(number) for number in numbers)) for place, one in enumerate(each)]
+        return [Classes(one, tuple(titles)) for one, titles in zip(each, task.class_titles, strict=True)]
     assert isinstance(task, Regression)
     values, std, interval = task.points(predictions), task.spread(predictions), task.interval(predictions)
     return [

@@ -10,12 +10,35 @@ from torch import Tensor
 
 from molgcn.comparison.forest import forest_predictions
 from molgcn.comparison.means import with_means
+from molgcn.data.label_columns import measured
 from molgcn.data.packed import PackedMolecules
 from molgcn.metrics.comparison import FOREST, MEAN, PRIOR
 from molgcn.tasks.base import Task
 from molgcn.tasks.classes import ClassTask
 from molgcn.tasks.mixed import Mixed
 from molgcn.tasks.regression import Regression
+
+
+def baselines_of(
+    wanted: str, task: Task, statistics: Sequence[Tensor], part: str, asked: PackedMolecules, known: PackedMolecules | None, seed: int
+) -> dict[str, dict[str, float]]:
+    """Measure the baselines that `training.baseline` names; see :func:`simple_baseline`.
+
+    Args:
+        wanted: none, simple or rf.
+        task: what is predicted.
+        statistics: the task's, of the training part.
+        part: which part the molecules that are asked are of.
+        asked: molecules with exact targets.
+        known: the training part, which only the forest needs.
+        seed: of the forest.
+    """
+    found: dict[str, dict[str, float]] = {}
+    if wanted != "none":
+        found |= simple_baseline(task, statistics, part, asked.targets)
+    if wanted == "rf" and known is not None:
+        found |= forest_baseline(task, part, measured(known), asked, seed)
+    return found
 
 
 def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets: np.ndarray) -> dict[str, dict[str, float]]:

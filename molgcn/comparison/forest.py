@@ -18,8 +18,12 @@ MOST = 50_000  # training molecules, whose fingerprints scikit-learn takes as 40
 _LONG = 5_000
 
 
-def check_forest(molecules: PackedMolecules) -> None:
-    """Check, before anything is trained, that a forest can be fitted to the training molecules, and say so where that takes long.
+def check_forest(molecules: PackedMolecules, key: str = "training.baseline") -> None:
+    """Check, before anything is computed, that a forest can be fitted to the training molecules, and say so where that takes long.
+
+    Args:
+        molecules: the training part.
+        key: the key that asks for it, for messages.
 
     Raises:
         UserError: without SMILES, or of too many molecules.
@@ -30,9 +34,9 @@ def check_forest(molecules: PackedMolecules) -> None:
     elif len(molecules) > MOST:
         cause = f"is for at most {MOST:,} training molecules, and there are {len(molecules):,}"
     if cause:
-        raise UserError(f"training.baseline=rf {cause}. Use training.baseline=simple, or a smaller set (dataset.subset=).")
+        raise UserError(f"{key}=rf {cause}. Use {key}=simple, or train on a smaller set (dataset.subset=).")
     if len(molecules) > _LONG:
-        log.info("training.baseline=rf: the forest of %s molecules takes minutes after training", f"{len(molecules):,}")
+        log.info("%s=rf: the forest of %s molecules takes minutes", key, f"{len(molecules):,}")
 
 
 def forest_predictions(smiles: Sequence[str], targets: np.ndarray, asked: Sequence[str], num_classes: int, seed: int) -> np.ndarray:

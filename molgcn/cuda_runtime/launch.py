@@ -163,12 +163,16 @@ class Gpu(NamedTuple):
         shared_limit: bytes of shared memory that one block may have.
         has_clusters: whether blocks can reach each other's shared memory.
         cache_bytes: of the cache that all multiprocessors share.
+        num_barriers: named barriers of a block, the first of which is the whole block's.
+        gradient_bytes: most that a backward keeps of gradients until the weight gradients of their layers are formed together.
     """
 
     num_multiprocessors: int
     shared_limit: int
     has_clusters: bool = False
     cache_bytes: int = 0
+    num_barriers: int = 16
+    gradient_bytes: int = 2**29
 
 
 @cache

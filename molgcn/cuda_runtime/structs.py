@@ -11,7 +11,13 @@ from torch import Tensor
 
 Fields = Sequence[tuple[str, str]]
 
-_NUMBERS = {"int": ctypes.c_int32, "uint32": ctypes.c_uint32, "long long": ctypes.c_int64, "float": ctypes.c_float}
+_NUMBERS = {
+    "int": ctypes.c_int32,
+    "uint32": ctypes.c_uint32,
+    "long long": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
 _texts: dict[str, str] = {}
 
 
@@ -22,8 +28,8 @@ class Header:
         name: of the header. There is no such file: whoever compiles takes the text from :func:`declared_headers`.
         lists: names of each list, for a macro that applies another to every name.
         **structs: fields of each struct in the order of memory, as pairs of a C++ type and names separated by spaces. A type is a pointer,
-            `int`, `uint32`, `long long`, `float` or a struct that is declared before. A name may end in the length of an array, "[MACRO]".
-            A name that is a keyword of Python has an underscore at its end in Python.
+            `int`, `uint32`, `long long`, `float`, `double` or a struct that is declared before. A name may end in the length of an array,
+            "[MACRO]". A name that is a keyword of Python has an underscore at its end in Python.
     """
 
     def __init__(self, name: str, lists: Mapping[str, Sequence[str]] | None = None, **structs: Fields) -> None:

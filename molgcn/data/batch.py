@@ -221,7 +221,7 @@ class GraphBatch:
     def _edge_index(self) -> Tensor:
         if self.leaves_merged:
             raise UserError(
-                "Equal leaves of this batch are one row, which only backend=fused on CUDA with backend.strategy=stack takes. Give "
+                "Equal leaves of this batch are one row, which only backend=fused on CUDA with backend.strategy=tile takes. Give "
                 "other models the batches of a set that has all atoms."
             )
         if self.counts is not None:
@@ -232,7 +232,7 @@ class GraphBatch:
 
     @cached_property
     def edge_attr(self) -> Tensor | None:
-        """float [E, D], features of the bonds in the order of `edge_index`; None without."""
+        """Features of the bonds in the order of `edge_index`, float [E, D]; None without."""
         return self._edge_attr_of_codes()
 
     def _edge_attr_of_codes(self) -> Tensor | None:

@@ -13,8 +13,17 @@ from molgcn.errors import UserError
 
 @dataclass(frozen=True)
 class Capacity:
-    """Places of a slot: molecules, atoms, bonds and tiles, and nodes of a tile; whether a molecule may have more than those; whether atoms
-    alike are one row."""
+    """Places of a slot.
+
+    Attributes:
+        graphs: molecules.
+        nodes: atoms.
+        edges: bonds.
+        tiles: tiles.
+        tile_nodes: nodes of a tile.
+        large_molecules: whether a molecule may have more nodes than a tile.
+        leaves_merged: whether atoms alike are one row.
+    """
 
     graphs: int
     nodes: int
@@ -34,8 +43,9 @@ class Capacity:
         tile_nodes: int | None = None,
         repeats: bool = False,
     ) -> Capacity:
-        """What any `batch_size` molecules of the set, or all if it has fewer, fit into: as many atoms and bonds as its largest have, each
-        counted by itself.
+        """Return what any `batch_size` molecules of the set, or all if it has fewer, fit into.
+
+        It has as many atoms and bonds as the set's largest molecules have, each counted by itself.
 
         Args:
             molecules: the set.

@@ -27,8 +27,9 @@ _MOLECULES: dict[str, tuple[PackedMolecules, Source, str]] = {}
 
 
 def load_once(config: DatasetConfig, saved: Path | None = None) -> LoadedDataset:
-    """The data set of a configuration, kept for the next job of the process as long as its files stay what they are; one at a time, so that
-    a sweep over sets does not pile up.
+    """Return the data set of a configuration, kept for the next job of the process as long as its files stay what they are.
+
+    One set is kept at a time, so that a sweep over sets does not pile up.
 
     Args:
         config: the data set.

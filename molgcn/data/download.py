@@ -26,13 +26,13 @@ PIECE = 1 << 16  # bytes; what a broken connection loses at most
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to download.
+    r"""A file to download.
 
     Attributes:
         name: its name on disk.
         urls: mirrors, tried in turn.
         size: published size in bytes, or None.
-        git_blob: published git object id of the content (sha1 of "blob <size>\\0" and the content), or None.
+        git_blob: published git object id of the content (sha1 of "blob <size>\0" and the content), or None.
         check: raises WrongContentError when the content is not what it should be.
     """
 

@@ -113,7 +113,10 @@ def featurize_items(
 
     Args:
         items: SMILES, mol blocks or `rdkit.Chem.Mol` (the last in this process only).
-        features: see :func:`featurize`; so are `on_error`, `num_workers` and `progress`.
+        features: as in :func:`featurize`.
+        on_error: as in :func:`featurize`.
+        num_workers: as in :func:`featurize`.
+        progress: as in :func:`featurize`.
         kind: what the items are.
         label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
         rows: the items' row numbers in the source, for messages.

@@ -286,7 +286,7 @@ class SlotBatch(GraphBatch):
 
     @cached_property
     def targets(self) -> Tensor:  # type: ignore[override]
-        """float [B, T], a copy: metrics keep targets until the end of an epoch."""
+        """A copy of the targets, float [B, T], since metrics keep them until the end of an epoch."""
         return self.slot.targets[: self.span.num_graphs].clone()
 
     @cached_property

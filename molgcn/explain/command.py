@@ -36,16 +36,11 @@ def explain(config: ExplainConfig) -> Summary:
     checkpoint = find_checkpoint(paths[0])
     config.source  # noqa: B018, says what is wrong with it
     ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
-    if ensemble.components:
-        raise UserError(
-            f"A row of this model is several molecules ({', '.join(ensemble.components)}), and explanations are of one. Explain a model of "
-            "one column of SMILES."
-        )
     column, name = explained_column(ensemble.task, config)
     network = ExplainedNetwork(ensemble.members[0], column)
     compute = explainer(network, config)
     folder = _folder(config)
-    names = Names(name, ensemble.features, ensemble.standardize, str(checkpoint))
+    names = Names(name, ensemble.features, ensemble.standardize, str(checkpoint), ensemble.components)
     with open_screening(config, folder / f"{DEFAULT}.csv", ensemble, "explained") as screening:
         molecules = screening.molecules
         with open_folder(folder, config, names, molecules) as output:

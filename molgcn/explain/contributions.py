@@ -1,10 +1,11 @@
-"""A molecule's contributions, and whether they add up."""
+"""A row's contributions, and whether they add up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,27 +16,47 @@ from molgcn.explain.masking import masking
 from molgcn.explain.network import ExplainedNetwork, MoleculeGraph
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE, prepare_records
+from molgcn.screening.stretch import Stretch
 
 _FINER = 4, 16  # times as many steps, where those asked for do not add up
 
 
 @dataclass(frozen=True)
-class Contributions:
-    """What the atoms and bonds of a molecule contribute to the difference between its prediction and the baseline.
+class Parts:
+    """What the atoms and bonds of a molecule contribute.
 
     Attributes:
         atoms: float64 [N].
         bonds: float64 [B], or [0] where the network does not see features of bonds.
         ends: int64 [B, 2], the atoms of every bond.
-        prediction: in the target's unit, or as a logit.
-        baseline: the same graph's with all features zero.
     """
 
     atoms: np.ndarray
     bonds: np.ndarray
     ends: np.ndarray
+
+    @property
+    def of_atoms(self) -> np.ndarray:
+        """What a drawing shows, float64 [N]: the atoms', and of each bond half at either end."""
+        values = self.atoms.copy()
+        if len(self.bonds):
+            np.add.at(values, self.ends, self.bonds[:, None] / 2)
+        return values
+
+
+@dataclass(frozen=True)
+class Contributions(Parts):
+    """What the atoms and bonds of a row contribute to the difference between its prediction and the baseline.
+
+    Attributes:
+        prediction: in the target's unit, or as a logit.
+        baseline: the same graph's with all features zero.
+        component: integer [N], which of the row's molecules an atom is of; None where a row is one.
+    """
+
     prediction: float
     baseline: float
+    component: np.ndarray | None = None
 
     @property
     def error(self) -> float:
@@ -49,22 +70,23 @@ class Contributions:
         return abs(self.error) / max(size, 1e-12)
 
     @property
-    def of_atoms(self) -> np.ndarray:
-        """What a drawing shows, float64 [N]: the atoms', and of each bond half at either end."""
-        values = self.atoms.copy()
-        if len(self.bonds):
-            np.add.at(values, self.ends, self.bonds[:, None] / 2)
-        return values
+    def of_molecules(self) -> list[Parts]:
+        """The contributions of each of the row's molecules, whose atoms are counted from 0."""
+        if self.component is None:
+            return [self]
+        starts = np.searchsorted(self.component, np.arange(int(self.component[-1]) + 2))
+        found = []
+        for start, end in pairwise(starts.tolist()):
+            inside = (self.ends[:, 0] >= start) & (self.ends[:, 0] < end)
+            bonds = self.bonds[inside] if len(self.bonds) else self.bonds
+            found.append(Parts(self.atoms[start:end], bonds, self.ends[inside] - start))
+        return found
 
 
 @dataclass(frozen=True)
-class Explained:
-    """A stretch of R rows with the contributions of those that have some; see :class:`molgcn.screening.run.Stretch`."""
+class Explained(Stretch):
+    """R rows with the contributions of those that have some, by their number in the stretch."""
 
-    start: int
-    records: list[Record]
-    smiles: list[str] | None
-    errors: dict[int, str]
     contributions: dict[int, Contributions]
 
 
@@ -72,7 +94,7 @@ Explain = Callable[[MoleculeGraph], Contributions]
 
 
 def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
-    """Return what computes a molecule's contributions by the method that a configuration names.
+    """Return what computes a row's contributions by the method that a configuration names.
 
     Raises:
         UserError: where the method's package is not installed.
@@ -109,5 +131,5 @@ def explain_records(
 
 
 def _contributions(network: ExplainedNetwork, graph: MoleculeGraph, method: Callable[[], tuple[np.ndarray, np.ndarray]]) -> Contributions:
-    atoms, bonds = method()
-    return Contributions(atoms, bonds, graph.ends, *network.with_and_without(graph))
+    component = None if graph.component is None else graph.component.cpu().numpy()
+    return Contributions(*method(), graph.ends, *network.with_and_without(graph), component)

@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from molgcn.explain.contributions import Contributions
+from molgcn.explain.contributions import Parts
 from molgcn.report.drawings import rdkit_drawing
 
 SIZE = 420, 320
 _COLOURS = [(0.82, 0.39, 0.16), (1.0, 1.0, 1.0), (0.12, 0.44, 0.71)]  # orange lowers, blue raises
 
 
-def draw_contributions(mol: Any, contributions: Contributions, image: Literal["png", "svg"]) -> bytes | None:
+def draw_contributions(mol: Any, contributions: Parts, image: Literal["png", "svg"]) -> bytes | None:
     """Return a picture of a molecule with its contributions; None where RDKit cannot draw it.
 
     A hydrogen that is no atom of the molecule counts at the atom that it is bound to. The darkest spot is the molecule's largest
@@ -46,7 +46,7 @@ def draw_contributions(mol: Any, contributions: Contributions, image: Literal["p
     return picture.encode() if isinstance(picture, str) else picture
 
 
-def on_drawn_atoms(contributions: Contributions, count: int) -> np.ndarray:
+def on_drawn_atoms(contributions: Parts, count: int) -> np.ndarray:
     """Return the contributions [count] of the first atoms, with those of the hydrogens beyond them at their neighbours."""
     values = contributions.of_atoms
     beyond = contributions.ends[contributions.ends[:, 1] >= count]

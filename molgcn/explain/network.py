@@ -1,4 +1,4 @@
-"""One column of a network's predictions as a function of the features of a molecule's atoms and bonds."""
+"""One column of a network's predictions as a function of the features of a row's atoms and bonds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from molgcn.training.regressor import MoleculeRegressor
 
 @dataclass(frozen=True)
 class MoleculeGraph:
-    """A molecule of N atoms and B bonds, of which each has two directions, E = 2 B.
+    """A molecule, or the several ones of a row, of N atoms and B bonds, of which each has two directions, E = 2 B.
 
     Attributes:
         x: float64 [N, F], features of the atoms.
@@ -28,6 +28,7 @@ class MoleculeGraph:
         rwse: float64 [N, k], an encoding of the atoms by random walks, or None.
         bond_rw: float64 [E, k], an encoding of the bonds by random walks, or None.
         descriptors: float64 [1, K], numbers of the molecule, or None.
+        component: integer [N], which of several molecules an atom is of, or None; each one's atoms stand together, in order.
         ends: int64 [B, 2], the atoms of every bond, the smaller number first.
         bond_of: int64 [E], the bond of every direction.
     """
@@ -38,6 +39,7 @@ class MoleculeGraph:
     rwse: Tensor | None
     bond_rw: Tensor | None
     descriptors: Tensor | None
+    component: Tensor | None
     ends: np.ndarray
     bond_of: Tensor
 
@@ -60,7 +62,7 @@ class ExplainedNetwork:
         self._task, self._statistics, self._column = module.task, module.statistics, column
 
     def graphs(self, molecules: PackedMolecules) -> Iterator[MoleculeGraph]:
-        """Yield the molecules one by one."""
+        """Yield the rows one by one."""
         model, device = self._model, next(self._model.parameters()).device
         for place in range(len(molecules)):
             batch = molecules.batch([place]).double().to(device)
@@ -69,7 +71,8 @@ class ExplainedNetwork:
             ends, bond_of = np.unique(np.sort(batch.edge_index.cpu().numpy().T, axis=1), axis=0, return_inverse=True)
             of = torch.from_numpy(bond_of.reshape(-1)).to(device)
             rwse, bond_rw = (None if one is None else one.double() for one in (rwse, bond_rw))
-            yield MoleculeGraph(batch.x, batch.edge_index, edge_attr, rwse, bond_rw, batch.descriptors, ends.reshape(-1, 2), of)
+            more = rwse, bond_rw, batch.descriptors, batch.component
+            yield MoleculeGraph(batch.x, batch.edge_index, edge_attr, *more, ends.reshape(-1, 2), of)
 
     def __call__(self, graph: MoleculeGraph, x: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Return what is explained, for K copies of a molecule with features of their own: float64 [K].
@@ -91,7 +94,10 @@ class ExplainedNetwork:
             torch.arange(copies, device=x.device).repeat_interleave(atoms),
             copies,
             None if bonds is None else bonds.flatten(0, 1),
-            *(None if one is None else one.repeat(copies, 1) for one in (graph.rwse, graph.bond_rw, graph.descriptors)),
+            *(
+                None if one is None else torch.cat([one] * copies)
+                for one in (graph.rwse, graph.bond_rw, graph.descriptors, graph.component)
+            ),
         )
         outputs = forward.predictions(self._model, inputs, REDUCTIONS)
         return self._task.explained(outputs, *self._statistics)[:, self._column]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,25 +11,34 @@ from typing import Any
 from molgcn.data.featurize import molecule_of_graph
 from molgcn.data.formats import Molecules
 from molgcn.explain.config import ExplainConfig
-from molgcn.explain.contributions import Contributions, Explained
+from molgcn.explain.contributions import Contributions, Explained, Parts
 from molgcn.explain.drawing import draw_contributions
 from molgcn.explain.page import PAGE, Card, write_page
 from molgcn.screening.output import Table, open_table
 from molgcn.screening.run import header_of, shown_row, written_rows
 
 MOLECULES, CONTRIBUTIONS, PAGE_NAME = "molecules.csv", "contributions.csv", "index.html"
-_HEADER = ["row", "molecule", "part", "atoms", "elements", "contribution"]
+_PART = ["part", "atoms", "elements", "contribution"]
 _FORM = ".7g"
 
 
 @dataclass(frozen=True)
 class Names:
-    """What is explained: its name with a unit, the featuriser, the standard form of molecules, and where the weights came from."""
+    """What is explained, and how.
+
+    Attributes:
+        explained: its name with a unit.
+        features: the featuriser.
+        standardize: the standard form of molecules.
+        checkpoint: where the weights came from.
+        components: columns of a row's several molecules; none where a row is one.
+    """
 
     explained: str
     features: str
     standardize: str
     checkpoint: str
+    components: Sequence[str] = ()
 
 
 class ExplanationFolder:
@@ -63,19 +72,25 @@ class ExplanationFolder:
         write_page(self._folder / PAGE_NAME, self._cards, self._config, self._names.explained, self._names.checkpoint)
 
     def _write_one(self, stretch: Explained, place: int, found: Contributions) -> None:
-        row, text = stretch.start + place, shown_row(stretch, place)
-        mol = molecule_of_graph(stretch.records[place].molecule, self._names.features, self._kind, self._names.standardize)
-        self._parts.write([[str(row), text, *cells] for cells in part_rows(mol, found)])
-        picture = draw_contributions(mol, found, self._config.image)
-        if picture is not None:
-            (self._folder / f"molecule_{row}.{self._config.image}").write_bytes(picture)
+        row, text, item = stretch.start + place, shown_row(stretch, place), stretch.records[place].molecule
+        several, image, pictures = self._names.components, self._config.image, []
+        items = item.split("\n") if several else [item]
+        for number, (one, parts) in enumerate(zip(items, found.of_molecules, strict=True)):
+            mol = molecule_of_graph(one, self._names.features, self._kind, self._names.standardize)
+            before = [str(row), text, several[number]] if several else [str(row), text]
+            self._parts.write([[*before, *cells] for cells in part_rows(mol, parts)])
+            picture = draw_contributions(mol, parts, image)
+            if picture is not None:
+                pictures.append(picture)
+                name = f"molecule_{row}_{number}" if several else f"molecule_{row}"
+                (self._folder / f"{name}.{image}").write_bytes(picture)
         if len(self._cards) < PAGE:
-            self._cards.append(Card(row, text, found, picture))
+            self._cards.append(Card(row, text, found, pictures))
         self.worst = max(self.worst, found.relative_error)
         self.beyond += found.relative_error > self._config.tolerance
 
 
-def part_rows(mol: Any, found: Contributions) -> Iterator[list[str]]:
+def part_rows(mol: Any, found: Parts) -> Iterator[list[str]]:
     """Yield of every atom and bond which it is, its elements and its contribution, as text."""
     elements = [atom.GetSymbol() for atom in mol.GetAtoms()]
     elements += ["H"] * (len(found.atoms) - len(elements))
@@ -96,7 +111,7 @@ def open_folder(folder: Path, config: ExplainConfig, names: Names, molecules: Mo
     with ExitStack() as stack:
         tables = [stack.enter_context(open_table(folder / name)) for name in (MOLECULES, CONTRIBUTIONS)]
         tables[0].write([header_of(molecules.columns, results, config.on_error)])
-        tables[1].write([_HEADER])
+        tables[1].write([["row", "molecule", *(["component"] if names.components else []), *_PART]])
         opened = ExplanationFolder(folder, config, names, molecules.kind, *tables)
         yield opened
         opened.write_page()

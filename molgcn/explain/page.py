@@ -18,12 +18,12 @@ _KINDS = {"png": "image/png", "svg": "image/svg+xml"}
 
 @dataclass(frozen=True)
 class Card:
-    """What the page shows of a molecule: its row, SMILES or name, contributions and picture, None without one."""
+    """What the page shows of a row: its number, SMILES or name, contributions, and a picture of each of its molecules that has one."""
 
     row: int
     text: str
     found: Contributions
-    picture: bytes | None
+    pictures: Sequence[bytes]
 
 
 def write_page(path: Path, cards: Sequence[Card], config: ExplainConfig, explained: str, checkpoint: str) -> None:
@@ -42,7 +42,7 @@ def write_page(path: Path, cards: Sequence[Card], config: ExplainConfig, explain
         loader=PackageLoader("molgcn.explain", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"number": number}
-    pictures = [None if card.picture is None else embedded(card.picture, _KINDS[config.image]) for card in cards]
+    pictures = [[embedded(picture, _KINDS[config.image]) for picture in card.pictures] for card in cards]
     page = environment.get_template("page.html.jinja").render(
         cards=list(zip(cards, pictures, strict=True)), config=config, explained=explained, checkpoint=checkpoint, most=PAGE
     )

@@ -15,7 +15,7 @@ from molgcn.nn.options import NO_EXTENSION
 from molgcn.ops import HAS_CPU_EXTENSION
 from molgcn.ops.gcn_layers_plan import MAX_HIDDEN
 from molgcn.ops.head_loss import Objective
-from molgcn.strategies import check_known
+from molgcn.strategies import known_strategy
 
 if TYPE_CHECKING:
     from molgcn.nn.layers.base import LayerKind, LayerOptions
@@ -81,14 +81,9 @@ def _say_once(line: str) -> None:
 
 def why_not_fused(model: MoleculeNet) -> str | None:
     """Return why backend=fused has no operators for a network with these options, in words; None where it has."""
-    if model.conv != "gcn":
-        return f"its layers are {model.conv}, not gcn"
-    for name, known in (("activation", ("relu",)), ("pool", ("mean", "sum", "max")), ("readout", ("last",)), ("feed_forward", (False,))):
-        if getattr(model, name) not in known:
-            return f"its {name} is {getattr(model, name)}, not {' or '.join(map(str, known))}"
-    if model.num_components > 1:
-        return "its rows are several molecules each"
-    return "its atoms have encodings of random walks" if model.rwse else None
+    from molgcn.nn import fused_layers
+
+    return fused_layers.why_not(model)
 
 
 def backend_module(name: str) -> Backend:
@@ -107,12 +102,12 @@ def backend_module(name: str) -> Backend:
 
 
 def check_strategy(strategy: str, backend: str) -> str:
-    """`strategy` if the backend has it.
+    """Return the name of a strategy if the backend has it.
 
     Raises:
         UserError: for an unknown strategy, or one that the backend does not have.
     """
-    check_known(strategy)
-    if backend != "fused" and strategy != "auto":
+    name = known_strategy(strategy)
+    if backend != "fused" and name != "auto":
         raise UserError(f"backend.strategy={strategy} belongs to backend=fused; backend={backend} has only auto.")
-    return strategy
+    return name

@@ -13,10 +13,12 @@ from molgcn.data.layout import BatchLayout
 from molgcn.data.merge_leaves import merge_leaves
 from molgcn.data.packed import PackedMolecules
 from molgcn.data.tiles import TILE_SIZES, plan_tiles, tile_size
+from molgcn.nn.options import is_stack
 from molgcn.ops.gcn_stack_plan import FEW_TILES
 from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, time_of_tiles
 from molgcn.ops.message_network_cuda import automatic
 from molgcn.ops.precision import allowed_precision
+from molgcn.strategies import known_strategy
 
 _MOST_ROWS = 0.95  # of the atoms, for which merging pays: docs/decisions/cuda_speed.md
 
@@ -69,7 +71,7 @@ def has_batch_norm(model: ModelConfig) -> bool:
 def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConfig, strategy: str, device: torch.device) -> bool:
     """Return whether the model's operator takes merged leaves (:func:`molgcn.data.merge_leaves.merge_leaves`) and is faster with them.
 
-    It is where strategy `stack` runs without dropout on a GPU whose multiprocessors each get more than one tile, if merging saves at
+    It is where strategy `tile` runs without dropout on a GPU whose multiprocessors each get more than one tile, if merging saves at
     least a twentieth of the rows.
 
     Args:
@@ -79,8 +81,10 @@ def merging_pays(molecules: PackedMolecules, batch: np.ndarray, model: ModelConf
         strategy: of the operator, `auto` or a name.
         device: where it runs.
     """
-    strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else strategy
-    if device.type != "cuda" or strategy != "stack" or model.dropout > 0 or molecules.table is None:
+    if not is_stack(model.name, model.feed_forward, model.encodings.rwse, model.pool):
+        return False
+    strategy = automatic(model.norm, model.hidden_channels, model.num_layers) if strategy == "auto" else known_strategy(strategy)
+    if device.type != "cuda" or strategy != "tile" or model.dropout > 0 or molecules.table is None:
         return False
     num_nodes = molecules.num_nodes_per_graph[batch].sum()
     if num_nodes <= gpu(device).num_multiprocessors * molecules.tile_nodes:

@@ -21,8 +21,10 @@ _LINEAR_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_ba
 
 
 class FusedGCNConv(GCNConv):
-    r"""The graph convolutional operator from the `"Semi-supervised Classification with Graph Convolutional Networks"
-    <https://arxiv.org/abs/1609.02907>`_ paper, PyG's `GCNConv`, as one fused operator, forward and backward.
+    r"""PyG's `GCNConv` as one fused operator, forward and backward.
+
+    It is the graph convolution of `"Semi-supervised Classification with Graph Convolutional Networks"
+    <https://arxiv.org/abs/1609.02907>`_:
 
     .. math::
         X' = \hat A X W^T + b, \qquad \hat A = D^{-1/2} (A + I) D^{-1/2}

@@ -60,4 +60,7 @@ class ExportedNetwork(nn.Module):
             torch._check(count >= 1)
             torch._check(count <= batch.shape[0])
         graph = GraphInputs(x, edge_index, batch, count, edge_attr, rwse, bond_rw, descriptors, component)
+        if self.network.encoders:  # a component's atoms are as many as values say, but not among padding
+            atoms, bonds = (torch.ones_like(one).sum() for one in (batch, edge_index[0]))
+            graph = graph.padded(torch.cat([batch, batch.new_full((1,), count)]), atoms, bonds)
         return self.output(forward.predictions(self.network, graph, REDUCTIONS))

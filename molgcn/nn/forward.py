@@ -30,7 +30,8 @@ def predictions(model: MoleculeNet, graph: GraphInputs, reductions: Reductions) 
 
 def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, components: int = 1) -> Tensor:
     """Return the states of molecules [B, components * H], those of a row's components side by side."""
-    h, bonds, states = _atoms(model, graph), _bonds(model, graph), []
+    h, bonds = atom_states(model, graph.x, graph.rwse, graph.num_atoms), bond_states(model, graph.edge_attr, graph.bond_rw, graph.x)
+    states = []
     for index, conv in enumerate(model.convs):
         norm, activated, _ = model.layer_options(index)
         padding = {"count": graph.num_atoms} if model.kind.counts_atoms and graph.num_atoms is not None else {}
@@ -54,22 +55,36 @@ def _pooled(model: MoleculeNet, graph: GraphInputs, reductions: Reductions, comp
     return pooled if graph.num_atoms is None else pooled[:-1]  # without the padding's
 
 
-def _atoms(model: MoleculeNet, graph: GraphInputs) -> Tensor:
-    """Return the atoms' states before the first layer: features, embedded if the network embeds them, and encodings beside them."""
-    h = graph.x if model.embed is None else model.embed(graph.x)
+def atom_states(model: MoleculeNet, x: Tensor, rwse: Tensor | None, count: Tensor | None) -> Tensor:
+    """Return the atoms' states before the first layer: features, embedded if the network embeds them, and encodings beside them.
+
+    Args:
+        model: the network.
+        x: float [N, F], features.
+        rwse: float [N, k], return probabilities of random walks, or None where the network reads none.
+        count: integer [], the real atoms of a padded batch, or None where all are real.
+    """
+    h = x if model.embed is None else model.embed(x)
     if model.rwse_encoder is None:
         return h
-    return torch.cat([h, model.rwse_encoder(_given(graph.rwse, "rwse", graph.x), graph.num_atoms)], dim=1)
+    return torch.cat([h, model.rwse_encoder(_given(rwse, "rwse", x), count)], dim=1)
 
 
-def _bonds(model: MoleculeNet, graph: GraphInputs) -> Tensor | None:
-    """Return the bonds' states before the first layer: features, embedded if the network embeds them, plus encodings; None without."""
+def bond_states(model: MoleculeNet, edge_attr: Tensor | None, bond_rw: Tensor | None, like: Tensor) -> Tensor | None:
+    """Return the bonds' states before the first layer: features, embedded if the network embeds them, plus encodings; None without.
+
+    Args:
+        model: the network.
+        edge_attr: float [E, D], features, or None where the network reads none.
+        bond_rw: float [E, k], probabilities of random walks, or None where the network reads none.
+        like: a tensor in the dtype of the states.
+    """
     bonds = None
     if model.edge_channels is not None:
-        features = _given(graph.edge_attr, "edge_attr", graph.x)
+        features = _given(edge_attr, "edge_attr", like)
         bonds = features if model.bond_embed is None else model.bond_embed(features)
     if model.bond_rw_encoder is not None:
-        encoded = model.bond_rw_encoder(_given(graph.bond_rw, "bond_rw", graph.x))
+        encoded = model.bond_rw_encoder(_given(bond_rw, "bond_rw", like))
         bonds = encoded if bonds is None else bonds + encoded
     return bonds
 

@@ -12,6 +12,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from molgcn.data.batch import GraphBatch
 from molgcn.errors import UserError
+from molgcn.nn import fused_layers
 from molgcn.nn.options import NO_EXTENSION
 from molgcn.ops import (
     HAS_CPU_EXTENSION,
@@ -47,9 +48,11 @@ def predictions(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
     Raises:
         UserError: for a CPU tensor where the C++ extension was not built, or a strategy that the device does not have.
     """
+    if not model.is_stack:
+        return model.head(_pooled_by_layers(model, batch))
     call = network_call(model, batch)
     inference = call.graph.x.is_cuda and not torch.is_grad_enabled() and not call.batch_statistics and model.descriptors is None
-    head = _free_head(model, call) if inference else None
+    head = _free_head(model, call.graph.x) if inference else None
     if head is None or len(head) > 1:
         return model.head(_pooled(model, call, batch))
     return message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias)))).result
@@ -64,21 +67,45 @@ def loss(model: MoleculeNet, batch: GraphBatch | Any, objective: Objective) -> t
     Raises:
         UserError: as :func:`predictions`.
     """
+    if not model.is_stack:
+        return _head_loss(model, _pooled_by_layers(model, batch), objective)
     call = network_call(model, batch)
-    x, head = call.graph.x, _free_head(model, call)
-    alike = x.dtype == objective.target.dtype == objective.mean.dtype
-    if head is None or not alike or (x.is_cuda and x.dtype != torch.float32):
-        return loss_of(model.head(_pooled(model, call, batch)), objective, fused=True)
-    if x.is_cuda and len(head) == 1 and model.descriptors is None and fuses_loss(call):
+    head = _free_head(model, call.graph.x)
+    linear = head is not None and len(head) == 1 and model.descriptors is None
+    if head is not None and linear and call.graph.x.is_cuda and _alike(call.graph.x, objective) and fuses_loss(call):
         target, mean, std, name, delta = objective
         outputs = message_network(call._replace(epilogue=Epilogue((head[0].weight, head[0].bias), (target, mean, std), name, delta)))
         return outputs.result, outputs.of_loss[0]
-    return head_loss(_pooled(model, call, batch), [linear.weight for linear in head], [linear.bias for linear in head], objective)
+    return _head_loss(model, _pooled(model, call, batch), objective)
 
 
-def _free_head(model: MoleculeNet, call: NetworkCall) -> list[nn.Linear] | None:
-    """The head's linear maps, where operators may compute them: nobody listens, and autocast has no say."""
-    return None if torch.is_autocast_enabled(call.graph.x.device.type) else model.linears
+def _pooled_by_layers(model: MoleculeNet, batch: GraphBatch | Any) -> Tensor:
+    """Return what the head takes of a network whose layers are computed one after another."""
+    if not isinstance(batch, GraphBatch):
+        batch = GraphBatch.from_pyg(batch)
+    _check_device(batch.x.device, model.strategy)
+    if model.strategy == "tile":
+        raise UserError(f"backend.strategy=tile does not have a network of {model.conv} layers with these options. Use auto.")
+    _compute_weights([*model.convs.modules(), *model.norms, *model.feed_forwards.modules()])
+    return model.with_descriptors(fused_layers.pooled(model, batch), getattr(batch, "descriptors", None))
+
+
+def _head_loss(model: MoleculeNet, pooled: Tensor, objective: Objective) -> tuple[Tensor, Tensor]:
+    """Return the loss of the head's predictions, in one operator where there is one."""
+    head = _free_head(model, pooled)
+    if head is None or not _alike(pooled, objective) or (pooled.is_cuda and pooled.dtype != torch.float32):
+        return loss_of(model.head(pooled), objective, fused=True)
+    return head_loss(pooled, [linear.weight for linear in head], [linear.bias for linear in head], objective)
+
+
+def _alike(x: Tensor, objective: Objective) -> bool:
+    """Return whether the states and the targets have one dtype."""
+    return x.dtype == objective.target.dtype == objective.mean.dtype
+
+
+def _free_head(model: MoleculeNet, x: Tensor) -> list[nn.Linear] | None:
+    """Return the head's linear maps, where operators may compute them: nobody listens, and autocast has no say."""
+    return None if torch.is_autocast_enabled(x.device.type) else model.linears
 
 
 def _pooled(model: MoleculeNet, call: NetworkCall, batch: GraphBatch | Any) -> Tensor:
@@ -183,8 +210,8 @@ def _check_device(device: torch.device, strategy: str) -> None:
         return
     if not HAS_CPU_EXTENSION:
         raise UserError(NO_EXTENSION)
-    if strategy not in ("auto", "stack"):
-        raise UserError(f"backend.strategy={strategy} is for CUDA. On the CPU use auto or stack.")
+    if strategy not in ("auto", "tile"):
+        raise UserError(f"backend.strategy={strategy} is for CUDA. On the CPU use auto or tile.")
 
 
 def dropout_seed(device: torch.device, dropout: float) -> Tensor:

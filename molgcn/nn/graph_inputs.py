@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from molgcn.data.batch import GraphBatch
 from molgcn.data.encodings import batch_encodings
 from molgcn.errors import UserError
+from molgcn.nn.padding import first_rows
 
 if TYPE_CHECKING:
     from molgcn.nn.molecule_net import MoleculeNet
@@ -48,26 +49,63 @@ class GraphInputs:
     num_bonds: Tensor | None = None
 
     def of_component(self, number: int) -> GraphInputs:
-        """Return the atoms and bonds of one component, without padding; shapes follow from the values.
+        """Return the atoms and bonds of one component, in their order.
+
+        The others are left out, which saves an encoder work. Of a padded batch they stand behind as padding, so that no shape follows from
+        values.
 
         Raises:
             UserError: where the batch does not say which atoms these are.
         """
         if self.component is None or self.batch is None:
             raise UserError("The network reads `component` of a batch, which does not have it. Give it rows of several molecules.")
-        chosen, padded = self.component == number, self.num_atoms is not None
-        if self.num_atoms is not None:
-            chosen &= torch.arange(len(chosen), device=chosen.device) < self.num_atoms
-        bonds, places = chosen[self.edge_index[0]], torch.cumsum(chosen, 0) - 1
-        atoms_of, bonds_of = ((lambda rows, kept=kept: None if rows is None else rows[kept]) for kept in (chosen, bonds))
-        return GraphInputs(
-            self.x[chosen],
-            places[self.edge_index[:, bonds]],
-            self.batch[chosen],
-            self.num_graphs - padded,
-            bonds_of(self.edge_attr),
-            atoms_of(self.rwse),
-            bonds_of(self.bond_rw),
+        chosen = self.component == number
+        if self.num_atoms is None:
+            return self._rows(chosen, chosen[self.edge_index[0]], torch.cumsum(chosen, 0) - 1)
+        chosen = chosen & first_rows(chosen, self.num_atoms)
+        bonds = chosen[self.edge_index[0]]
+        (places, atom_order), (_, bond_order) = _to_the_front(chosen), _to_the_front(bonds)
+        graph, num_atoms, num_bonds = self._rows(atom_order, bond_order, places), chosen.sum(), bonds.sum()
+        return replace(
+            graph,
+            edge_index=torch.where(first_rows(bonds, num_bonds), graph.edge_index, chosen.shape[0] - 1),
+            batch=torch.where(first_rows(chosen, num_atoms), self.batch[atom_order], self.num_graphs - 1),
+            num_atoms=num_atoms,
+            num_bonds=num_bonds,
+        )
+
+    def _rows(self, atoms: Tensor, bonds: Tensor, places: Tensor) -> GraphInputs:
+        """Return some atoms and bonds, or all of them in another order; descriptors and components are left out.
+
+        Args:
+            atoms: bool [N], those that are taken, or int64 [N], their order.
+            bonds: bool [E], or int64 [E], likewise.
+            places: int64 [N], where each atom comes to stand.
+        """
+        assert self.batch is not None
+        edge_attr, bond_rw = (None if rows is None else rows[bonds] for rows in (self.edge_attr, self.bond_rw))
+        rwse = None if self.rwse is None else self.rwse[atoms]
+        edge_index = places[self.edge_index[:, bonds]]
+        return GraphInputs(self.x[atoms], edge_index, self.batch[atoms], self.num_graphs, edge_attr, rwse, bond_rw)
+
+    def padded(self, batch: Tensor, num_atoms: Tensor, num_bonds: Tensor) -> GraphInputs:
+        """Return the same as a padded batch: with the atom and the molecule that padding belongs to behind the others.
+
+        Args:
+            batch: int64 [N + 1], the molecule of every atom and of the padding's.
+            num_atoms: integer [], real atoms.
+            num_bonds: integer [], real bonds.
+        """
+        one_more = (0, 0, 0, 1)
+        return replace(
+            self,
+            x=F.pad(self.x, one_more),
+            batch=batch,
+            num_graphs=self.num_graphs + 1,
+            rwse=None if self.rwse is None else F.pad(self.rwse, one_more),
+            component=None if self.component is None else F.pad(self.component, (0, 1)),
+            num_atoms=num_atoms,
+            num_bonds=num_bonds,
         )
 
 
@@ -83,22 +121,15 @@ def graph_inputs(model: MoleculeNet, batch: GraphBatch | Any) -> GraphInputs:
     _check_width(edge_attr, "edge_attr", model.edge_channels, "bond")
     num_graphs, counts = getattr(batch, "num_graphs", 1), getattr(batch, "counts", None)
     descriptors, component = (getattr(batch, name, None) for name in ("descriptors", "component"))
-    if counts is None:
-        return GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs, edge_attr, rwse, bond_rw, descriptors, component)
-    one_more = (0, 0, 0, 1)
-    return GraphInputs(
-        F.pad(batch.x, one_more),
-        batch.edge_index,
-        batch.batch,
-        num_graphs + 1,
-        edge_attr,
-        None if rwse is None else F.pad(rwse, one_more),
-        bond_rw,
-        descriptors,
-        None if component is None else F.pad(component, (0, 1)),
-        num_atoms=counts[1],
-        num_bonds=counts[2],
-    )
+    graph = GraphInputs(batch.x, batch.edge_index, batch.batch, num_graphs, edge_attr, rwse, bond_rw, descriptors, component)
+    return graph if counts is None else graph.padded(batch.batch, counts[1], counts[2])
+
+
+def _to_the_front(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where rows [R] come to stand, those that are chosen first, and which row stands at each place: int64 [R], both in order."""
+    behind = torch.cumsum(~chosen, 0) + chosen.sum()
+    places = torch.where(chosen, torch.cumsum(chosen, 0), behind) - 1
+    return places, torch.empty_like(places).scatter(0, places, torch.arange(chosen.shape[0], device=chosen.device))
 
 
 def _check_width(rows: Tensor | None, name: str, width: int | None, of: str) -> None:

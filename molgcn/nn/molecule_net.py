@@ -20,7 +20,7 @@ from molgcn.nn.hooks import has_hooks
 from molgcn.nn.init import draw_layer
 from molgcn.nn.layers.base import INNER, LayerKind, LayerOptions
 from molgcn.nn.norms import NORMS
-from molgcn.nn.options import check_network, settings_of
+from molgcn.nn.options import check_network, is_stack, settings_of
 from molgcn.nn.registry import get_kind
 from molgcn.ops.head_loss import Objective, loss_of
 
@@ -258,6 +258,11 @@ class MoleculeNet(nn.Module):
     def with_descriptors(self, pooled: Tensor, descriptors: Tensor | None) -> Tensor:
         """Return what the head takes: the pooled states [B, H] and, where the network has them, descriptors [B, K] beside them."""
         return pooled if self.descriptors is None else self.descriptors(pooled, descriptors)
+
+    @property
+    def is_stack(self) -> bool:
+        """Whether backend=fused has all layers and the pooling in one operator; see :func:`molgcn.nn.options.is_stack`."""
+        return is_stack(self.conv, self.feed_forward, self.rwse, self.pool)
 
     @property
     def linears(self) -> list[nn.Linear] | None:

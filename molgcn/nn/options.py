@@ -138,6 +138,14 @@ def settings_of(kind: LayerKind, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**kind.own_settings, **given}
 
 
+def is_stack(conv: str, feed_forward: bool, rwse: int, pool: str) -> bool:
+    """Return whether backend=fused computes all layers and the pooling by `molgcn::message_network`: graph convolutions and nothing else.
+
+    The arguments are the network's options of these names.
+    """
+    return conv == "gcn" and not feed_forward and not rwse and pool in ("mean", "sum", "max")
+
+
 def _key(name: str) -> str:
     return f"model.encodings.{name}" if name in ("rwse", "rwse_dim", "bond_rw") else f"model.{name}"
 

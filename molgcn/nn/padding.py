@@ -18,4 +18,9 @@ def without_padding(rows: Tensor, count: Tensor | None) -> Tensor:
     """
     if count is None:
         return rows
-    return torch.where((torch.arange(rows.shape[0], device=rows.device) < count)[:, None], rows, 0)
+    return torch.where(first_rows(rows, count)[:, None], rows, 0)
+
+
+def first_rows(rows: Tensor, count: Tensor) -> Tensor:
+    """Return which of rows [R, ...] are the first `count`, bool [R]; `count` is an integer [] on their device."""
+    return torch.arange(rows.shape[0], device=rows.device) < count

@@ -12,6 +12,7 @@ from molgcn.ops.gcn_conv import ConvInputs, gcn_conv
 from molgcn.ops.gcn_conv_reference import gcn_conv_reference
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import Objective, head_loss
+from molgcn.ops.layer_network import cuda as cuda
 from molgcn.ops.message_network import CallOptions, Epilogue, NetworkCall, message_network
 from molgcn.ops.message_network_reference import message_network_reference
 from molgcn.ops.renumber import renumber
@@ -42,3 +43,4 @@ if HAS_CPU_EXTENSION:
     from molgcn.ops import gcn_conv_cpu as gcn_conv_cpu
     from molgcn.ops import head_loss_cpu as head_loss_cpu
     from molgcn.ops import message_network_cpu as message_network_cpu
+    from molgcn.ops.layer_network import cpu as cpu

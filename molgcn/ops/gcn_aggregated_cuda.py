@@ -1,6 +1,6 @@
 """`molgcn::message_network` on CUDA with the aggregation as a kernel of its own and PyTorch for everything else.
 
-Strategy `vertex` for float64, and for what is wider than the layers' kernels hold.
+Strategy `layer` for float64, and for what is wider than the layers' kernels hold.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def chains(call: NetworkCall, gpu: Gpu) -> Iterator[Chain]:
     width = padded_width(call.spec.hidden_channels)
     if not (call.batch_statistics and gpu.has_clusters and num_nodes > 0 and padded_width(num_features) <= width):
         return
-    if layers_together(call) < call.spec.num_layers or call.spec.num_layers > MAX_TABLE:
+    if layers_together(call, gpu) < call.spec.num_layers or call.spec.num_layers > MAX_TABLE:
         return
     for tiles in range(1, _MOST_TILES + 1):
         for cluster in _CLUSTERS:

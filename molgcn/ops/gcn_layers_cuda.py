@@ -1,4 +1,4 @@
-"""`molgcn::message_network` on CUDA one layer at a time (strategy `vertex`), no atomics on features: one launch a layer each way.
+"""`molgcn::message_network` on CUDA one layer at a time (strategy `layer`), no atomics on features: one launch a layer each way.
 
 Small batches with batch statistics have one launch for all layers where the GPU can do that (:mod:`molgcn.ops.gcn_chain_cuda`).
 """
@@ -59,13 +59,14 @@ def backward(call: NetworkCall, grad_pooled: Tensor, saved: Tensor, grad_x: Tens
     """Fill the gradients of x, which is wanted unless it is empty, and of the parameters."""
     if (chain := gcn_chain_cuda.find(call, "gcn_chain_backward")) is not None:
         return gcn_chain_cuda.backward(chain, call, grad_pooled, saved, grad_x, gradients)
-    num_layers, chunks = call.spec.num_layers, weight_spans(call, gpu(call.graph.x.device))
+    num_layers, device = call.spec.num_layers, gpu(call.graph.x.device)
+    chunks = weight_spans(call, device)
     plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
     sizes = {
         "counters": sum(each.num_tiles for _, _, each in chunks),
         "outputs": 2 * plane,
         "gradients": 2 * plane,
-        "kept": layers_together(call) * plane,
+        "kept": layers_together(call, device) * plane,
         "weights": max(each.partial_bytes for _, _, each in chunks),
     }
     run = LayerLaunches(call, saved, sizes, backward=True)

@@ -17,7 +17,6 @@ _STREAM = 4  # tiles of a block from which on it goes through them one after the
 _GUESTS = 8  # rows of its tile's for atoms of others
 _RESERVED_BYTES = 1024  # of shared memory beside what a block asks for
 _ATOMS = 32  # that a weight gradient takes at a time
-_GRADIENT_BYTES = 2**29  # of G kept until the weight gradients of their layers are formed together
 
 
 def padded_width(columns: int) -> int:
@@ -210,15 +209,15 @@ def weight_blocks(call: NetworkCall, first_layer: int, num_layers: int, gpu: Gpu
     return WeightBlocks(tile, num_tiles, splits, atoms_per_split)
 
 
-def layers_together(call: NetworkCall) -> int:
+def layers_together(call: NetworkCall, gpu: Gpu) -> int:
     """Layers whose weight gradients one launch forms: as many as G has room for."""
     plane = 4 * call.graph.num_nodes * padded_width(call.spec.hidden_channels)
-    return max(1, min(call.spec.num_layers, MAX_TABLE, _GRADIENT_BYTES // max(plane, 1)))
+    return max(1, min(call.spec.num_layers, MAX_TABLE, gpu.gradient_bytes // max(plane, 1)))
 
 
 def weight_spans(call: NetworkCall, gpu: Gpu) -> list[tuple[int, int, WeightBlocks]]:
     """First layer, end and division of each launch that forms weight gradients, the last layers first."""
-    together = layers_together(call)
+    together = layers_together(call, gpu)
     spans = [(max(0, end - together), end) for end in range(call.spec.num_layers, 0, -together)]
     return [(first, end, weight_blocks(call, first, end - first, gpu)) for first, end in spans]
 

@@ -15,7 +15,6 @@ from molgcn.ops.gcn_stack_schedule import MIDDLE_TILE, SMALL_TILE, block_time, q
 from molgcn.ops.message_network import NetworkCall
 
 TILE_MAX_WIDTH = 256
-_MAX_GROUPS = 15  # of a block: hardware has 16 barriers, the first is the whole block's
 _MIDDLE_LAYOUT = (2, 3)  # its warps and row tiles
 _TIME_OF_GLOBAL_SUMS = 0.9  # beside sums in shared memory: what rounds must save for them to pay, measured
 FEW_TILES = 3  # of a multiprocessor, up to which each gets four warps
@@ -193,7 +192,7 @@ def _plan(call: NetworkCall, gpu: Gpu, reserved: int, buffers: int, layout: _Lay
     row_bytes = _number_bytes(call) * width_of(call.spec.hidden_channels)
     table = (11 + 2 * call.graph.leaves_merged) * places  # of `cuda/table.cuh`, behind each tile's rows
     buffer = ((places + 1) * row_bytes + table + 127) // 128 * 128 + (buffers - 1) * places * row_bytes
-    most = max(1, min(_MAX_GROUPS, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
+    most = max(1, min(gpu.num_barriers - 1, max_threads // (32 * warps), (shared_limit(gpu) - reserved) // buffer))
     grid = max(1, min(_room(call), gpu.num_multiprocessors))
     tiles = max(1, -(-_num_tiles(call) // grid))
     groups = min(most, tiles) if _is_padded(call) else quickest_groups(tiles, most, warps)
@@ -223,7 +222,9 @@ def _num_tiles(call: NetworkCall) -> int:
 
 
 def _forward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
-    """As :func:`_layout`, but two warps where one has a tile, what is left in `saved` being the same:
+    """Return the layout of :func:`_layout`, but with two warps where one has a tile.
+
+    What is left in `saved` is the same. It has two warps for
 
     - 32 features, if all tiles are under way at once: 128 registers a thread suffice. TF32, whose products are fewer, is not quicker so,
       nor backward, which would read V twice;
@@ -239,8 +240,10 @@ def _forward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
 
 
 def _backward_layout(call: NetworkCall, gpu: Gpu) -> _Layout:
-    """As :func:`_layout`, but 64 features in float32 in two warps where one has a tile, in at most five groups, which have 204 registers a
-    thread: as quick, and quicker by up to a sixth where one warp's tiles leave a round half empty (docs/decisions/cuda_tried.md).
+    """Return the layout of :func:`_layout`, but 64 features in float32 in two warps where one has a tile.
+
+    At most five groups have 204 registers a thread. That is as quick, and quicker by up to a sixth where one warp's tiles leave a round
+    half empty (docs/decisions/cuda_tried.md).
     """
     layout = _layout(call, gpu)
     alone = layout[:2] == (1, 4) and width_of(call.spec.hidden_channels) == 64 and call.options.precision == "float32"

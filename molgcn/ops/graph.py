@@ -23,7 +23,7 @@ class Graph(NamedTuple):
         large_molecules: False promises that no molecule and no tile has more than `tile_nodes` atoms: CUDA kernels then take half as long
             to compile. What breaks the promise may have NaN as its result and as its gradient; the rest and the weights do without it.
         leaves_merged: a row whose only bond goes to another row stands for as many atoms, at most 255, as that one lists it
-            (:mod:`molgcn.data.merge_leaves`); its gradient is the sum of theirs. On CUDA with strategy "stack", without dropout.
+            (:mod:`molgcn.data.merge_leaves`); its gradient is the sum of theirs. On CUDA with strategy "tile", without dropout.
     """
 
     x: Tensor

@@ -16,6 +16,7 @@ from torch import Tensor
 from molgcn.ops.graph import Graph
 from molgcn.ops.spec import NetworkSpec, Parameters
 from molgcn.ops.transforms import refuse_transforms
+from molgcn.strategies import EARLIER
 
 PRECISIONS = ("float32", "tf32", "bf16")
 
@@ -26,7 +27,7 @@ class CallOptions(NamedTuple):
     Attributes:
         training: batch statistics and dropout.
         precision: "float32", or "tf32" or "bf16" where the caller allows products of less; a device may compute more precisely.
-        strategy: "auto", "stack" or "vertex".
+        strategy: one of :data:`molgcn.strategies.STRATEGIES`, or an earlier name of it.
         save_for_backward: False when no gradient is wanted: nothing is kept.
     """
 
@@ -34,6 +35,11 @@ class CallOptions(NamedTuple):
     precision: str = "float32"
     strategy: str = "auto"
     save_for_backward: bool = True
+
+    @property
+    def engine(self) -> str:
+        """The strategy, by its name of today."""
+        return EARLIER.get(self.strategy, self.strategy)
 
 
 class Epilogue(NamedTuple):

@@ -16,7 +16,7 @@ from molgcn.ops.spec import NORMS, POOLS
 
 _FORWARD = {torch.float32: _cpu.gcn_stack_forward_float32, torch.float64: _cpu.gcn_stack_forward_float64}
 _BACKWARD = {torch.float32: _cpu.gcn_stack_backward_float32, torch.float64: _cpu.gcn_stack_backward_float64}
-STRATEGIES = ("auto", "stack")
+STRATEGIES = ("auto", "tile")
 
 
 def saved_bytes(call: NetworkCall) -> int:
@@ -72,7 +72,7 @@ def _implementation(table: dict[torch.dtype, Any], call: NetworkCall) -> Any:
         raise TypeError(f"message_network: the CPU computes in float32 or float64, not {call.graph.x.dtype}; convert x and the parameters")
     if call.graph.leaves_merged:
         raise ValueError("message_network: the CPU does not take merged leaves; give a batch whose leaves are not merged")
-    if call.options.strategy not in STRATEGIES:
+    if call.options.engine not in STRATEGIES:
         raise ValueError(f"message_network: strategy={call.options.strategy} is for CUDA; on the CPU use {' or '.join(STRATEGIES)}")
     if call.epilogue.targets:
         raise ValueError("message_network: on the CPU the loss is an operator of its own; use molgcn.ops.head_loss")

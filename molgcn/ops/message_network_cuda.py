@@ -19,38 +19,38 @@ from molgcn.ops.message_network import Epilogue, Gradients, NetworkCall, Outputs
 from molgcn.ops.message_network_check import check, check_backward
 from molgcn.ops.spec import Parameters
 
-MAX_AUTOMATIC = 96  # features up to which `stack` is faster than `vertex`: docs/decisions/cuda_speed.md
+MAX_AUTOMATIC = 96  # features up to which `tile` is faster than `layer`: docs/decisions/cuda_speed.md
 
 
 def strategy_of(call: NetworkCall) -> str:
     """Return the strategy that "auto" means."""
-    if call.options.strategy != "auto":
-        return call.options.strategy
+    if call.options.engine != "auto":
+        return call.options.engine
     spec = call.spec
     norm = spec.norm if call.options.training or spec.norm == "layer" else None
-    return automatic(norm, spec.hidden_channels, spec.num_layers) if call.graph.x.dtype == torch.float32 else "vertex"
+    return automatic(norm, spec.hidden_channels, spec.num_layers) if call.graph.x.dtype == torch.float32 else "layer"
 
 
 def automatic(norm: str | None, hidden_channels: int, num_layers: int) -> str:
-    """Return `stack` where it can train a model in float32 and is the faster one, else `vertex`."""
-    return "stack" if norm != "batch" and hidden_channels <= MAX_AUTOMATIC and num_layers <= MAX_LAYERS else "vertex"
+    """Return `tile` where it can train a model in float32 and is the faster one, else `layer`."""
+    return "tile" if norm != "batch" and hidden_channels <= MAX_AUTOMATIC and num_layers <= MAX_LAYERS else "layer"
 
 
 def fuses_loss(call: NetworkCall) -> bool:
-    """Whether a loss may follow: of at least one molecule, in float32 for strategy "stack", with `save_for_backward`."""
+    """Whether a loss may follow: of at least one molecule, in float32 for strategy "tile", with `save_for_backward`."""
     fits = call.options.save_for_backward and call.graph.num_graphs > 0 and call.graph.x.dtype == torch.float32
-    return fits and strategy_of(call) == "stack"
+    return fits and strategy_of(call) == "tile"
 
 
 def _by_layers(call: NetworkCall) -> ModuleType:
-    """What runs strategy `vertex`: kernels of whole layers where they can, else kernels that only aggregate."""
+    """What runs strategy `layer`: kernels of whole layers where they can, else kernels that only aggregate."""
     whole = call.spec.hidden_channels <= gcn_layers_plan.MAX_HIDDEN and call.graph.x.dtype == torch.float32
     return gcn_layers_cuda if whole else gcn_aggregated_cuda
 
 
 def saved_bytes(call: NetworkCall) -> int:
     """Bytes that forward leaves for backward."""
-    return Saved(call).num_bytes if strategy_of(call) == "stack" else _by_layers(call).saved_bytes(call)
+    return Saved(call).num_bytes if strategy_of(call) == "tile" else _by_layers(call).saved_bytes(call)
 
 
 def forward(*args: Any) -> Outputs:
@@ -59,16 +59,16 @@ def forward(*args: Any) -> Outputs:
     check(call)
     if call.epilogue.targets and not fuses_loss(call):
         raise ValueError(
-            "message_network: a loss follows at least one molecule, in float32 for strategy stack, with save_for_backward; use "
+            "message_network: a loss follows at least one molecule, in float32 for strategy tile, with save_for_backward; use "
             "molgcn.ops.head_loss"
         )
     call = prepare_inputs(call)
-    if strategy_of(call) == "stack" and call.graph.num_graphs > 0:
+    if strategy_of(call) == "tile" and call.graph.num_graphs > 0:
         outputs = empty_outputs(call)
         gcn_stack_cuda.forward(call, outputs)
         return outputs
     outputs = empty_outputs(call._replace(epilogue=Epilogue()))
-    if strategy_of(call) != "stack":
+    if strategy_of(call) != "tile":
         _by_layers(call).forward(call, outputs.result, outputs.statistics, outputs.saved)
     if not call.epilogue.head:
         return outputs
@@ -85,7 +85,7 @@ def backward(grad_result: Tensor, saved: Tensor, of_loss: Sequence[Tensor], need
     if call.graph.num_graphs == 0:
         for tensor in (grad_x, *of_parameters):
             tensor.zero_()
-    elif strategy_of(call) == "stack":
+    elif strategy_of(call) == "tile":
         gcn_stack_cuda.backward(call, grad_result, saved, of_loss, gradients)
     else:
         _by_layers(call).backward(call, grad_result, saved, grad_x, Parameters.of(call.spec, of_parameters))
@@ -101,20 +101,20 @@ def prepare_inputs(call: NetworkCall) -> NetworkCall:
     dtype, spec = call.graph.x.dtype, call.spec
     if dtype not in (torch.float32, torch.float64):
         raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
-    if strategy_of(call) == "stack":
+    if strategy_of(call) == "tile":
         if dtype != torch.float32:
-            raise UserError(f"backend.strategy=stack computes in float32, not {dtype}. Convert model and batch, or use auto.")
+            raise UserError(f"backend.strategy=tile computes in float32, not {dtype}. Convert model and batch, or use auto.")
         if spec.hidden_channels > TILE_MAX_WIDTH:
             raise UserError(
-                f"model.hidden_channels={spec.hidden_channels} is more than backend.strategy=stack holds, {TILE_MAX_WIDTH}. Use auto."
+                f"model.hidden_channels={spec.hidden_channels} is more than backend.strategy=tile holds, {TILE_MAX_WIDTH}. Use auto."
             )
         if spec.num_layers > MAX_LAYERS:
-            raise UserError(f"model.num_layers={spec.num_layers} is more than backend.strategy=stack has, {MAX_LAYERS}. Use auto.")
+            raise UserError(f"model.num_layers={spec.num_layers} is more than backend.strategy=tile has, {MAX_LAYERS}. Use auto.")
         if call.batch_statistics:
-            raise UserError("backend.strategy=stack cannot train model.norm=batch, which couples all molecules. Use auto or vertex.")
+            raise UserError("backend.strategy=tile cannot train model.norm=batch, which couples all molecules. Use auto or layer.")
     elif call.graph.leaves_merged:
         raise UserError(
-            f"backend.strategy={strategy_of(call)} does not take merged leaves, rows that stand for several atoms; stack does. "
+            f"backend.strategy={strategy_of(call)} does not take merged leaves, rows that stand for several atoms; tile does. "
             "Give a batch whose leaves are not merged."
         )
     return call._replace(

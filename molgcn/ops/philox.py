@@ -32,7 +32,10 @@ def _multiply(a: Tensor, b: int) -> tuple[Tensor, Tensor]:
 
 
 def keep_mask(seed: Tensor, layer: int, num_nodes: int, channels: int, dropout: float) -> Tensor:
-    """bool [num_nodes, channels]: word channel % 4 of counter (atom, channel // 4, layer, 0) under key `seed` >= dropout * 2^32."""
+    """Return which activations dropout keeps, bool [num_nodes, channels].
+
+    It keeps those where word channel % 4 of counter (atom, channel // 4, layer, 0) under key `seed` is at least dropout * 2^32.
+    """
     blocks = (channels + 3) // 4
     atom = torch.arange(num_nodes, device=seed.device)[:, None].expand(num_nodes, blocks)
     block = torch.arange(blocks, device=seed.device).expand(num_nodes, blocks)

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 from lightning.pytorch.utilities import rank_zero_only
 
+from molgcn.calibration.assessment import assess
 from molgcn.config import Config
 from molgcn.data.label_columns import measured
 from molgcn.metrics.comparison import Comparison
@@ -17,6 +19,8 @@ from molgcn.replicates.compare_models import compare_models
 from molgcn.replicates.predictions import Models, load_models
 from molgcn.replicates.report import write_report
 from molgcn.replicates.summary import Summary
+from molgcn.training.calibrating import fit_calibration
+from molgcn.training.joint_calibration import save_joint_calibration
 from molgcn.training.result import RunResult
 
 
@@ -47,13 +51,25 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
     if first_process and (ensemble or config.training.report):
         models = load_models(config, folder)
         if ensemble:
+            models = _calibrated(models, config)
+            save_joint_calibration(folder, models.calibration, models.checkpoints)
             metrics = _measured(models, summary, config.dataset.batch_size)
-            summary = replace(
-                summary, metrics=metrics, comparison=compare_models(models, summary.parts[-1], metrics, config, one_split=True)
-            )
+            calibrated = "" if models.calibration is None else models.calibration.described
+            comparison = compare_models(models, summary.parts[-1], metrics, config, one_split=True)
+            summary = replace(summary, metrics=metrics, calibrated=calibrated, comparison=comparison)
         if config.training.report:
             write_report(summary, models, config)
     return summary
+
+
+def _calibrated(models: Models, config: Config) -> Models:
+    """Return models of one split with the calibration of their mean prediction that the configuration asks for."""
+
+    def predicted(part: str) -> tuple[np.ndarray, np.ndarray]:
+        found, predictions = models.average(part, config.dataset.batch_size)
+        return predictions, measured(models.molecules[found]).targets
+
+    return replace(models, calibration=fit_calibration(config.training, models.task, models.splits[0], predicted))
 
 
 def _measured(models: Models, summary: Summary, batch_size: int) -> dict[str, float]:
@@ -61,7 +77,10 @@ def _measured(models: Models, summary: Summary, batch_size: int) -> dict[str, fl
     metrics: dict[str, float] = {}
     for part in summary.parts:
         found, predictions = models.average(part, batch_size)
-        values = models.task.measure(predictions, measured(models.molecules[found]).targets)
+        targets = measured(models.molecules[found]).targets
+        values = models.task.measure(predictions, targets)
+        if part != "train":  # where errors are smaller than anywhere else
+            values |= assess(models.task, models.calibration, predictions, targets)
         metrics |= {f"{part}/{key}": value for key, value in values.items()}
     return metrics
 

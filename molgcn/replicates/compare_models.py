@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from molgcn.comparison.baselines import simple_baseline
+from molgcn.comparison.baselines import baselines_of
 from molgcn.comparison.compare import chosen_thresholds, compare
 from molgcn.config import Config
 from molgcn.data.label_columns import measured
@@ -25,11 +25,13 @@ def compare_models(models: Models, part: str, metrics: Mapping[str, float], conf
     """
     task, batch_size = models.task, config.dataset.batch_size
     found, predictions = models.average(part, batch_size)
-    targets = measured(models.molecules[found]).targets
+    molecules = measured(models.molecules[found])
     baselines, thresholds = {}, {}
-    if one_split and config.training.baseline != "none":
-        baselines = simple_baseline(task, models.modules[0].statistics, part, targets)
+    if one_split:
+        wanted = config.training.baseline
+        known = models.molecules[models.splits[0]["train"]] if wanted == "rf" else None
+        baselines = baselines_of(wanted, task, models.modules[0].statistics, part, molecules, known, config.seed)
     if one_split and len(models.splits[0]["val"]):
         validation, given = models.average("val", batch_size)
         thresholds = chosen_thresholds(task, given, measured(models.molecules[validation]).targets)
-    return compare(task, metrics, part, predictions, targets, config.training.bootstrap, config.seed, baselines, thresholds)
+    return compare(task, metrics, part, predictions, molecules.targets, config.training.bootstrap, config.seed, baselines, thresholds)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from molgcn.calibration.calibration import Calibration
 from molgcn.config import Config, parse_saved
 from molgcn.data.datamodule import load_molecules_once
 from molgcn.data.packed import PackedMolecules
@@ -29,17 +30,21 @@ class Models:
 
     Attributes:
         modules: N modules.
+        checkpoints: their files.
         splits: N splits, of positions in `molecules`.
         molecules: the set.
         title: name of its source.
         data_hash: what identifies it.
+        calibration: of what all models predict together, or None.
     """
 
     modules: Sequence[MoleculeRegressor]
+    checkpoints: Sequence[Path]
     splits: Sequence[Split]
     molecules: PackedMolecules
     title: str
     data_hash: str
+    calibration: Calibration | None = None
 
     @property
     def task(self) -> Task:
@@ -93,4 +98,4 @@ def load_models(config: Config, folder: Path) -> Models:
     modules = [load_regressor(checkpoint, config.backend, device) for checkpoint in checkpoints]
     files = [training / "splits.json" for training in trainings]
     splits = [rows_to_split(load_split(file), molecules.rows, str(file)) for file in files]
-    return Models(modules, splits, molecules, source.title, data_hash)
+    return Models(modules, checkpoints, splits, molecules, source.title, data_hash)

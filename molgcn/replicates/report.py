@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from molgcn.calibration.section import uncertainty_of
 from molgcn.comparison.compare import class_counts
 from molgcn.config import Config
 from molgcn.data.label_columns import measured
@@ -49,6 +50,7 @@ def write_report(summary: Summary, models: Models, config: Config) -> None:
         predictions=predictions,
         names=summary.names,
         units=summary.units,
+        uncertainty=uncertainty_of(task, models.calibration, metrics, part, predictions, molecules.targets),
         trainings=Trainings(
             headers={name: summary.headers(name) for name in summary.names},
             rows={name: summary.rows(name) for name in summary.names},

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from molgcn.calibration.assessment import print_assessment
 from molgcn.comparison.table import table_columns
 from molgcn.data.splits.parts import PARTS
 from molgcn.errors import shown
@@ -69,6 +70,8 @@ class Summary(RunResult):
         console.print(f"{len(self.members)} trainings, {speed}", style="italic", highlight=False)
         for task in self.learned.parts:
             console.print(self._table(task))
+        if not self.deviations:  # of one split, whose models predict together
+            print_assessment(console, self.parts[-1], self.calibrated, self.names, self.metrics)
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 
     def _table(self, task: Task) -> Table:

@@ -19,20 +19,24 @@ from molgcn.report.views import ClassView
 _TITLES = {"brier": "Brier", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "log_loss": "log loss"}
 
 
-def write_class_report(path: Path, subject: Subject, probabilities: Sequence[np.ndarray], draw: Draw = draw) -> None:
+def write_class_report(
+    path: Path, subject: Subject, probabilities: Sequence[np.ndarray], titles: Sequence[Sequence[str]], draw: Draw = draw
+) -> None:
     """Write a page about targets that are classes; see :func:`class_group`."""
-    write_page(path, subject, [class_group(subject, probabilities, draw)])
+    write_page(path, subject, [class_group(subject, probabilities, titles, draw)])
 
 
-def class_group(subject: Subject, probabilities: Sequence[np.ndarray], draw: Draw = draw) -> TargetGroup:
+def class_group(subject: Subject, probabilities: Sequence[np.ndarray], titles: Sequence[Sequence[str]], draw: Draw = draw) -> TargetGroup:
     """Return what a page shows of targets that are classes.
 
     Args:
         subject: what it is about.
         probabilities: of each target, [M] of class 1, or [M, C].
+        titles: of each target, what to call its C classes.
         draw: gives the picture of a SMILES as an address, None where it cannot.
     """
-    views = [ClassView.of(subject, place, given, draw) for place, given in enumerate(probabilities)]
+    columns = zip(probabilities, titles, strict=True)
+    views = [ClassView.of(subject, place, given, classes, draw) for place, (given, classes) in enumerate(columns)]
     parts = [TargetPart(view.name, "", [section(view) for section in OF_CLASSES]) for view in views]
-    titles = {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}
-    return TargetGroup("probabilities measured", overview(subject, titles), parts)
+    metrics = {metric: _TITLES.get(metric, metric_title(metric)) for metric in METRICS}
+    return TargetGroup("probabilities measured", overview(subject, metrics), parts)

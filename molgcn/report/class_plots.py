@@ -18,9 +18,12 @@ from molgcn.report.plots import BLUE, GREY, new_figure, plain, tidy
 _LISTED = 4  # curves beyond which a legend among them would hide them
 _BINS = 10
 _WRITTEN = 12  # classes beyond which a confusion's numbers would not fit
+_LONGEST = 16  # characters of a class beyond which it leaves the picture no room
 
 
-def plot_classes(targets: np.ndarray, probabilities: Sequence[np.ndarray], names: Sequence[str], path: Path) -> None:
+def plot_classes(
+    targets: np.ndarray, probabilities: Sequence[np.ndarray], names: Sequence[str], path: Path, titles: Sequence[Sequence[str]]
+) -> None:
     """Draw curves with one line a target, or with more than two classes a confusion matrix a target, into a PNG file.
 
     Args:
@@ -28,9 +31,14 @@ def plot_classes(targets: np.ndarray, probabilities: Sequence[np.ndarray], names
         probabilities: of each target, [M] of class 1, or [M, C].
         names: T targets.
         path: the file.
+        titles: of each target, what to call its C classes.
     """
     known = {name: _known(labels, given) for name, labels, given in zip(names, targets.T, probabilities, strict=True)}
-    figure = curves(known) if probabilities[0].ndim == 1 else _confusions(known)
+    if probabilities[0].ndim == 1:
+        positive = {classes[1] for classes in titles}
+        figure = curves(known, positive.pop() if len(positive) == 1 else "1")
+    else:
+        figure = _confusions(known, titles)
     figure.savefig(path, bbox_inches="tight", pad_inches=0.12)
 
 
@@ -39,8 +47,13 @@ def _known(labels: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return labels[there].astype(np.int64), given[there]
 
 
-def curves(known: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Draw the three curves of targets with two classes: by name, true classes [n] and probabilities of class 1 [n]."""
+def curves(known: Mapping[str, tuple[np.ndarray, np.ndarray]], positive: str) -> Figure:
+    """Draw the three curves of targets with two classes.
+
+    Args:
+        known: by name, true classes [n] and probabilities of class 1 [n].
+        positive: what to call class 1.
+    """
     figure = new_figure(13.2, 4.6)
     panels = figure.subplots(1, 3)
     colors = [BLUE] if len(known) == 1 else mpl.colormaps["turbo"](np.linspace(0.05, 0.9, len(known)))
@@ -53,7 +66,13 @@ def curves(known: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     for panel, title, x, y, corner in (
         (panels[0], "ROC", "false positive rate", "true positive rate", "lower right"),
         (panels[1], "precision and recall", "recall", "precision", "lower left"),
-        (panels[2], f"calibration, {_BINS} bins of as many molecules", "predicted probability", "share of class 1", "upper left"),
+        (
+            panels[2],
+            f"calibration, {_BINS} bins of as many molecules",
+            "predicted probability",
+            f"share of class {plain(positive)}",
+            "upper left",
+        ),
     ):
         if y != "precision":
             panel.plot((0, 1), (0, 1), color=GREY, linewidth=1.0, zorder=1)
@@ -82,26 +101,28 @@ def _calibration(axes: Axes, true: np.ndarray, given: np.ndarray, color: object)
     axes.plot(*zip(*means, strict=True), color=color, linewidth=1.2, marker="o", markersize=4)
 
 
-def _confusions(known: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+def _confusions(known: Mapping[str, tuple[np.ndarray, np.ndarray]], titles: Sequence[Sequence[str]]) -> Figure:
     columns = min(len(known), 4)
     rows = math.ceil(len(known) / columns)
     figure = new_figure(4.4 * columns, 4.4 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels[len(known) :]:
         panel.set_visible(False)
-    for panel, (name, (true, given)) in zip(panels, known.items(), strict=False):
-        confusion_panel(panel, confusion(true, given), plain(name))
+    for panel, (name, (true, given)), classes in zip(panels, known.items(), titles, strict=False):
+        confusion_panel(panel, confusion(true, given), plain(name), classes)
     return figure
 
 
-def confusion_panel(axes: Axes, matrix: np.ndarray, name: str) -> None:
-    """Draw a confusion matrix [C, C], each row's shares as colours."""
+def confusion_panel(axes: Axes, matrix: np.ndarray, name: str, titles: Sequence[str]) -> None:
+    """Draw a confusion matrix [C, C], each row's shares as colours, with what to call the C classes."""
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     if len(matrix) <= _WRITTEN:
         for (row, column), number in np.ndenumerate(matrix):
             axes.text(column, row, f"{number:,}", ha="center", va="center", color="white" if shares[row, column] > 0.5 else "black")
-        axes.set_xticks(range(len(matrix)))
-        axes.set_yticks(range(len(matrix)))
+        shown = [plain(title if len(title) <= _LONGEST else f"{title[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}") for title in titles]
+        slanted = max(map(len, shown)) > 3  # numbers stand upright
+        axes.set_xticks(range(len(matrix)), shown, rotation=30 if slanted else 0, ha="right" if slanted else "center")
+        axes.set_yticks(range(len(matrix)), shown)
     axes.set(xlabel="predicted class", ylabel="true class")
     axes.set_title(f"{name}\n{matrix.sum():,} molecules", fontsize=10)

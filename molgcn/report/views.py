@@ -46,6 +46,7 @@ class ClassView:
         index: int64 [n], molecules whose class is known and whose probabilities are finite.
         true: int64 [n], their classes.
         given: their probabilities [n] of class 1, or [n, C].
+        titles: what to call the C classes.
         unpredicted: molecules left out because a probability is not finite.
         draw: gives the picture of a SMILES.
     """
@@ -55,17 +56,18 @@ class ClassView:
     index: np.ndarray
     true: np.ndarray
     given: np.ndarray
+    titles: Sequence[str]
     unpredicted: int
     draw: Draw
 
     @classmethod
-    def of(cls, subject: Subject, place: int, probabilities: np.ndarray, draw: Draw) -> ClassView:
-        """Take a target's labels, and its probabilities [M] or [M, C]."""
+    def of(cls, subject: Subject, place: int, probabilities: np.ndarray, titles: Sequence[str], draw: Draw) -> ClassView:
+        """Take a target's labels, its probabilities [M] or [M, C] and what to call its classes."""
         labels = subject.molecules.targets[:, place]
         known, finite = ~np.isnan(labels), np.isfinite(probabilities.reshape(len(labels), -1)).all(axis=1)
         index = np.flatnonzero(known & finite)
         given = probabilities[index].astype(np.float64)
-        return cls(subject, place, index, labels[index].astype(np.int64), given, int((known & ~finite).sum()), draw)
+        return cls(subject, place, index, labels[index].astype(np.int64), given, titles, int((known & ~finite).sum()), draw)
 
     @property
     def name(self) -> str:

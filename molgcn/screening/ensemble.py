@@ -17,6 +17,7 @@ from molgcn.errors import UserError
 from molgcn.screening.descriptors import DescriptorInput
 from molgcn.screening.dropout import activate_dropout, seeded
 from molgcn.tasks.base import Task
+from molgcn.training.joint_calibration import load_joint_calibration
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.training.restore import find_checkpoints, load_regressor, require_features
 
@@ -30,17 +31,24 @@ class Ensemble:
         dropout_samples: passes of each member with its dropout active, whose predictions count as those of as many models; 0 for one pass
             without dropout.
         seed: of the dropout.
+        calibration: of the mean prediction of all members without dropout; None where it has none.
 
     Raises:
         UserError: when they do not predict the same from the same, take other input than SMILES, or have no dropout where it is asked for.
     """
 
     def __init__(
-        self, members: Sequence[MoleculeRegressor], sources: Sequence[Path | str] = (), dropout_samples: int = 0, seed: int = 0
+        self,
+        members: Sequence[MoleculeRegressor],
+        sources: Sequence[Path | str] = (),
+        dropout_samples: int = 0,
+        seed: int = 0,
+        calibration: Calibration | None = None,
     ) -> None:
         self.members = list(members)
         self.dropout_samples = dropout_samples
         self.seed = seed
+        self._of_mean = calibration
         sources = list(sources) or [f"member {number}" for number in range(len(self.members))]
         self.features = require_features(self.members[0], Path(sources[0]))
         self.task = self.members[0].task
@@ -88,7 +96,8 @@ class Ensemble:
             UserError: see :func:`molgcn.training.restore.load_regressor`.
         """
         paths = [file for path in checkpoints for file in find_checkpoints(path)]
-        return cls([load_regressor(path, backend, device) for path in paths], paths, dropout_samples, seed)
+        members = [load_regressor(path, backend, device) for path in paths]
+        return cls(members, paths, dropout_samples, seed, load_joint_calibration(paths, members[0].task))
 
     @property
     def num_passes(self) -> int:
@@ -97,8 +106,10 @@ class Ensemble:
 
     @property
     def calibration(self) -> Calibration | None:
-        """The calibration of a single model; None of several passes, since each model's is of its predictions and not of their mean."""
-        return self.members[0].calibration if self.num_passes == 1 else None
+        """The calibration of what is predicted: of a single model, or of the mean of several; None of passes with dropout."""
+        if self.num_passes == 1:
+            return self.members[0].calibration
+        return None if self.dropout_samples else self._of_mean
 
     @property
     def columns(self) -> list[str]:

@@ -17,6 +17,7 @@ from molgcn.screening.descriptors import smiles_records
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE, Ready, prepare_records
 from molgcn.screening.run import failure_message, shown_row
+from molgcn.screening.stretch import Stretch
 
 
 class Fingerprints:
@@ -48,13 +49,9 @@ class Fingerprints:
 
 
 @dataclass(frozen=True)
-class Fingerprinted:
-    """A stretch of R rows; `values` are float32 [R, H], NaN where there is an error. See :class:`molgcn.screening.run.Stretch`."""
+class Fingerprinted(Stretch):
+    """R rows with their fingerprints: `values` are float32 [R, H], NaN where there is an error."""
 
-    start: int
-    records: list[Record]
-    smiles: list[str] | None
-    errors: dict[int, str]
     values: np.ndarray
 
 

@@ -20,58 +20,43 @@ from molgcn.data.workers import POOL_THRESHOLD, choose_workers, map_stream
 from molgcn.screening.beside import columns_beside
 from molgcn.screening.ensemble import Ensemble, combined
 from molgcn.screening.prepare import Prepared, prepare
+from molgcn.screening.stretch import Stretch
 
 CHARACTERS = 16_000_000  # of the records that are featurised at once
 NOT_FINITE = "the model's output is not a finite number"
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """A stretch of R rows.
+class Predicted(Stretch):
+    """R rows with their predictions.
 
     Attributes:
-        start: number of the first row, counted from 0.
-        records: R rows of the input.
-        smiles: R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES.
+        contents: what the molecules hold.
         values: float64 [R, P], columns of predictions, NaN where there is an error.
         deviation: float64 [R, P], the standard deviation over models and passes with dropout; None for a single one.
-        errors: number in the stretch, and why there is no prediction.
-        contents: what the molecules hold.
         beside: further columns, see :func:`molgcn.screening.beside.columns_beside`.
     """
 
-    start: int
-    records: list[Record]
-    smiles: list[str] | None
+    contents: Contents
     values: np.ndarray
     deviation: np.ndarray | None
-    errors: dict[int, str]
-    contents: Contents
     beside: list[Column]
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A stretch of R rows whose molecules are ready for a network.
+class Ready(Stretch):
+    """R rows whose molecules are ready for a network.
 
     Attributes:
-        start: number of the first row, counted from 0.
-        records: R rows of the input.
-        smiles: R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES.
+        contents: what the molecules hold.
         molecules: those that can be predicted, with their descriptors; None when there is none.
         kept: int64, their places in the stretch.
-        errors: number in the stretch, and why a row cannot be predicted.
-        contents: what the molecules hold.
         distance: [R, 4], how far they are from the training, see :func:`molgcn.domain.distance.distance_to_all`; None where nobody asks.
     """
 
-    start: int
-    records: list[Record]
-    smiles: list[str] | None
+    contents: Contents
     molecules: PackedMolecules | None
     kept: np.ndarray
-    errors: dict[int, str]
-    contents: Contents
     distance: np.ndarray | None
 
 
@@ -155,7 +140,7 @@ def _ready(ensemble: Ensemble, prepared: Prepared, start: int, records: list[Rec
     if prepared.distance is not None:
         distance = np.full((len(records), prepared.distance.shape[1]), np.nan)
         distance[prepared.kept] = prepared.distance
-    return Ready(start, records, prepared.smiles_of(len(records)), molecules, kept, errors, prepared.contents, distance)
+    return Ready(start, records, prepared.smiles_of(len(records)), errors, prepared.contents, molecules, kept, distance)
 
 
 def _predicted(ensemble: Ensemble, ready: Ready) -> Predicted:
@@ -170,4 +155,4 @@ def _predicted(ensemble: Ensemble, ready: Ready) -> Predicted:
         if deviation is not None and std is not None:
             deviation[kept[finite]] = std[finite]
     beside = columns_beside(ensemble, values, ready.distance)
-    return Predicted(ready.start, ready.records, ready.smiles, values, deviation, errors, ready.contents, beside)
+    return Predicted(ready.start, ready.records, ready.smiles, errors, ready.contents, values, deviation, beside)

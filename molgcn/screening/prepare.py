@@ -60,11 +60,12 @@ def prepare(
 
     Args:
         items: SMILES, mol blocks, or with `components` one SMILES of each a line.
-        features: as the next two and `options` those of :func:`featurize_chunk`.
+        features: as in :func:`featurize_chunk`.
         kind: what the items are.
         bonds: whether bonds get features.
         components: names of the several molecules of a row.
         domain: index files of training molecules to compare with, for which bonds get features too.
+        **options: as in :func:`featurize_chunk`.
     """
     bonds = bonds or bool(domain)
 

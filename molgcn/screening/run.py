@@ -8,39 +8,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from molgcn.data.formats import Molecules, Record, one_molecule, open_molecules, unused
+from molgcn.config import BackendConfig
+from molgcn.data.formats import Molecules, one_molecule, open_molecules, unused
 from molgcn.errors import UserError, row_of, shown
 from molgcn.screening.components import with_components
-from molgcn.screening.config import OnError, ScreeningConfig
+from molgcn.screening.config import OnError, ScreeningConfig, checkpoint_paths
 from molgcn.screening.descriptors import records_with_descriptors
 from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.output import Table, check_output, failure_list, open_table
 from molgcn.screening.progress import Progress, progress
+from molgcn.screening.stretch import Stretch
 from molgcn.screening.terminal import TerminalTable
+from molgcn.training.restore import find_checkpoints
 
 log = logging.getLogger(__name__)
-
-
-class Stretch(Protocol):
-    """A stretch of R rows and what became of them."""
-
-    @property
-    def start(self) -> int:
-        """Number of the first row, counted from 0."""
-
-    @property
-    def records(self) -> list[Record]:
-        """R rows of the input."""
-
-    @property
-    def smiles(self) -> list[str] | None:
-        """R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES."""
-
-    @property
-    def errors(self) -> dict[int, str]:
-        """Number in the stretch, and why there is no result."""
 
 
 S = TypeVar("S", bound=Stretch)
@@ -155,11 +138,27 @@ def header_of(columns: Sequence[str], results: Sequence[str], on_error: OnError)
     return header
 
 
-def check_paths(config: ScreeningConfig, output: Path | None, checkpoints: Sequence[Path], endings: Sequence[str] = ()) -> None:
-    """Check, before any work, that molecules are named and that the output can be written; see :func:`check_output`."""
-    source = config.source
+def load_checked(
+    config: ScreeningConfig, backend: BackendConfig, name: str, *, endings: Sequence[str] = (), dropout_samples: int = 0, seed: int = 0
+) -> tuple[Ensemble, list[Path], Path | None]:
+    """Load the models that a configuration names, once it is known that molecules are named and results can be written.
+
+    Args:
+        config: names checkpoints, molecules and output.
+        backend: what computes the layers.
+        name: of the output where the configuration gives none.
+        endings: of outputs that are no tables, see :func:`check_output`.
+        dropout_samples: as of :meth:`Ensemble.load`.
+        seed: likewise.
+
+    Returns:
+        The models, their checkpoints, and the output, None where results are printed.
+    """
+    checkpoints = [file for path in checkpoint_paths(config.ckpt) for file in find_checkpoints(path)]
+    output, source = config.output_or(name), config.source
     if output is not None:
         check_output(output, [*checkpoints, *([source] if source else [])], listing=config.on_error == "skip", more=endings)
+    return Ensemble.load(checkpoints, backend, config.device, dropout_samples, seed), checkpoints, output
 
 
 @contextmanager

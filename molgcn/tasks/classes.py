@@ -54,6 +54,11 @@ class ClassTask(Task):
         return given[number] if number < len(given) else None
 
     @property
+    def class_titles(self) -> list[list[str]]:
+        """What to call each of the C classes of each of the T targets: its name, or its number where it has none."""
+        return [[self.class_name(target, one) or str(one) for one in range(self.num_classes)] for target in range(len(self.names))]
+
+    @property
     @abstractmethod
     def advice(self) -> str:
         """What to do about a label that is none of the classes."""
@@ -74,7 +79,7 @@ class ClassTask(Task):
 
     @property
     def described(self) -> str:
-        """What is predicted, in words."""
+        """The targets, with the word that these are probabilities."""
         return f"probabilities of {', '.join(self.names)}"
 
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
@@ -137,11 +142,11 @@ class ClassTask(Task):
         from molgcn.report.class_plots import plot_classes  # Matplotlib takes long to import
 
         path = folder / f"classes{ending}.png"
-        plot_classes(targets, self.by_target(predictions), self.names, path)
+        plot_classes(targets, self.by_target(predictions), self.names, path, self.class_titles)
         return {"classes": path}
 
     def groups(self, subject: Subject) -> list[TargetGroup]:
         """Return metrics, curves, counts of labels, and the worst molecules drawn."""
         from molgcn.report.class_page import class_group
 
-        return [class_group(subject, self.by_target(subject.predictions))]
+        return [class_group(subject, self.by_target(subject.predictions), self.class_titles)]

@@ -33,7 +33,7 @@ class Evidential(UncertainRegression):
 
     @property
     def described(self) -> str:
-        """What is predicted, in words."""
+        """The targets with their units, and both kinds of standard deviations."""
         return f"{super().described}, with aleatoric and epistemic standard deviations"
 
     def standardised(self, outputs: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ class MeanVariance(UncertainRegression):
 
     @property
     def described(self) -> str:
-        """What is predicted, in words."""
+        """The targets with their units, and that standard deviations come with them."""
         return f"{super().described}, with standard deviations"
 
     def standardised(self, outputs: Tensor) -> Tensor:

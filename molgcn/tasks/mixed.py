@@ -120,7 +120,7 @@ class Mixed(Task):
 
     @property
     def holds_values(self) -> list[bool]:
-        """Whether each column of predictions holds values, and not the standard deviations of others."""
+        """What each part says of its columns, in the targets' order."""
         found = [one for part in self.parts for one in part.holds_values]
         return [found[place] for place in self._order]
 
@@ -190,7 +190,7 @@ class Mixed(Task):
 
     @property
     def described(self) -> str:
-        """What is predicted, in words."""
+        """What each part predicts, in words."""
         return ", ".join(part.described for part in self.parts)
 
     def keys(self, part: str, wanted: Sequence[str] | None = None) -> list[str]:
@@ -222,6 +222,6 @@ class Mixed(Task):
         return [statistics[end - len(part.statistics_shapes()) : end] for part, end in zip(self.parts, ends, strict=True)]
 
     def of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
-        """Return each part with its columns of predictions and of targets."""
+        """Return each part with those columns of predictions and of targets that are its own."""
         places = zip(self.parts, self.prediction_places, self.target_places, strict=True)
         return [(part, predictions[:, columns], targets[:, own]) for part, columns, own in places]

@@ -20,7 +20,7 @@ class Multiclass(ClassTask):
 
     @property
     def advice(self) -> str:
-        """What to do about a label that is none of the classes."""
+        """What to do about a label that is no number of a class."""
         return (
             f"Expected a whole number from 0 to {self.num_classes - 1} or an empty cell. Number the classes from 0, or use "
             "task=regression for numbers."
@@ -34,8 +34,7 @@ class Multiclass(ClassTask):
     @property
     def columns(self) -> list[list[str]]:
         """The headers of each target's columns, "<target> probability <class>"."""
-        places = enumerate(self.labels)
-        return [[f"{label} probability {self.class_name(place, one) or one}" for one in range(self.num_classes)] for place, label in places]
+        return [[f"{label} probability {one}" for one in titles] for label, titles in zip(self.labels, self.class_titles, strict=True)]
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return the softmax over each target's classes."""

@@ -50,7 +50,7 @@ class Quantile(UncertainRegression):
 
     @property
     def described(self) -> str:
-        """What is predicted, in words."""
+        """The targets with their units, and which quantiles come with them."""
         return "{}, median and quantiles {:g} and {:g}".format(super().described, *self.levels[1:])
 
     def standardised(self, outputs: Tensor) -> Tensor:

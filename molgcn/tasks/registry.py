@@ -62,10 +62,11 @@ def _uncertain(task: Task, kind: type[UncertainRegression], options: TrainingCon
         return replace(task, members=tuple(_uncertain(part, kind, options) for part in task.members))
     if not isinstance(task, Regression):
         return task
-    if task.transforms.change:
+    if task.transforms.change and kind.num_values < len(kind.endings):  # quantiles keep their shares whatever keeps the order of values
         raise UserError(
-            f"training.loss={options.loss} says how sure a value is in the target's own unit, in which dataset.transforms=log10 and "
-            "quantile_normal have no deviation. Leave one of the two out."
+            f"training.loss={options.loss} predicts standard deviations, and dataset.transforms=log10 and quantile_normal make a normal "
+            "distribution one that none describes in the target's own unit. Use training.loss=quantile, whose intervals go with them, or "
+            "leave one of the two out."
         )
     return kind.of(task, options)
 

@@ -98,7 +98,7 @@ class Regression(Task):
         return MaskedLoss(self.settled(config), fused)
 
     def loss_label(self, config: TrainingConfig) -> str:
-        """Return what the axis of a learning curve says."""
+        """Return the loss, and that it is of standardised targets."""
         return f"{super().loss_label(config)} (targets standardised)"
 
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
@@ -112,6 +112,11 @@ class Regression(Task):
             return targets, mean, std, *weighing
         zero = torch.zeros_like(mean, dtype=torch.float32)
         return ((targets - mean) / std).float(), zero, zero + 1, *weighing
+
+    @property
+    def column_transforms(self) -> Transforms:
+        """What is learned of each column of predictions."""
+        return self.transforms
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn standardised outputs [B, T] into values in the targets' units, float64."""
@@ -130,12 +135,12 @@ class Regression(Task):
         """Return what turns outputs into values in the targets' units, in the statistics' dtype."""
         mean, std, *curves = statistics
         rescale = Rescale(mean, std)
-        return nn.Sequential(rescale, Inverse(self.transforms, *curves)) if self.transforms.change else rescale
+        return nn.Sequential(rescale, Inverse(self.column_transforms, *curves)) if self.transforms.change else rescale
 
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
         """Return |a - b| / (|b - mean| + standard deviation), of logarithms where these are learned."""
         mean, std = self._scale(*statistics)
-        if logarithms := self.transforms.places("log10"):
+        if logarithms := self.column_transforms.places("log10"):
             actual, expected = actual.clone(), expected.clone()
             for values in (actual, expected):
                 values[:, logarithms] = values[:, logarithms].log10()
@@ -144,14 +149,14 @@ class Regression(Task):
     def digits(self, *statistics: Tensor) -> list[int]:
         """Return the significant digits that show each target's spread."""
         found = [significant_digits(*scale) for scale in zip(*(values.tolist() for values in self._scale(*statistics)), strict=True)]
-        for place in self.transforms.places("log10"):
+        for place in self.column_transforms.places("log10"):
             found[place] = FLOAT32_DIGITS
         return found
 
     def _scale(self, mean: Tensor, std: Tensor, curves: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation of values, where not their logarithms are learned."""
         mean, std = mean.clone(), std.clone()
-        for place in self.transforms.places("quantile_normal"):
+        for place in self.column_transforms.places("quantile_normal"):
             assert curves is not None
             values = curves[place, 0]
             mean[place], std[place] = values.mean(), values.std() if values[0] < values[-1] else 1.0

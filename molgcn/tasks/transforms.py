@@ -36,6 +36,10 @@ class Transforms:
         """Whether there is one that depends on the training part."""
         return "quantile_normal" in self.names
 
+    def repeated(self, count: int) -> Transforms:
+        """Return the transforms of T * `count` columns, `count` for each target."""
+        return Transforms([name for name in self.names for _ in range(count)])
+
     def places(self, name: str) -> list[int]:
         """Return the targets that have the transform of this name."""
         return [place for place, one in enumerate(self.names) if one == name]

@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from molgcn.metrics.regression import Values, as_float64
-from molgcn.nn.output_layers import Rescale, TargetColumns
+from molgcn.nn.output_layers import TargetColumns
 from molgcn.ops.masked_mean import Weighing, masked_mean, within_bounds
 from molgcn.ops.precision import without_bfloat16
 from molgcn.tasks.regression import Regression
+from molgcn.tasks.transforms import Transforms
 from molgcn.training_config import TrainingConfig
 
 _LEAST = 1e-6  # of a parameter that is positive, of standardised targets: float32 can divide by it
@@ -56,12 +57,12 @@ class UncertainRegression(Regression):
         """Return the terms [M, T], of which the means are metrics, of float64 columns [M, T, C] and targets [M, T], 0 where missing."""
 
     def loss(self, config: TrainingConfig, fused: bool) -> TermsLoss:
-        """Return the loss that `training.loss` names, over the targets that are not missing."""
+        """Return the loss of all K outputs of each target."""
         return TermsLoss(self, self.settled(config))
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
         """Return what turns outputs into values and standard deviations in the targets' units, in the statistics' dtype."""
-        return nn.Sequential(TargetColumns(self.standardised, len(self.names)), Rescale(*self._of_columns(*statistics)))
+        return nn.Sequential(TargetColumns(self.standardised, len(self.names)), super().output_layer(*self._of_columns(*statistics)))
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
         """Turn outputs into values and standard deviations in the targets' units, float64."""
@@ -75,11 +76,16 @@ class UncertainRegression(Regression):
         """Return the significant digits of each column."""
         return super().digits(*self._of_columns(*statistics))
 
-    def _of_columns(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        """Return for each column of predictions [P] what is added to it and what it is multiplied by."""
-        values = torch.tensor(self.holds_values, device=mean.device)
-        mean, std = (one.repeat_interleave(len(self.endings)) for one in (mean, std))
-        return torch.where(values, mean, 0.0), std
+    def _of_columns(self, *statistics: Tensor) -> tuple[Tensor, ...]:
+        """Return the statistics of each column of predictions; a standard deviation has the mean 0."""
+        values = torch.tensor(self.holds_values, device=statistics[0].device)
+        mean, *others = (one.repeat_interleave(len(self.endings), dim=0) for one in statistics)
+        return torch.where(values, mean, 0.0), *others
+
+    @property
+    def column_transforms(self) -> Transforms:
+        """What is learned of each column of predictions, that of its target."""
+        return self.transforms.repeated(len(self.endings))
 
     @property
     def num_outputs(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -
         if CALIBRATION in data.splits:
             log.warning("The calibration part is used by nothing: name what to do with it, as in training.calibration=auto")
         return
-    part = _part(config, data)
+    part = _part(config, data.splits)
     targets = measured(data.part(part)).targets
     few = check_labels(methods, task, targets, config.calibration_alpha, IN_WORDS[part])
     if few:
@@ -58,21 +58,42 @@ def calibrate(module: MoleculeRegressor, data: LoadedDataset, checkpoints: Seque
         data: its data set.
         checkpoints: files of the run; those that hold other weights, or are not there, are left as they are.
     """
-    config, task = module.config.training, module.task
-    methods = chosen_methods(config.calibration, task)
-    if not methods:
+
+    def predicted(part: Part) -> tuple[np.ndarray, np.ndarray]:
+        molecules = measured(data.part(part))
+        return predict_molecules(module, molecules, module.config.dataset.batch_size), molecules.targets
+
+    calibration = fit_calibration(module.config.training, module.task, data.splits, predicted)
+    if calibration is None:
         return
-    part, alpha = _part(config, data), config.calibration_alpha
-    molecules = measured(data.part(part))
-    outputs = outputs_of(task, predict_molecules(module, molecules, module.config.dataset.batch_size))
-    targets = [
-        TargetCalibration.fit(output, true, [name for name in methods if suits(name, output)], alpha, config.conformal_sets)
-        for output, true in zip(outputs, molecules.targets.T, strict=True)
-    ]
-    module.calibration = Calibration(part, alpha, targets)
+    module.calibration = calibration
     for path in checkpoints:
         if path.is_file():
             _store(module, path)
+
+
+def fit_calibration(
+    config: TrainingConfig, task: Task, splits: Mapping[str, np.ndarray], predicted: Callable[[Part], tuple[np.ndarray, np.ndarray]]
+) -> Calibration | None:
+    """Fit the calibration that a configuration asks for; None where it asks for none.
+
+    Args:
+        config: names methods and their options.
+        task: what is predicted.
+        splits: the parts that there are.
+        predicted: returns predictions [n, P] and exact targets [n, T] of a part's molecules.
+    """
+    methods = chosen_methods(config.calibration, task)
+    if not methods:
+        return None
+    part, alpha = _part(config, splits), config.calibration_alpha
+    predictions, targets = predicted(part)
+    columns = zip(outputs_of(task, predictions), targets.T, strict=True)
+    fitted = [
+        TargetCalibration.fit(output, true, [name for name in methods if suits(name, output)], alpha, config.conformal_sets)
+        for output, true in columns
+    ]
+    return Calibration(part, alpha, fitted)
 
 
 def has_uncertainties(module: MoleculeRegressor) -> bool:
@@ -95,20 +116,20 @@ def with_uncertainties(result: RunResult, module: MoleculeRegressor, data: Loade
     return replace(result, metrics=metrics, calibrated="" if module.calibration is None else module.calibration.described)
 
 
-def _part(config: TrainingConfig, data: LoadedDataset) -> Part:
+def _part(config: TrainingConfig, splits: Mapping[str, np.ndarray]) -> Part:
     """Return the part to fit on.
 
     Raises:
         UserError: when there is none.
     """
-    if CALIBRATION in data.splits and config.calibration_on_validation:
+    if CALIBRATION in splits and config.calibration_on_validation:
         raise UserError(
             "training.calibration_on_validation=true, but there is a calibration part, whose molecules have chosen nothing. Leave the key "
             "out, or use dataset.calibration_fraction=0."
         )
-    if CALIBRATION in data.splits:
+    if CALIBRATION in splits:
         return "calibration"
-    if config.calibration_on_validation and len(data.splits["val"]):
+    if config.calibration_on_validation and len(splits["val"]):
         return "val"
     raise UserError(
         f"training.calibration={config.calibration} needs molecules that neither training nor the choice of an epoch has seen. Cut them "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from molgcn.comparison.baselines import forest_baseline, simple_baseline
+from molgcn.comparison.baselines import baselines_of
 from molgcn.comparison.compare import chosen_thresholds, compare
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.label_columns import measured
@@ -30,11 +30,9 @@ def compare_run(
         The comparison, and the predictions [M, P] of the part's molecules.
     """
     config, task, molecules = module.config, module.task, measured(data.part(part))
-    baselines: dict[str, dict[str, float]] = {}
-    if config.training.baseline != "none":
-        baselines |= simple_baseline(task, module.statistics, part, molecules.targets)
-    if config.training.baseline == "rf":
-        baselines |= forest_baseline(task, part, measured(data.part("train")), molecules, config.seed)
+    wanted = config.training.baseline
+    known = data.part("train") if wanted == "rf" else None
+    baselines = baselines_of(wanted, task, module.statistics, part, molecules, known, config.seed)
     thresholds = {}
     if len(data.dataset.splits.get("val", ())):
         validation = measured(data.part("val"))

@@ -9,20 +9,20 @@ from molgcn.ops.message_network_cuda import automatic
 
 
 def test_table_names_what_auto_takes():
-    row = Row(Work("QM9", 128, 32, 12, {"norm": "batch"}), {"vertex": 230.4, "pyg": 1234.6}, "vertex")
+    row = Row(Work("QM9", 128, 32, 12, {"norm": "batch"}), {"layer": 230.4, "pyg": 1234.6}, "layer")
     heading, _, line = table([row]).splitlines()
-    assert heading == "| work | vertex | pyg | auto |"
-    assert line == "| QM9, B=128, H=32, L=12, norm=batch | 230 | 1,235 | vertex |"
+    assert heading == "| work | layer | pyg | auto |"
+    assert line == "| QM9, B=128, H=32, L=12, norm=batch | 230 | 1,235 | layer |"
 
 
 @pytest.mark.parametrize(
     ("norm", "hidden", "layers", "expected"),
     [
-        (None, 32, 28, "stack"),
-        ("layer", 96, 400, "stack"),
-        ("batch", 32, 28, "vertex"),
-        (None, 97, 4, "vertex"),
-        (None, 32, 401, "vertex"),
+        (None, 32, 28, "tile"),
+        ("layer", 96, 400, "tile"),
+        ("batch", 32, 28, "layer"),
+        (None, 97, 4, "layer"),
+        (None, 32, 401, "layer"),
     ],
 )
 def test_auto(norm, hidden, layers, expected):
@@ -30,12 +30,12 @@ def test_auto(norm, hidden, layers, expected):
 
 
 @pytest.mark.parametrize(
-    ("norm", "hidden", "layers", "stack"),
+    ("norm", "hidden", "layers", "tile"),
     [(None, 256, 28, True), ("layer", 97, 400, True), ("batch", 32, 28, False), (None, 257, 4, False), (None, 32, 401, False)],
 )
-def test_only_what_stack_cannot_do_is_measured_without_it(norm, hidden, layers, stack):
+def test_only_what_tile_cannot_do_is_measured_without_it(norm, hidden, layers, tile):
     found = strategies_for(Work("QM9", 128, hidden, layers, {"norm": norm}))
-    assert found == (("stack",) if stack else ()) + ("vertex",)
+    assert found == (("tile",) if tile else ()) + ("layer",)
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,13 @@ inline float shuffle_xor(float x, int mask) {
         for (int lane = 0; lane < 32; lane++) warp.out[lane][0] = warp.in[lane ^ warp.in[lane][1]][0];
     })[0]);
 }
+inline double shuffle_xor(double x, int mask) {
+    float half[2];
+    std::memcpy(half, &x, 8);
+    for (float& it : half) it = shuffle_xor(it, mask);
+    std::memcpy(&x, half, 8);
+    return x;
+}
 inline uint32 ballot(bool x) {
     const uint32 in = x;
     return emulator::collective(7, &in, 1, [](emulator::Warp& warp) {

@@ -18,6 +18,7 @@ HEADER = Header(
         ("const unsigned char*", "bytes"),  # behind a gap
         ("long long", "first"),
         ("float", "eps"),
+        ("double", "momentum"),
         ("Layer", "in out"),
         ("uint32", "threshold"),
         ("Layer", "layers[MAX_LAYERS]"),

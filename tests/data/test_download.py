@@ -2,6 +2,7 @@ import hashlib
 import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from test_archive import make_tar, make_zip
@@ -199,14 +200,19 @@ def test_archives_are_unpacked_checked_and_dropped(server, tmp_path, make):
     assert len(server.asked["good/new"]) == 1
 
 
-def test_a_folder_that_cannot_be_written(server, tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written(server, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(UserError, match=r"cannot be written.*dataset.cache_dir"):
         download(remote(server, "good"), tmp_path / "file")
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "_write", full)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_disk_that_is_full(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ATTEMPTS", 1)
+    with pytest.raises(UserError, match="could not be downloaded"):
+        download(remote(server, "cut"), tmp_path)
+    partial = tmp_path / "data.csv.partial"
+    partial.unlink()
+    partial.symlink_to("/dev/full")
     with pytest.raises(UserError, match="No space left on device"):
-        download(remote(server, "good"), tmp_path)
+        download(remote(server, "cut"), tmp_path)

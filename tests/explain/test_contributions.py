@@ -6,6 +6,8 @@ import torch
 
 from molgcn.config import Config, parse
 from molgcn.data import PackedMolecules
+from molgcn.data.components import join_components
+from molgcn.data.featurize import molecule_of_graph
 from molgcn.errors import UserError
 from molgcn.explain.command import explained_column
 from molgcn.explain.config import ExplainConfig
@@ -95,6 +97,34 @@ def test_values_that_come_with_their_spread_are_explained_as_they_are_written(mo
     found = [explain(graph) for graph in network.graphs(molecules)]
     np.testing.assert_allclose([one.prediction for one in found], predictions[:, column], rtol=1e-5, atol=1e-5)
     assert max(one.relative_error for one in found) < 1e-12
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("method", ["integrated_gradients", "masking"])
+def test_rows_of_several_molecules_add_up_over_all_of_them(shared, method):
+    """And each molecule has its own atoms and bonds, counted from 0."""
+    solutes, solvents = SMILES, ["O", "CCO", "C1CC1", "CO"]
+    rows = join_components([PackedMolecules.from_smiles(one, features="general") for one in (solutes, solvents)], ["solute", "solvent"])
+    model = {"name": "gine", "bonds": True, "hidden_channels": 8, "num_layers": 2, "shared_encoder": shared}
+    config = parse(Config, {"dataset": {}, "model": model})
+    task = build_task("regression", ["a"], [""], 0)
+    torch.manual_seed(0)
+    statistics = {name: torch.ones(shape) for name, shape in task.statistics_shapes().items()}
+    edges = edge_channels_of(config.model, rows)
+    module = MoleculeRegressor(config, rows.num_features, task, statistics, "general", edge_channels=edges, num_components=2).eval()
+    with torch.no_grad():
+        predictions = module(rows.batch(slice(None))).numpy()
+    network = ExplainedNetwork(module, 0)
+    explain = explainer(network, ExplainConfig(method=method, tolerance=0.02, orders=2))
+    for place, graph in enumerate(network.graphs(rows)):
+        found = explain(graph)
+        assert found.prediction == pytest.approx(predictions[place, 0], rel=1e-5, abs=1e-5)
+        assert found.relative_error < (1e-12 if method == "masking" else 0.02)
+        assert sum(one.of_atoms.sum() for one in found.of_molecules) == pytest.approx(found.of_atoms.sum(), abs=1e-12)
+        for one, smiles in zip(found.of_molecules, (solutes[place], solvents[place]), strict=True):
+            mol = molecule_of_graph(smiles, "general", "smiles")
+            ends = sorted(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())) for bond in mol.GetBonds())
+            assert (len(one.atoms), one.ends.tolist(), len(one.bonds)) == (mol.GetNumAtoms(), ends, len(ends))
 
 
 def test_gradients_are_integrated_along_the_line(molecules):

@@ -1,5 +1,6 @@
 import pytest
 
+from molgcn.config import BackendConfig
 from molgcn.errors import UserError
 from molgcn.nn import backend
 from molgcn.nn.backend import check_strategy, resolve_backend
@@ -32,4 +33,11 @@ def test_what_is_missing_is_said(monkeypatch):
     with pytest.raises(UserError, match="backend=dgl is unknown"):
         resolve_backend("dgl")
     with pytest.raises(UserError, match="has only auto"):
-        check_strategy("vertex", "pyg")
+        check_strategy("layer", "pyg")
+
+
+def test_earlier_names_of_strategies_mean_the_same():
+    assert [check_strategy(name, "fused") for name in ("stack", "vertex", "tile", "layer", "auto")] == ["tile", "layer"] * 2 + ["auto"]
+    assert BackendConfig("fused", "vertex").strategy == "vertex"  # what was written stays, so that runs of before go on
+    with pytest.raises(UserError, match=r"strategy=vertexes is unknown\. Expected one of auto, tile, layer"):
+        BackendConfig("fused", "vertexes")

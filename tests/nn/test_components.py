@@ -58,9 +58,10 @@ def test_it_is_the_encoders_side_by_side(conv, shared):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_padding_does_not_count(shared):
-    """A slot's further places, which hold what an earlier batch left there."""
-    batch, model = GraphBatch.from_pyg(joined()), network("gine", shared_encoder=shared)
+@pytest.mark.parametrize("conv", layer_names())
+def test_padding_does_not_count(conv, shared):
+    """A slot's further places, which hold what an earlier batch left there, in outputs, gradients and statistics."""
+    batch, model = GraphBatch.from_pyg(joined()), network(conv, shared_encoder=shared)
 
     def longer(tensor, count, value):
         return torch.cat([tensor, torch.full((count, *tensor.shape[1:]), value, dtype=tensor.dtype)])
@@ -70,8 +71,15 @@ def test_padding_does_not_count(shared):
     slot = GraphBatch(*graph, torch.zeros(5, 1), tile_nodes=64, **rows)
     slot.counts = torch.tensor([3, batch.num_nodes, batch.num_edges, 1], dtype=torch.int32)
     for training in (False, True):
-        expected = copy.deepcopy(model).train(training)(batch)
-        torch.testing.assert_close(copy.deepcopy(model).train(training)(slot)[:3], expected, **EXACT)
+        plain, padded = (copy.deepcopy(model).train(training) for _ in range(2))
+        expected, found = plain(batch), padded(slot)[:3]
+        torch.testing.assert_close(found, expected, **EXACT)
+        for outputs in (expected, found):
+            outputs.square().sum().backward()
+        for one, other in zip(plain.parameters(), padded.parameters(), strict=True):
+            torch.testing.assert_close(other.grad, one.grad, **EXACT)
+        for one, other in zip(plain.buffers(), padded.buffers(), strict=True):
+            torch.testing.assert_close(other, one, **EXACT)
 
 
 def test_own_encoders_differ_and_are_the_same_on_every_backend():

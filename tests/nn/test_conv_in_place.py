@@ -174,7 +174,8 @@ def test_importing_the_model_does_not_import_pyg():
 def test_pygs_own_tests(tmp_path):
     """PyG's tests of GCNConv with this layer in its place, which the tests above cover in other words; the file's others are of `gcn_norm`.
 
-    Its full form (FULL_TEST) asks a scripted layer, which takes PyG's path, for the bits of one that is not; they agree to rounding."""
+    Its full form (FULL_TEST) asks a scripted layer, which takes PyG's path, for the bits of one that is not; they agree to rounding.
+    """
     source = (Path(os.environ["PYG_SOURCE"]) / "test/nn/conv/test_gcn_conv.py").read_text()
     swapped = source.replace("from torch_geometric.nn import GCNConv", "from molgcn.nn import FusedGCNConv as GCNConv")
     assert swapped != source

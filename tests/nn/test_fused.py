@@ -151,7 +151,7 @@ def test_precision_is_what_torchs_switches_say(batch):
 
 def test_wrong_use_is_refused_in_words(batch):
     model = GCN(11, 8, 3, 1, backend="fused", strategy="vertex")
-    with pytest.raises(UserError, match="auto or stack"):
+    with pytest.raises(UserError, match="auto or tile"):
         model(batch)
 
 

@@ -53,7 +53,7 @@ def test_torch_compile(batch):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"norm": "batch", "residual": True}], ids=str)
 def test_torch_compile_with_inductor(molecules, options):
-    """Four Adam steps and then forward in evaluation, as without compilation; one graph. (Inductor draws dropout's seed by itself.)"""
+    """Four Adam steps and then forward in evaluation, as without compilation; one graph. Inductor draws dropout's seed by itself."""
     batches = [molecules.batch(range(start, start + 8)) for start in range(0, 32, 8)]
     results = []
     for compiled in (False, True):

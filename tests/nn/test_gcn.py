@@ -153,7 +153,7 @@ def test_models_can_be_copied():
         ({"backend": "dgl"}, "backend=dgl is unknown"),
         ({"backend": "pyg", "strategy": "vertex"}, "backend.strategy=vertex belongs to backend=fused"),
         ({"strategy": "warp"}, "backend.strategy=warp is unknown"),
-        ({"strategy": "edge"}, "backend.strategy=edge is gone.* Expected one of auto, stack, vertex"),
+        ({"strategy": "edge"}, "backend.strategy=edge is gone.* Expected one of auto, tile, layer"),
     ],
 )
 def test_options_out_of_range(options, message):

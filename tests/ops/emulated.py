@@ -164,13 +164,16 @@ class Compiler(Launcher):
 
     def __init__(self, arch: str, only: str | None = None) -> None:
         self.sources, self._arch, self._only = set[str](), arch, only
+        self._compiled: set[tuple] = set()
 
     def gpu(self, device: object) -> Gpu:
         return Gpu(1, H100)
 
     def kernel(self, source: str, name: str, defines: Mapping[str, int], device: object = None, prefetch: Prefetch | None = None) -> Any:
-        if self._only in (None, source):
+        key = (source, *sorted(defines.items()))
+        if self._only in (None, source) and key not in self._compiled:
             self.sources.add(source)
+            self._compiled.add(key)
             assert compile_source(source, defines, self._arch).startswith(b"\x7fELF")
         return self
 

@@ -11,7 +11,7 @@ from stack_cases import H100, RTX, changed, converted, errors, random_batch, ran
 from test_gcn_stack_cuda import SIZES
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
-from molgcn.ops import gcn_layers_launches, gcn_layers_plan, message_network_reference
+from molgcn.ops import gcn_layers_launches, message_network_reference
 from molgcn.ops.gcn_layers_plan import blocks, layers_together, weight_blocks
 
 OPTIONS = [
@@ -77,10 +77,10 @@ def test_what_tensor_cores_cut_off_is_made_up_for(emulate):
     check(random_inputs(random_batch([9, 18, 5], 11, bonds_per_atom=1.2), 64, 28), 2e-6, 6e-6)
 
 
-def test_weight_gradients_of_a_few_layers_at_a_time(emulate, monkeypatch):
-    monkeypatch.setattr(gcn_layers_plan, "_GRADIENT_BYTES", 2 * 4 * sum(SIZES) * 32)
+def test_weight_gradients_of_a_few_layers_at_a_time(emulate):
+    emulate.properties = emulate.properties._replace(gradient_bytes=2 * 4 * sum(SIZES) * 32)
     inputs = random_inputs(random_batch(SIZES, 11), 20, 5, norm="layer", residual=True)
-    assert layers_together(inputs) == 2
+    assert layers_together(inputs, emulate.properties) == 2
     check(inputs)
 
 

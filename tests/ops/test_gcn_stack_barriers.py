@@ -5,8 +5,6 @@ import pytest
 import torch
 from stack_cases import random_batch, random_inputs
 
-from molgcn.ops import gcn_stack_plan
-
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
 LARGE = [5, 70, 3, 200, 1, 8]
 
@@ -24,9 +22,9 @@ LARGE = [5, 70, 3, 200, 1, 8]
     ],
     ids=str,
 )
-def test_same_bits_whichever_warps_run_ahead(emulate, monkeypatch, hidden, options, sizes, slice_of_warps):
+def test_same_bits_whichever_warps_run_ahead(emulate, hidden, options, sizes, slice_of_warps):
     """So that a missing barrier shows."""
-    monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 2)  # several tiles each
+    emulate.properties = emulate.properties._replace(num_barriers=3)  # two groups of several tiles each
     inputs = random_inputs(random_batch(sizes, 11, bonds_per_atom=1.2), hidden, 3, **options)
     first = emulated.run_emulated(inputs)
     emulate.slice_of_warps = slice_of_warps

@@ -27,7 +27,7 @@ from stack_cases import (
 
 from molgcn.cuda_runtime.launch import Gpu, launching_by
 from molgcn.errors import UserError
-from molgcn.ops import gcn_stack_plan, message_network_cuda, message_network_reference
+from molgcn.ops import message_network_cuda, message_network_reference
 from molgcn.ops.gcn_stack_plan import backward_plan, forward_plan, limit_shared_memory, next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
@@ -130,11 +130,11 @@ def test_float32_range(emulate):
 
 
 @pytest.mark.parametrize("tile_nodes", [pytest.param(64, marks=pytest.mark.slow), 96])
-def test_same_bits_in_any_number_of_rounds(emulate, monkeypatch, tile_nodes):
+def test_same_bits_in_any_number_of_rounds(emulate, tile_nodes):
     """Gradients are added in the order of tiles and blocks; groups of warps only take turns."""
     inputs = random_inputs(random_batch([*SIZES, 130] * 3, 11), 32, 2, tile_nodes=tile_nodes)
     first = run_emulated(inputs)[1]
-    monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 1)
+    emulate.properties = emulate.properties._replace(num_barriers=2)
     second = run_emulated(inputs)[1]
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -218,12 +218,12 @@ def test_what_one_launch_cannot_do_is_an_error_in_words(dtype, hidden, num_layer
 
 @pytest.mark.parametrize(
     ("hidden", "options", "strategy"),
-    [(32, {}, "stack"), (96, {"norm": "layer"}, "stack"), (97, {}, "vertex"), (32, {"norm": "batch", "training": True}, "vertex")],
+    [(32, {}, "tile"), (96, {"norm": "layer"}, "tile"), (97, {}, "layer"), (32, {"norm": "batch", "training": True}, "layer")],
 )
 def test_auto_takes_the_faster_strategy(hidden, options, strategy):
     inputs = converted(random_inputs(random_batch([5], 3), hidden, 2, **options), torch.float32)
     assert message_network_cuda.strategy_of(inputs) == strategy
-    assert message_network_cuda.strategy_of(changed(inputs, strategy="vertex")) == "vertex"
+    assert message_network_cuda.strategy_of(changed(inputs, strategy="vertex")) == "layer"
 
 
 def test_half_precision_is_an_error_in_words():

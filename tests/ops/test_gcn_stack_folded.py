@@ -125,8 +125,8 @@ def test_nothing_to_fold_gives_the_same_bits(emulate):
 
 @pytest.mark.parametrize("slice_of_warps", [40, -40])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_same_bits_whichever_warps_run_ahead(emulate, monkeypatch, precision, slice_of_warps):
-    monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 2)
+def test_same_bits_whichever_warps_run_ahead(emulate, precision, slice_of_warps):
+    emulate.properties = emulate.properties._replace(num_barriers=3)
     inputs = inputs_of(SIZES, 11, 32, 3, precision=precision)[0]
     first = emulated.run_emulated(inputs)
     emulate.slice_of_warps = slice_of_warps

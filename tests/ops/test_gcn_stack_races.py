@@ -6,7 +6,6 @@ from folded_cases import inputs_of
 from stack_cases import changed, random_batch, random_inputs
 
 from molgcn.cuda_runtime.structs import Header
-from molgcn.ops import gcn_stack_plan
 from molgcn.ops.gcn_stack_plan import next_fit
 
 SIZES = [5, 9, 18, 1, 30, 1, 7, 22, 40, 64, 3]
@@ -37,9 +36,9 @@ __global__ void exchange(const Parameters p) {
 
 
 @pytest.fixture
-def find_races(emulate, monkeypatch):
+def find_races(emulate):
     emulate.find_races = True
-    monkeypatch.setattr(gcn_stack_plan, "_MAX_GROUPS", 2)  # several tiles each
+    emulate.properties = emulate.properties._replace(num_barriers=3)  # two groups of several tiles each
     return emulate
 
 

@@ -42,8 +42,11 @@ def test_every_option_in_float64(in_channels, hidden, instruction_set):
 
 @pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True}, {"norm": "batch", "training": True}, {"residual": True}])
 def test_28_layers_in_float32(options, instruction_set):
-    """1e-5 for outputs, 5e-5 for every gradient; or PyTorch's own error, where batch norm amplifies rounding: 28 layers of it without
-    residual turn the rounding of x to float32 alone into errors of 4e-6 to 8e-5 in the outputs of an exact computation."""
+    """Outputs are within 1e-5 and every gradient within 5e-5, or within PyTorch's own error where batch norm amplifies rounding.
+
+    28 layers of it without residual turn the rounding of x to float32 alone into errors of 4e-6 to 8e-5 in the outputs of an exact
+    computation.
+    """
     batch = random_batch(SIZES, 11, bonds_per_atom=1.2, kinds=3)
     gain = 0.3 if options == {"residual": True} else 1.0  # the sum of 28 layers must not explode
     inputs = random_inputs(batch, 32, 28, torch.float32, gain=gain, **options)

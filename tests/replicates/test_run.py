@@ -178,6 +178,56 @@ def test_predict_and_evaluate_take_the_run_s_folder(models, tmp_path):
     assert intervals["test/mae/logp"] == pytest.approx(asdict(result.comparison.intervals["test/mae/logp"]), rel=1e-4)
 
 
+@pytest.fixture(scope="module")
+def calibrated(small_config, tmp_path_factory):
+    """Two models on one split with a calibration part: the configuration, the folder and the result."""
+    folder = tmp_path_factory.mktemp("runs") / "calibrated"
+    training = {"ensemble": 2, "calibration": "conformal", "report": True, "baseline": "rf"}
+    config = small_config(dataset={"calibration_fraction": 0.25}, training=training, trainer={"max_epochs": 1})
+    return config, folder, train_all(config, folder)
+
+
+def test_the_mean_of_an_ensemble_has_a_calibration_of_its_own(calibrated, tmp_path):
+    """By hand: of n calibration molecules the ceil(0.9 (n + 1))-th smallest error of the mean."""
+    config, folder, result = calibrated
+    models = load_models(config, folder)
+    found, predictions = models.average("calibration", 32)
+    errors = np.sort(np.abs(predictions - models.molecules.targets[found])[:, 0])
+    expected = errors[int(np.ceil(0.9 * (len(errors) + 1))) - 1]
+    ensemble = Ensemble.load([folder])
+    (target,) = ensemble.calibration.targets
+    assert (target.conformal.threshold, target.molecules) == (pytest.approx(expected, rel=1e-5), len(found))
+    assert target.conformal.threshold not in {one.calibration.targets[0].conformal.threshold for one in ensemble.members}
+    given = predict_smiles(ensemble, ["CCO"])
+    np.testing.assert_allclose(given.beside["logp conformal upper"], given.values[:, 0] + target.conformal.threshold, rtol=1e-12)
+    assert result.calibrated == ensemble.calibration.described
+    page = (folder / "report.html").read_text()
+    assert f"{result.metrics['test/conformal_coverage/logp']:.4g}" in page[page.index('id="uncertainty"') :]
+    output = io.StringIO()
+    result.print(Console(file=output, width=100))
+    assert "test uncertainty" in output.getvalue() and result.calibrated in output.getvalue()
+    values = {"ckpt": str(folder), "device": "cpu", "output": str(tmp_path), "dataset": {"cache_dir": config.dataset.cache_dir}}
+    evaluated = evaluate(parse(EvaluateConfig, values))
+    assert evaluated.metrics == pytest.approx(result.metrics, rel=1e-5)
+    forests = json.loads((tmp_path / "metrics.json").read_text())["baselines"], result.comparison.baselines
+    assert forests[0]["random forest"] == pytest.approx(forests[1]["random forest"])
+
+
+def test_a_calibration_is_of_the_models_that_it_was_fitted_on(calibrated, tmp_path):
+    _, folder, _ = calibrated
+    shutil.copytree(folder, tmp_path / "run")
+    members = [tmp_path / "run" / f"member_{number}" for number in range(2)]
+    assert Ensemble.load(members[::-1]).calibration == Ensemble.load([tmp_path / "run"]).calibration is not None
+    assert Ensemble.load([tmp_path / "run", folder]).calibration is None
+    shutil.copy(members[0] / "checkpoints" / "best.ckpt", members[1] / "checkpoints" / "best.ckpt")
+    assert Ensemble.load([tmp_path / "run"]).calibration is None
+    (folder_file := tmp_path / "run" / "calibration.json").write_text("{}")
+    with pytest.raises(UserError, match=r"calibration\.json cannot be used"):
+        Ensemble.load([tmp_path / "run"])
+    folder_file.unlink()
+    assert Ensemble.load([tmp_path / "run"]).calibration is None
+
+
 def test_folds_are_not_evaluated_on_what_they_trained_on(folds):
     _, folder, _ = folds
     with pytest.raises(UserError, match="3 models have different training, validation and test parts"):

@@ -26,7 +26,7 @@ def probabilities(count):
     return given[:, 1] if count == 2 else given
 
 
-def page(tmp_path, labels, given, name, thresholds=None):
+def page(tmp_path, labels, given, name, thresholds=None, titles=("0", "1", "2")):
     molecules = PackedMolecules.from_smiles(SMILES, labels[:, None], target_names=[name], num_workers=0)
     known = int((~np.isnan(labels)).sum())
     metrics = {f"test/{metric}/{name}": 0.123456 for metric in METRICS}
@@ -34,7 +34,9 @@ def page(tmp_path, labels, given, name, thresholds=None):
     counts = {"test": count_classes(labels[:, None], 2 if given.ndim == 1 else given.shape[1])}
     given_facts = "run", {}, metrics, {"test": len(SMILES)}, {"test": [known]}, "test", molecules, columns, [name], [""]
     subject = Subject(*given_facts, class_counts=counts, comparison=Comparison(thresholds=thresholds or {}))
-    write_class_report(tmp_path / "report.html", subject, [given], draw=lambda smiles: None)
+    write_class_report(
+        tmp_path / "report.html", subject, [given], [titles[: 2 if given.ndim == 1 else given.shape[1]]], draw=lambda smiles: None
+    )
     return " ".join((tmp_path / "report.html").read_text().split())
 
 
@@ -51,6 +53,16 @@ def test_the_page_says_metrics_labels_and_the_worst(tmp_path, count):
     assert f'<dd class="big">{of_truth[worst]:.4g}</dd>' in first and SMILES[worst] in first
     assert text.count("data:image/svg+xml") == (2 if count == 2 else 1)
     assert ("above the probability 0.5: no other threshold" in text) == (count == 2)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_classes_are_called_by_their_names(tmp_path, count):
+    """In the table of labels, in decisions, on cards and in the pictures; a class without a name by its number."""
+    text = page(tmp_path, LABELS, probabilities(count), "y", titles=("<i>no", "yes & so", "2"))
+    heads = "".join(f'<th class="right">class {title}</th>' for title in ("&lt;i&gt;no", "yes &amp; so", "2")[:count])
+    assert f"<tr><th>labels</th>{heads}" in text
+    assert set(re.findall(r"<dt>true class</dt><dd>(.*?)</dd>", text)) == {"&lt;i&gt;no", "yes &amp; so"}
+    assert ("Class yes &amp; so is decided for above the probability 0.5" in text) == (count == 2)
 
 
 def test_decisions_are_at_the_threshold_that_validation_has_chosen(tmp_path):
@@ -86,5 +98,7 @@ def test_confusions_count_by_true_and_likeliest_class():
 def test_pictures_of_any_targets(tmp_path, count):
     given = probabilities(count)
     targets = np.stack([LABELS, np.full(8, math.nan), np.where(np.isnan(LABELS), math.nan, 1.0)], axis=1)
-    plot_classes(targets, [given, given, np.full_like(given, math.nan)], ["a", "$b", SCRIPT], tmp_path / "p.png")
+    plot_classes(
+        targets, [given, given, np.full_like(given, math.nan)], ["a", "$b", SCRIPT], tmp_path / "p.png", [["0", "$1$", SCRIPT][:count]] * 3
+    )
     assert imread(tmp_path / "p.png").ndim == 3

@@ -91,10 +91,44 @@ def test_a_value_without_a_logarithm_is_named():
         task_of("standardize", "log10").check(np.array([[-1.0, 1], [0, -2]]), np.array([3, 7]))
 
 
-@pytest.mark.parametrize("loss", ["mve", "evidential", "quantile"])
+@pytest.mark.parametrize("loss", ["mve", "evidential"])
 def test_deviations_have_no_unit_under_a_transform(loss):
-    with pytest.raises(UserError, match=rf"training\.loss={loss} .*Leave one of the two out"):
+    with pytest.raises(UserError, match=rf"training\.loss={loss} .*Use training\.loss=quantile.* or leave one of the two out"):
         learned_with(task_of("log10"), TrainingConfig(loss=loss))
+
+
+def test_quantiles_are_taken_back_to_the_unit():
+    """Each column as its target's transform takes a value back, so that as many values lie below a quantile as before."""
+    targets = np.random.default_rng(0).lognormal(size=(300, 3))
+    plain, task = (task_of("log10", "standardize", "quantile_normal") for _ in range(2))
+    task = learned_with(task, TrainingConfig(loss="quantile"))
+    statistics = [*plain.statistics_of(targets).values()]
+    outputs = torch.randn(300, 9, dtype=torch.float64)
+    predictions, learned = task.decode(outputs, *statistics), task.standardised(outputs.unflatten(1, (3, 3)))
+    mean, std, *_ = statistics
+    standardised = (plain.transforms.forward(torch.from_numpy(targets), *statistics[2:]) - mean) / std
+    for column in range(3):
+        expected = plain.decode(learned[..., column], *statistics)
+        torch.testing.assert_close(predictions[:, column::3], expected, rtol=1e-12, atol=1e-12)
+        inner = (targets > targets.min(axis=0)) & (targets < targets.max(axis=0))  # beyond them the curve is constant
+        below = (torch.from_numpy(targets) < predictions[:, column::3]).numpy()[inner]
+        np.testing.assert_array_equal(below, (standardised < learned[..., column]).numpy()[inner])
+    assert not task.differences(predictions, predictions, *statistics).any()
+    assert task.digits(*statistics) == [digits for digits in plain.digits(*statistics) for _ in range(3)]
+    torch.testing.assert_close(task.output_layer(*statistics)(outputs), predictions, rtol=1e-12, atol=1e-12)
+
+
+def test_a_run_learns_quantiles_of_logarithms(small_config, tmp_path):
+    lines = [f"{'C' * (n % 20 + 1)}{'NO'[n % 2]},{10 ** (n % 20 / 5):.6g}" for n in range(80)]
+    (tmp_path / "a.csv").write_text("\n".join(["smiles,y", *lines]))
+    dataset = {"name": "csv", "path": str(tmp_path / "a.csv"), "targets": ["y"], "subset": None, "cache_dir": str(tmp_path / "cache")}
+    changes = {"dataset": {**dataset, "transforms": {"y": "log10"}}, "training": {"loss": "quantile", "report": True}}
+    result = train(small_config(**changes), tmp_path / "run")
+    table = pd.read_csv(tmp_path / "run" / "predictions_test.csv")
+    assert ((table["y lower"] > 0) & (table["y lower"] < table["y predicted"]) & (table["y predicted"] < table["y upper"])).all()
+    inside = (table["y lower"] <= table["y"]) & (table["y"] <= table["y upper"])
+    assert result.metrics["test/coverage/y"] == pytest.approx(inside.mean())
+    assert export(parse(ExportConfig, {"ckpt": str(tmp_path / "run"), "output": str(tmp_path / "m.pt2")})) < 1e-5
 
 
 @pytest.fixture(scope="module")

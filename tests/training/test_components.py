@@ -4,15 +4,16 @@ import csv
 
 import numpy as np
 import pytest
-import torch
 
 from molgcn.config import Config, parse
 from molgcn.errors import UserError
-from molgcn.evaluate import EvaluateConfig, EvaluationDataConfig, evaluate
+from molgcn.evaluate import EvaluateConfig, evaluate
+from molgcn.evaluation_config import EvaluationDataConfig
+from molgcn.explain.command import explain
+from molgcn.explain.config import ExplainConfig
 from molgcn.export import ExportConfig, export
 from molgcn.predict import PredictConfig, predict, predict_smiles
 from molgcn.screening.ensemble import Ensemble
-from molgcn.training.restore import load_regressor
 from molgcn.training.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -110,10 +111,22 @@ def test_rows_that_cannot_be_predicted_say_which_component(run, folder, tmp_path
     assert errors[0] == "" and errors[1].startswith("solute: ") and errors[2] == "solvent: the SMILES is empty"
 
 
-def test_export(run, tmp_path):
-    if not load_regressor(run.folder).config.model.shared_encoder:
-        with pytest.raises(UserError, match="shared_encoder=false cannot be exported"):
-            export(ExportConfig(str(run.folder), str(tmp_path / "m.pt2")))
-    else:
-        assert export(ExportConfig(str(run.folder), str(tmp_path / "m.pt2"))) < 1e-5
-        assert torch.export.load(tmp_path / "m.pt2")
+def test_explanations_draw_and_attribute_each_component(run, folder, tmp_path):
+    why = tmp_path / "why"
+    (tmp_path / "few.csv").write_text("solute,solvent\nCCO,O\nCCCO,C1CC1\n")
+    values = {"ckpt": str(run.folder), "input": str(tmp_path / "few.csv"), "output": str(why), "method": "masking", "orders": 2}
+    explain(parse(ExplainConfig, {**values, "device": "cpu", "num_workers": 0}))
+    parts, rows = rows_of(why / "contributions.csv"), rows_of(why / "molecules.csv")
+    assert [part["atoms"] for part in parts if (part["row"], part["component"]) == ("1", "solvent") and part["part"] == "atom"] == [*"012"]
+    predict(options(run, folder, input=str(tmp_path / "few.csv"), output=str(tmp_path / "p.csv")))
+    for number, (row, predicted) in enumerate(zip(rows, rows_of(tmp_path / "p.csv"), strict=True)):
+        assert float(row["y"]) == pytest.approx(float(predicted["y predicted"]), rel=1e-5, abs=1e-5)
+        total = sum(float(part["contribution"]) for part in parts if part["row"] == str(number))
+        assert total == pytest.approx(float(row["difference"]), rel=1e-5, abs=1e-6)
+    assert {path.name for path in why.glob("*.png")} == {f"molecule_{row}_{number}.png" for row in (0, 1) for number in (0, 1)}
+    assert (why / "index.html").read_text().count("<img") == 4
+
+
+@pytest.mark.parametrize("ending", ["pt2", "onnx"])
+def test_export(run, tmp_path, ending):
+    assert export(ExportConfig(str(run.folder), str(tmp_path / f"m.{ending}"))) < 1e-5

@@ -13,7 +13,8 @@ from molgcn.config import BackendConfig, Config, parse
 from molgcn.data.datamodule import MoleculeDataModule
 from molgcn.data.load import load_molecules
 from molgcn.errors import UserError
-from molgcn.evaluate import EvaluateConfig, EvaluationDataConfig, evaluate
+from molgcn.evaluate import EvaluateConfig, evaluate
+from molgcn.evaluation_config import EvaluationDataConfig
 from molgcn.explain.command import explain
 from molgcn.explain.config import ExplainConfig
 from molgcn.export import METADATA, ExportConfig, export

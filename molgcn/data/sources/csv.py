@@ -18,8 +18,9 @@ from molgcn.errors import UserError, listed
 
 
 def open_csv(config: DatasetConfig) -> Source:
-    """The file `dataset.path`: a CSV with SMILES in column `dataset.smiles` and the columns `dataset.targets`, or what :func:`open_records`
-    reads.
+    """Open the file `dataset.path`.
+
+    It is a CSV with SMILES in column `dataset.smiles` and the columns `dataset.targets`, or what :func:`open_records` reads.
 
     Raises:
         UserError: when path or targets are not set, or the file or a column does not exist.

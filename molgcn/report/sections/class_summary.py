@@ -16,7 +16,7 @@ def class_summary(view: ClassView) -> Markup:
     subject = view.subject
     sizes = np.bincount(view.true) if len(view.true) else np.zeros(1, int)
     counts = {
-        PARTS[part]: (counts[view.place].tolist(), subject.sizes[part] - int(counts[view.place].sum()))
+        PARTS[part]: (counts[view.place, : len(view.titles)].tolist(), subject.sizes[part] - int(counts[view.place].sum()))
         for part, counts in subject.class_counts.items()
         if counts.shape[1]
     }
@@ -28,4 +28,5 @@ def class_summary(view: ClassView) -> Markup:
         found={metric: subject.metrics[f"{subject.part}/{metric}/{view.name}"] for metric in METRICS},
         commonest=float(sizes.max() / max(len(view.index), 1)),
         counts=counts,
+        titles=view.titles,
     )

@@ -14,5 +14,5 @@ def curves(view: ClassView) -> Markup:
     """Return the three pictures in one."""
     if not view.binary or not len(view.index):
         return Markup("")
-    picture = as_svg(class_plots.curves({view.name: (view.true, view.given)}))
+    picture = as_svg(class_plots.curves({view.name: (view.true, view.given)}, view.titles[1]))
     return render("sections/curves.html.jinja", picture=picture)

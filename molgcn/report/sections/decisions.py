@@ -20,13 +20,14 @@ def decisions(view: ClassView) -> Markup:
     if not len(view.index):
         return Markup("")
     figure = new_figure(4.4, 4.4)
-    confusion_panel(figure.subplots(), confusion(view.true, view.given, view.threshold), plain(view.name))
+    confusion_panel(figure.subplots(), confusion(view.true, view.given, view.threshold), plain(view.name), view.titles)
     thresholds = dict.fromkeys((THRESHOLD, view.threshold)) if view.binary else {}
     return render(
         "sections/decisions.html.jinja",
         picture=as_svg(figure),
         chosen=view.chosen,
         binary=view.binary,
+        positive=view.titles[-1],
         rows={threshold: _at(view, threshold) for threshold in thresholds},
     )
 

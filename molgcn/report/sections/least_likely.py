@@ -19,7 +19,7 @@ def least_likely(view: ClassView) -> Markup:
     cards = [
         view.subject.drawn(int(view.index[place]), view.draw)
         | {
-            "lines": {"true class": str(view.true[place]), "predicted class": str(said[place])},
+            "lines": {"true class": view.titles[view.true[place]], "predicted class": view.titles[said[place]]},
             "main": "probability of the true one",
             "value": number(float(of_truth[place])),
         }

@@ -53,8 +53,6 @@ class CapturedStep:
             return "it needs a GPU"
         if module.model.backend.name == "pyg":
             return "shapes differ from batch to batch with backend=pyg; use backend=fused or reference"
-        if module.model.encoders:
-            return "shapes differ from batch to batch where each component has its own encoder; use model.shared_encoder=true"
         if module.dtype == torch.float64:
             return "trainer.precision=64-true makes each batch anew; use trainer.precision=32-true"
         if getattr(batch, "padded", None) is None:

@@ -15,7 +15,8 @@ from molgcn.data.config import DatasetConfig
 from molgcn.data.load import load_dataset, load_molecules
 from molgcn.data.sources.csv import open_csv
 from molgcn.errors import UserError
-from molgcn.evaluate import EvaluateConfig, EvaluationDataConfig, evaluate
+from molgcn.evaluate import EvaluateConfig, evaluate
+from molgcn.evaluation_config import EvaluationDataConfig
 from molgcn.predict import PredictConfig, predict
 from molgcn.training.train import train
 

@@ -105,6 +105,22 @@ def test_captured_steps_learn_classes(task, tmp_path, small_config, monkeypatch)
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("name", ["gine", "dmpnn"])
+def test_captured_steps_learn_rows_of_several_molecules(name, tmp_path, small_config, monkeypatch):
+    """With an encoder for each, whose atoms are as many as values say."""
+    lines = [f"{'C' * (1 + number % 30)}O,{'N' + 'C' * (number % 7)},{number % 11}" for number in range(200)]
+    (tmp_path / "a.csv").write_text("\n".join(["solute,solvent,y", *lines]))
+    dataset = {"name": "csv", "path": str(tmp_path / "a.csv"), "smiles": ["solute", "solvent"], "targets": ["y"], "subset": None}
+    model = {"name": name, "bonds": True, "shared_encoder": False, "last_activation": True}
+    changes = REFERENCE | {"dataset": dataset | {"features": "general"}, "model": model}
+    train(on_gpu(small_config, changes, False), tmp_path / "plain")
+    replays = count_steps(monkeypatch, CapturedStep)
+    train(on_gpu(small_config, changes, True), tmp_path / "captured")
+    assert sum(replays) > len(replays) // 2
+    assert_same_progress(tmp_path / "captured", tmp_path / "plain")
+
+
+@pytest.mark.gpu
 def test_a_folded_run_learns_the_same_and_counts_all_atoms(tmp_path, small_config, monkeypatch):
     changes: dict[str, Any] = {"trainer": {"log_every_n_steps": 1}, "dataset": {"features": "qm9"}}
     logs, sizes = [], []

@@ -1,0 +1,202 @@
+// Python's entry to the operator of networks of layers: addresses of checked, contiguous tensors in; see molgcn/ops/layer_network/cpu.py.
+#include "layer_network.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tiles.hpp"
+
+namespace nb = nanobind;
+
+namespace molgcn {
+
+const std::string& instruction_set_in_use();
+
+#define MOLGCN_DECLARE_LAYERS(isa)                          \
+    namespace isa {                                         \
+    extern const LayerKernel<float> float_layer_pass;       \
+    extern const LayerKernel<double> double_layer_pass;     \
+    }
+MOLGCN_DECLARE_LAYERS(portable)
+#ifdef MOLGCN_X86
+MOLGCN_DECLARE_LAYERS(avx2)
+MOLGCN_DECLARE_LAYERS(avx512)
+#endif
+
+namespace {
+
+template <typename T>
+LayerKernel<T> kernel() {
+    const auto pick = [](LayerKernel<float> f, LayerKernel<double> d) {
+        if constexpr (sizeof(T) == sizeof(float)) return f;
+        else return d;
+    };
+#ifdef MOLGCN_X86
+    const std::string& name = instruction_set_in_use();
+    if (name == "avx512") return pick(avx512::float_layer_pass, avx512::double_layer_pass);
+    if (name == "avx2") return pick(avx2::float_layer_pass, avx2::double_layer_pass);
+#endif
+    return pick(portable::float_layer_pass, portable::double_layer_pass);
+}
+
+using Address = uintptr_t;
+
+template <typename T>
+T* pointer(Address address) {
+    return reinterpret_cast<T*>(address);
+}
+
+template <typename T>
+T* const* pointers(const std::vector<Address>& addresses) {
+    return reinterpret_cast<T* const*>(addresses.data());
+}
+
+// A batch's addresses and sizes; see molgcn/ops/layer_network/cpu.py.
+struct Batch {
+    std::array<int64_t, 5> sizes;     // B, N, E, rows of the table of distinct bonds (-1: each bond has a row), threads
+    std::array<Address, 4> graph;     // ptr, rowptr, col, code
+    std::array<Address, 2> tensors;   // pooled rows or their gradient; moments
+    std::array<double, 3> numbers;    // dropout, eps, momentum
+    int64_t seed;
+    std::array<std::vector<Address>, 4> lists;  // memory; parameters; their gradients; running means, variances, and both after this batch
+};
+
+// The next list of structs, which are nothing but int.
+template <typename Struct>
+const Struct* take(const int*& next, int count) {
+    const Struct* taken = reinterpret_cast<const Struct*>(next);
+    next += count * (sizeof(Struct) / sizeof(int));
+    return taken;
+}
+
+// What is static about a pass from its numbers: those of LayerPass one after another, and then its lists.
+LayerPass read_pass(const int* next) {
+    LayerPass pass{};
+    for (int* number : {&pass.num_segments, &pass.num_places, &pass.num_memory, &pass.num_norms, &pass.num_parameters, &pass.num_tables,
+                        &pass.place_columns[0], &pass.place_columns[1], &pass.channels, &pass.backward, &pass.pool}) {
+        *number = *next++;
+    }
+    pass.segments = take<Segment>(next, pass.num_segments);
+    pass.instructions = take<Instruction>(next, pass.num_instructions());
+    pass.places = take<Place>(next, pass.num_places);
+    pass.memory = take<Memory>(next, pass.num_memory);
+    pass.norms = take<NormOptions>(next, pass.num_norms);
+    pass.parameters = take<Shape>(next, pass.num_parameters);
+    pass.table_widths = take<int>(next, pass.num_tables);
+    return pass;
+}
+
+template <typename T>
+void set_graph(const Batch& batch, LayerRun<T>& run) {
+    run.ptr = pointer<const int32_t>(batch.graph[0]);
+    run.rowptr = pointer<const int32_t>(batch.graph[1]);
+    run.col = pointer<const int32_t>(batch.graph[2]);
+    run.code = pointer<const int32_t>(batch.graph[3]);
+    run.num_graphs = batch.sizes[0];
+    run.num_nodes = std::clamp<int64_t>(run.ptr[run.num_graphs], 0, batch.sizes[1]);
+    run.num_edges = std::clamp<int64_t>(run.rowptr[run.num_nodes], 0, batch.sizes[2]);
+    run.num_table_rows = std::max<int64_t>(batch.sizes[3], 0);
+    check_pointers("layer_network", run.ptr, run.num_graphs, run.rowptr, run.num_nodes, run.num_edges);
+    bool outside = false, unknown = false;
+    for (int64_t g = 0; g < run.num_graphs; g++) {
+        const int first = run.ptr[g], last = run.ptr[g + 1];
+        for (int e = run.rowptr[first]; e < run.rowptr[last]; e++) outside |= run.col[e] < first || run.col[e] >= last;
+    }
+    for (int64_t e = 0; run.code != nullptr && e < run.num_edges; e++) unknown |= run.code[e] < 0 || run.code[e] >= run.num_table_rows;
+    if (outside) throw std::invalid_argument("layer_network: col has an atom of another molecule; bonds must stay inside their molecule");
+    if (unknown) throw std::invalid_argument("layer_network: code has a number outside 0 .. rows of bonds - 1");
+}
+
+template <typename T>
+void set_tensors(const Batch& batch, LayerRun<T>& run) {
+    const auto& [memory, parameters, gradients, statistics] = batch.lists;
+    const NormOptions* norms = run.pass.norms;
+    const auto of_batch = std::count_if(norms, norms + run.pass.num_norms, [](const NormOptions& each) { return each.place >= 0; });
+    run.memory = pointers<T>(memory);
+    run.parameters = pointers<const T>(parameters);
+    run.grad_parameters = pointers<T>(gradients);
+    run.running_means = pointers<const T>(statistics);
+    run.running_vars = run.running_means + of_batch;
+    run.new_means = pointers<T>(statistics) + 2 * of_batch;
+    run.new_vars = run.new_means + of_batch;
+    run.pooled = pointer<T>(batch.tensors[0]);
+    run.moments = pointer<T>(batch.tensors[1]);
+    run.dropout = batch.numbers[0];
+    run.eps = batch.numbers[1];
+    run.momentum = batch.numbers[2];
+    run.seed = uint64_t(batch.seed);
+}
+
+template <typename T>
+int64_t gradient_bytes(const LayerRun<T>& run) {
+    int64_t numbers = 0;
+    for (int p = 0; p < run.pass.num_parameters; p++) numbers += int64_t{run.pass.parameters[p].rows} * row_stride<T>(run.pass.parameters[p].columns);
+    for (int t = 0; t < run.pass.num_tables; t++) numbers += run.num_table_rows * row_stride<T>(run.pass.table_widths[t]);
+    return numbers * int64_t(sizeof(T));
+}
+
+// (Bonds at each atom)^-1/2 where a gather is normalised, else nothing.
+template <typename T>
+std::vector<double> scales(const LayerRun<T>& run) {
+    std::vector<double> found;
+    for (int i = 0; i < run.pass.num_instructions(); i++) {
+        const Aggregation kind = Aggregation(run.pass.instructions[i].kind);
+        if (kind != Aggregation::gcn && kind != Aggregation::gcn_loops) continue;
+        for (int64_t atom = 0; atom < run.num_nodes; atom++) {
+            found.push_back(inverse_root_degree(run.rowptr, run.col, atom, kind == Aggregation::gcn_loops));
+        }
+        break;  // all gathers of a network are of one kind
+    }
+    return found;
+}
+
+template <typename T>
+void clear_padding(const Batch& batch, const LayerRun<T>& run) {
+    for (int m = 0; m < run.pass.num_memory; m++) {
+        const Memory& memory = run.pass.memory[m];
+        if (!memory.output || (memory.bonds && batch.sizes[3] >= 0)) continue;
+        T* rows = run.memory[m];
+        std::fill(rows + (memory.bonds ? run.num_edges : run.num_nodes) * memory.stride, rows + batch.sizes[memory.bonds ? 2 : 1] * memory.stride, T(0));
+    }
+}
+
+template <typename T>
+void run_pass(Address numbers, const Batch& batch) {
+    const nb::gil_scoped_release release;
+    LayerRun<T> run{};
+    run.pass = read_pass(pointer<const int>(numbers));
+    set_graph(batch, run);
+    const Tiles tiles(run.ptr, run.num_graphs, gradient_bytes(run));
+    run.partition = tiles.partition();
+    run.num_threads = int(std::min<int64_t>(batch.sizes[4], run.partition.num_chunks));
+    for (int t = 0; t < run.partition.num_tiles; t++) {
+        const Tile& tile = run.partition.tiles[t];
+        run.max_bonds = std::max(run.max_bonds, run.rowptr[tile.first_row + tile.num_rows] - run.rowptr[tile.first_row]);
+    }
+    const std::vector<double> scale = scales(run);
+    run.scale = scale.data();
+    set_tensors(batch, run);
+    kernel<T>()(run);
+    clear_padding(batch, run);
+}
+
+}  // namespace
+
+void bind_layer_network(nb::module_& m) {
+    nb::class_<Batch>(m, "LayerBatch")
+        .def("__init__", [](Batch* self, std::array<int64_t, 5> sizes, std::array<Address, 4> graph, std::array<Address, 2> tensors,
+                            std::array<double, 3> numbers, int64_t seed, std::array<std::vector<Address>, 4> lists) {
+            new (self) Batch{sizes, graph, tensors, numbers, seed, std::move(lists)};
+        });
+    m.def("layer_pass_float32", &run_pass<float>);
+    m.def("layer_pass_float64", &run_pass<double>);
+}
+
+}  // namespace molgcn

@@ -1,0 +1,90 @@
+// molgcn::layer_network on the CPU: a pass as instructions on tiles and plain arrays, shared by every instruction set's implementation.
+#pragma once
+
+#include <cstdint>
+
+#include "gcn_stack.hpp"
+
+namespace molgcn {
+
+// As in molgcn/ops/layer_network/instructions.py, which says what they are; -1 stands for none.
+enum class Op : int {
+    load, store, gather, linear, finish, normalize, pool, moments,
+    pool_grad, norm_sums, dropout_grad, finish_grad, input_grad, product, gather_grad, bonds_grad, eps_grad, normalize_grad, table_grad,
+};
+
+enum class Aggregation : int { sum, mean, max, gcn, gcn_loops };
+
+struct Instruction {
+    Op op;
+    int out, source, grad, bonds, result, add, mask;  // places
+    int memory, dropped, weight, bias, norm, kind, table, relu, site;
+};
+
+struct Segment {
+    int first, last;  // instructions
+    int norm;         // batch norm whose sums over all tiles are complete then, or -1
+    int table;        // 1: tiles are rows of the table of distinct bonds
+};
+
+// Rows in a tile's memory, one for each atom or for each bond, after `offset` columns of the same kind.
+struct Place {
+    int bonds, width, offset;
+};
+
+// Rows outside tiles.
+struct Memory {
+    int bonds, width, stride;
+    int output;  // 1: zeros where the batch is padding
+};
+
+struct NormOptions {
+    int layer, weight, bias;  // 1: the norm of each row, else of the batch; numbers of parameters
+    int place;                // among the norms of the batch, or -1
+};
+
+struct Shape {
+    int rows, columns;
+};
+
+// What is static about a pass.
+struct LayerPass {
+    int num_segments, num_places, num_memory, num_norms, num_parameters, num_tables;
+    int place_columns[2];  // of a tile's atoms and bonds
+    int channels;          // of norms over the batch, and of what is pooled
+    int backward, pool;    // 1: a backward pass; a Pool
+    const Segment* segments;
+    const Instruction* instructions;
+    const Place* places;
+    const Memory* memory;
+    const NormOptions* norms;
+    const Shape* parameters;
+    const int* table_widths;  // of the gradients of tables
+
+    int num_instructions() const { return segments[num_segments - 1].last; }
+};
+
+// A pass on a batch. Counts are of what is in use, without padding.
+template <typename T>
+struct LayerRun {
+    LayerPass pass;
+    int64_t num_graphs, num_nodes, num_edges, num_table_rows;
+    Partition partition;
+    int num_threads, max_bonds;  // the latter in one tile
+    const int32_t *ptr, *rowptr, *col, *code;
+    const double* scale;  // [N] (bonds at each atom)^-1/2, 0 without bonds, or null where no gather is normalised
+    T* const* memory;     // of each of pass.memory
+    const T* const* parameters;
+    T* const* grad_parameters;
+    T* pooled;   // [B, H], or its gradient
+    T* moments;  // mean and 1 / deviation [2, H] of each norm over the batch, or null where running statistics take their place
+    const T *const *running_means, *const *running_vars;
+    T *const *new_means, *const *new_vars;
+    double dropout, eps, momentum;
+    uint64_t seed;
+};
+
+template <typename T>
+using LayerKernel = void (*)(const LayerRun<T>&);
+
+}  // namespace molgcn

@@ -1,0 +1,161 @@
+// A pass's parameters as its products and norms read them, and the sums of their gradients over chunks of tiles.
+#pragma once
+
+#include <cmath>
+#include <memory>
+
+#include "layer_network.hpp"
+#include "panels.hpp"
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+// A norm's parameters, and with statistics of the batch or running ones their mean and 1 / deviation; all padded to whole vectors with zeros.
+template <typename T>
+struct Norm {
+    bool layer;
+    const T *gamma, *beta;
+    T *mean, *rstd, *scale;       // scale: gamma * rstd
+    T *mean_grad, *mean_weighted;  // means over the batch of the output's gradient, and of it times the normalised input
+};
+
+template <typename T>
+class LayerParameters {
+public:
+    explicit LayerParameters(const LayerRun<T>& run)
+        : run_(run),
+          stride_(row_stride<T>(run.pass.channels)),
+          vectors_(new std::unique_ptr<Array<T>>[run.pass.num_parameters]),
+          transposed_(new std::unique_ptr<Panels<T>>[run.pass.num_parameters]),
+          panels_(new std::unique_ptr<Panels<T>>[run.pass.num_parameters]),
+          norms_(new Norm<T>[run.pass.num_norms]),
+          zeros_(widest(run.pass)),
+          statistics_(5 * int64_t{stride_} * run.pass.num_norms) {
+#pragma omp parallel for num_threads(run.num_threads) schedule(dynamic, 1)
+        for (int i = 0; i < run.pass.num_instructions(); i++) prepare(run.pass.instructions[i]);
+        for (int p = 0; p < run.pass.num_parameters; p++) {
+            if (run.pass.parameters[p].rows == 1) make_vector(p);
+        }
+        zero(zeros_.data(), widest(run.pass));
+        zero(statistics_.data(), 5 * int64_t{stride_} * run.pass.num_norms);
+        for (int n = 0; n < run.pass.num_norms; n++) make_norm(n);
+    }
+
+    // A vector, padded; zeros for none.
+    const T* vector(int parameter) const { return parameter < 0 ? zeros_.data() : vectors_[parameter]->data(); }
+    T scalar(int parameter) const { return run_.parameters[parameter][0]; }
+    const Panels<T>& transposed(int parameter) const { return *transposed_[parameter]; }
+    const Panels<T>& matrix(int parameter) const { return *panels_[parameter]; }
+    const Norm<T>& norm(int number) const { return norms_[number]; }
+
+    void set_statistics(int norm, const T* mean, const T* rstd) const {
+        const Norm<T>& n = norms_[norm];
+        for (int c = 0; c < run_.pass.channels; c++) {
+            n.mean[c] = mean[c];
+            n.rstd[c] = rstd[c];
+            n.scale[c] = n.gamma[c] * rstd[c];
+        }
+    }
+
+private:
+    static int widest(const LayerPass& pass) { return pass.place_columns[0] > pass.place_columns[1] ? pass.place_columns[0] : pass.place_columns[1]; }
+
+    void prepare(const Instruction& step) const {
+        const T* weight = step.weight < 0 ? nullptr : run_.parameters[step.weight];
+        if (weight == nullptr) return;
+        const Shape shape = run_.pass.parameters[step.weight];
+        if (step.op == Op::linear) transposed_[step.weight].reset(new Panels<T>(weight, shape.columns, shape.rows, 1, shape.columns));
+        if (step.op == Op::input_grad) panels_[step.weight].reset(new Panels<T>(weight, shape.rows, shape.columns, shape.columns, 1));
+    }
+
+    void make_vector(int parameter) const {
+        const int columns = run_.pass.parameters[parameter].columns, padded = row_stride<T>(columns);
+        vectors_[parameter].reset(new Array<T>(padded));
+        zero(vectors_[parameter]->data(), padded);
+        std::memcpy(vectors_[parameter]->data(), run_.parameters[parameter], columns * sizeof(T));
+    }
+
+    void make_norm(int number) const {
+        const NormOptions& options = run_.pass.norms[number];
+        T* memory = statistics_.data() + 5 * int64_t{stride_} * number;
+        norms_[number] = {options.layer != 0, vector(options.weight), vector(options.bias), memory, memory + stride_, memory + 2 * stride_,
+                          memory + 3 * stride_, memory + 4 * stride_};
+        if (options.layer) return;
+        const int channels = run_.pass.channels;
+        if (run_.moments == nullptr) {
+            const Array<T> rstd(channels);
+            for (int c = 0; c < channels; c++) rstd[c] = T(1) / std::sqrt(run_.running_vars[options.place][c] + T(run_.eps));
+            set_statistics(number, run_.running_means[options.place], rstd.data());
+        } else if (run_.pass.backward) {
+            const T* moments = run_.moments + 2 * int64_t{channels} * options.place;
+            set_statistics(number, moments, moments + channels);
+        }
+    }
+
+    const LayerRun<T>& run_;
+    int stride_;
+    std::unique_ptr<std::unique_ptr<Array<T>>[]> vectors_;
+    std::unique_ptr<std::unique_ptr<Panels<T>>[]> transposed_, panels_;
+    std::unique_ptr<Norm<T>[]> norms_;
+    Array<T> zeros_, statistics_;
+};
+
+// The gradients of all parameters and tables of a chunk: one flat array a chunk, rows padded to whole vectors.
+template <typename T>
+class PartialSums {
+public:
+    explicit PartialSums(const LayerRun<T>& run)
+        : run_(run), offsets_(new int64_t[run.pass.num_parameters + run.pass.num_tables + 1]), size_(place(run, offsets_.get())), data_(size_ * num_chunks()) {}
+
+    T* chunk(int chunk) const { return data_.data() + size_ * chunk; }
+    void clear(int number) const { zero(chunk(number), size_); }
+    T* parameter(T* chunk, int number) const { return chunk + offsets_[number]; }
+    T* table(T* chunk, int number) const { return chunk + offsets_[run_.pass.num_parameters + number]; }
+    int num_chunks() const { return run_.pass.backward ? run_.partition.num_chunks : 0; }
+
+    // Adds the chunks in their order to the first one; called by all threads of a region.
+    void merge() const {
+        constexpr int64_t slice = 1024;
+#pragma omp for schedule(static)
+        for (int64_t first = 0; first < size_; first += slice) {
+            const int64_t last = first + slice < size_ ? first + slice : size_;
+            for (int number = 1; number < num_chunks(); number++) {
+                const T* next = chunk(number);
+                for (int64_t i = first; i < last; i++) data_[i] += next[i];
+            }
+        }
+    }
+
+    void write_gradients() const {
+        for (int p = 0; p < run_.pass.num_parameters; p++) {
+            const Shape shape = run_.pass.parameters[p];
+            const T* from = parameter(data_.data(), p);
+            T* to = run_.grad_parameters[p];
+            for (int row = 0; row < shape.rows; row++, from += row_stride<T>(shape.columns), to += shape.columns) {
+                std::memcpy(to, from, shape.columns * sizeof(T));
+            }
+        }
+    }
+
+private:
+    static int64_t place(const LayerRun<T>& run, int64_t* offsets) {
+        int64_t size = 0;
+        for (int p = 0; p < run.pass.num_parameters; p++) {
+            offsets[p] = size;
+            size += int64_t{run.pass.parameters[p].rows} * row_stride<T>(run.pass.parameters[p].columns);
+        }
+        for (int t = 0; t < run.pass.num_tables; t++) {
+            offsets[run.pass.num_parameters + t] = size;
+            size += run.num_table_rows * row_stride<T>(run.pass.table_widths[t]);
+        }
+        return size;
+    }
+
+    const LayerRun<T>& run_;
+    std::unique_ptr<int64_t[]> offsets_;
+    int64_t size_;
+    Array<T> data_;
+};
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn

@@ -1,0 +1,83 @@
+// Matrix products on one tile: forward, and the gradients of their source, matrix and bias.
+#pragma once
+
+#include "philox.hpp"
+#include "tile_rows.hpp"
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+// Zeroes what the dropout of this number drops and scales the rest, row by row.
+template <typename T>
+void drop(const TileStep<T>& t, int site, const TileRows<T>& rows) {
+    const Dropout dropout(t.run.seed, site, t.run.dropout);
+    for (int i = 0; i < rows.count; i++) dropout.apply(t.tile.first_row + i, rows.width, T(1 / (1 - t.run.dropout)), rows[i]);
+}
+
+// out = dropout(relu(x W^T + b)) + a.
+template <typename T>
+void linear_rows(const TileStep<T>& t, const Instruction& step) {
+    const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), add = t.rows(step.add);
+    const Operand<T> x{source.data, source.stride, 1};
+    const Panels<T>& weight = t.parameters.transposed(step.weight);
+    T* to = out.data;
+    const T *bias = t.parameters.vector(step.bias), *more = add.data;
+    const ptrdiff_t stride = out.stride;
+    if (step.relu) {
+        weight.multiply_by(x, source.count, [=](int row, int column, Vec<T> v) { store(to + row * stride + column, relu<T>(v + load(bias + column))); });
+    } else if (add) {
+        weight.multiply_by(x, source.count, [=](int row, int column, Vec<T> v) {
+            store(to + row * stride + column, v + load(bias + column) + load(more + row * stride + column));
+        });
+    } else {
+        weight.multiply_by(x, source.count, [=](int row, int column, Vec<T> v) { store(to + row * stride + column, v + load(bias + column)); });
+    }
+    if (step.site >= 0) drop(t, step.site, out);
+}
+
+// The gradient of the source: G W.
+template <typename T>
+void input_gradient(const TileStep<T>& t, const Instruction& step) {
+    const TileRows<T> grad = t.rows(step.grad), out = t.rows(step.out), add = t.rows(step.add);
+    const Operand<T> g{grad.data, grad.stride, 1};
+    const Panels<T>& weight = t.parameters.matrix(step.weight);
+    T* to = out.data;
+    const T* more = add.data;
+    const ptrdiff_t stride = out.stride;
+    if (add) {
+        weight.multiply_by(g, grad.count, [=](int row, int column, Vec<T> v) {
+            store(to + row * stride + column, v + load(more + row * stride + column));
+        });
+    } else {
+        weight.multiply_by(g, grad.count, [=](int row, int column, Vec<T> v) { store(to + row * stride + column, v); });
+    }
+    end_gradient(t, step, true);
+}
+
+// Adds the gradients of matrix and bias, G^T x and the columns' sums of G.
+template <typename T>
+void add_product(const TileStep<T>& t, const Instruction& step) {
+    const TileRows<T> grad = t.rows(step.grad), source = t.rows(step.source);
+    if (step.weight >= 0) {
+        T* to = t.sums.parameter(t.partial, step.weight);
+        const ptrdiff_t stride = source.stride;
+        multiply<T>({grad.data, 1, grad.stride}, grad.width, source.width, source.count, source.data, stride, [=](int row, int column, Vec<T> v) {
+            T* sum = to + row * stride + column;
+            store(sum, load(sum) + v);
+        });
+    }
+    if (step.bias < 0) return;
+    T* bias = t.sums.parameter(t.partial, step.bias);
+    for (ptrdiff_t column = 0; column < grad.stride; column += lanes<T>) {
+        Vec<T> even{}, odd{};
+        for (int i = 0; i + 1 < grad.count; i += 2) {
+            even += load(grad[i] + column);
+            odd += load(grad[i + 1] + column);
+        }
+        if (grad.count % 2) even += load(grad[grad.count - 1] + column);
+        store(bias + column, load(bias + column) + (even + odd));
+    }
+}
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn

@@ -1,0 +1,105 @@
+// One tile of a pass: its molecules' atoms and bonds, or a part of the table of distinct bonds, and the rows in its memory.
+#pragma once
+
+#include "layer_parameters.hpp"
+
+namespace molgcn {
+namespace MOLGCN_ISA {
+
+// Rows in a tile's memory; columns from `width` to `stride`, whole vectors, are zeros.
+template <typename T>
+struct TileRows {
+    T* data;
+    ptrdiff_t stride;
+    int width, count;
+
+    explicit operator bool() const { return data != nullptr; }
+    T* operator[](int64_t row) const { return data + row * stride; }
+};
+
+template <typename T>
+class TileMemory {
+public:
+    // Room for tiles of at most so many atoms and bonds. Products read up to slack_rows more.
+    TileMemory(const LayerPass& pass, int max_atoms, int max_bonds)
+        : pass_(pass), max_rows_{max_atoms, max_bonds}, size_(int64_t{pass.place_columns[0]} * max_atoms + int64_t{pass.place_columns[1]} * max_bonds),
+          data_(size_ + slack(pass)) {
+        zero(data_.data(), size_ + slack(pass));
+    }
+
+    T* at(const Place& place) const {
+        const int64_t before = place.bonds ? int64_t{pass_.place_columns[0]} * max_rows_[0] : 0;
+        return data_.data() + before + int64_t{place.offset} * max_rows_[place.bonds];
+    }
+
+private:
+    static int64_t slack(const LayerPass& pass) {
+        const int widest = pass.place_columns[0] > pass.place_columns[1] ? pass.place_columns[0] : pass.place_columns[1];
+        return int64_t{slack_rows} * widest;
+    }
+
+    const LayerPass& pass_;
+    int max_rows_[2];
+    int64_t size_;
+    Array<T> data_;
+};
+
+template <typename T>
+struct TileStep {
+    const LayerRun<T>& run;
+    const LayerParameters<T>& parameters;
+    const PartialSums<T>& sums;
+    const TileMemory<T>& memory;
+    T* partial;         // the chunk's part of `sums`
+    const Tile& tile;   // molecules and atoms
+    int64_t first_bond;  // in the batch, or row of the table
+    int num_bonds;
+
+    TileRows<T> rows(int place) const {
+        if (place < 0) return {nullptr, 0, 0, 0};
+        const Place& p = run.pass.places[place];
+        return {memory.at(p), row_stride<T>(p.width), p.width, p.bonds ? num_bonds : tile.num_rows};
+    }
+
+    // The rows outside, from the tile's first on.
+    T* outside(const Instruction& step) const {
+        const Memory& m = run.pass.memory[step.memory];
+        return run.memory[step.memory] + (m.bonds ? first_bond : int64_t{tile.first_row}) * m.stride;
+    }
+};
+
+template <typename T>
+void load_rows(const TileStep<T>& t, const Instruction& step) {
+    const TileRows<T> out = t.rows(step.out);
+    const T* from = t.outside(step);
+    for (int i = 0; i < out.count; i++, from += t.run.pass.memory[step.memory].stride) {
+        std::memcpy(out[i], from, out.width * sizeof(T));
+        zero(out[i] + out.width, out.stride - out.width);
+    }
+}
+
+template <typename T>
+void store_rows(const TileStep<T>& t, const Instruction& step) {
+    const TileRows<T> source = t.rows(step.source);
+    const int stride = t.run.pass.memory[step.memory].stride;
+    T* to = t.outside(step);
+    for (int i = 0; i < source.count; i++, to += stride) std::memcpy(to, source[i], (stride < source.stride ? stride : source.stride) * sizeof(T));
+}
+
+// Ends a gradient: with that of the steps further on, times the derivative of relu and dropout, which is 0 where the value is.
+template <typename T>
+void end_gradient(const TileStep<T>& t, const Instruction& step, bool added) {
+    const TileRows<T> out = t.rows(step.out), add = t.rows(added ? -1 : step.add), mask = t.rows(step.mask);
+    if (!add && !mask) return;
+    const T scale = step.dropped ? T(1 / (1 - t.run.dropout)) : T(1);
+    const int64_t size = out.count * out.stride;
+    for (int64_t at = 0; at < size; at += lanes<T>) {
+        Vec<T> v = load(out.data + at);
+        if (add) v += load(add.data + at);
+        if (mask) v = where_positive<T>(load(mask.data + at), v * scale);
+        store(out.data + at, v);
+    }
+}
+
+}  // namespace MOLGCN_ISA
+}  // namespace molgcn

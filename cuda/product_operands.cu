@@ -1,0 +1,59 @@
+// The weights of a pass as operands of the product of halves_product.cuh, in one launch: a block takes 16 columns of one.
+//
+// Macros: MAX_WEIGHTS.
+#include "halves.cuh"
+#include "product_operands_structs.h"  // molgcn/ops/layer_network/products_arguments.py
+
+constexpr int threads = 256, warps = threads / 32;
+
+// The weight that a block takes columns of: the last whose first block is not after this one
+__device__ __forceinline__ const Weight& my_weight(const Parameters& p) {
+    int index = 0, beyond = p.num_weights;
+    while (beyond - index > 1) {
+        const int middle = (index + beyond) / 2;
+        if (p.weights[middle].first_block <= static_cast<int>(blockIdx.x))
+            index = middle;
+        else
+            beyond = middle;
+    }
+    return p.weights[index];
+}
+
+// Of each 16 x 16 block lane 4 g + t has columns 2 g and 2 g + 1 of rows 4 t .. 4 t + 3.
+extern "C" __global__ void __launch_bounds__(threads) product_operands(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    float* most = reinterpret_cast<float*>(memory);  // [warps, 16]: of a column's numbers
+    const Weight& it = my_weight(p);
+    const int chunk = blockIdx.x - it.first_block, count = (it.rows + 15) / 16;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, place = 2 * (lane / 4);
+    const auto load = [&](int k, int j, int e) {
+        const int row = 16 * k + 4 * (lane % 4) + e, column = 16 * chunk + place + j;
+        return row < it.rows && column < it.columns ? __ldg(it.values + size_t(row) * it.row_step + size_t(column) * it.column_step) : 0.0f;
+    };
+    wait_for_previous();
+    for (int j = 0; j < 2; j++) {
+        float x = 0.0f;
+        for (int k = warp; k < count; k += warps)
+            for (int e = 0; e < 4; e++) x = fmaxf(x, fabsf(load(k, j, e)));
+        x = fmaxf(x, shuffle_xor(x, 1));
+        x = fmaxf(x, shuffle_xor(x, 2));
+        if (lane % 4 == 0) most[16 * warp + place + j] = x;
+    }
+    __syncthreads();
+    Scale scale[2];
+    for (int j = 0; j < 2; j++) {
+        float x = 0.0f;
+        for (int i = 0; i < warps; i++) x = fmaxf(x, most[16 * i + place + j]);
+        scale[j] = Scale(bits(x));
+        if (warp == 0 && lane % 4 == 0) it.scales[16 * chunk + place + j] = scale[j].down * larger_by(0.375f * count);
+    }
+    float4* to = reinterpret_cast<float4*>(it.fragments) + 64 * size_t(chunk) * count + lane;
+    for (int k = warp; k < count; k += warps) {
+        uint32 high[4], low[4];
+        for (int half = 0; half < 2; half++)
+            for (int j = 0; j < 2; j++)
+                split_halves(load(k, j, 2 * half) * scale[j].up, load(k, j, 2 * half + 1) * scale[j].up, high[2 * half + j], low[2 * half + j]);
+        to[64 * k] = make_float4(number(high[0]), number(high[1]), number(high[2]), number(high[3]));
+        to[64 * k + 32] = make_float4(number(low[0]), number(low[1]), number(low[2]), number(low[3]));
+    }
+}

@@ -1,0 +1,54 @@
+// Products of 16 x 16 blocks on the tensor cores for gradients of weights, one warp each; lanes hold blocks as in matrix.cuh.
+//
+// float32 accuracy: x = high + low, high in TF32, and x y = high high + low y + x low, the last two in bf16: float32's range, 6e-7 of a gradient, and
+// four instructions where three products in TF32 are six.
+#pragma once
+#include "matrix.cuh"
+
+constexpr bool exact = PRECISION == PRECISION_FLOAT32, in_tf32 = PRECISION != PRECISION_BF16, in_bf16 = PRECISION != PRECISION_TF32;
+
+// Four numbers that are contracted
+struct Operands {
+    uint32 high[2][2];   // in TF32, of each of two instructions
+    uint32 small[2][2];  // in bf16: what TF32 leaves of the numbers, and they themselves
+
+    __device__ __forceinline__ Operands() {}
+    __device__ __forceinline__ explicit Operands(const float (&v)[4]) {
+        float rest[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            high[i / 2][i % 2] = exact ? bits(v[i]) : rounded_tf32(bits(v[i]));  // the tensor cores do not see the last 13 bits
+            rest[i] = v[i] - number(bits(v[i]) & 0xffffe000u);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) small[0][i] = pack_bf16(rest[2 * i], rest[2 * i + 1]), small[1][i] = pack_bf16(v[2 * i], v[2 * i + 1]);
+    }
+};
+using Right = Operands;  // column g
+struct Left {            // rows g and g + 8
+    Operands of[2];
+
+    __device__ __forceinline__ Left() {}
+    __device__ __forceinline__ explicit Left(const float (&v)[2][4]) : of{Operands(v[0]), Operands(v[1])} {}
+};
+
+// sum(m, j) += a[m] b[j]; small products first, independent ones next to each other
+template <int N, class Sums>
+__device__ __forceinline__ void multiply_add(Sums sum, const Left (&a)[N], const Right (&b)[2]) {
+#pragma unroll
+    for (int pass = in_bf16 ? exact ? 0 : 1 : 2; pass < (in_tf32 ? 4 : 2); pass++)
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+#pragma unroll
+            for (int m = 0; m < N; m++) {
+                const auto &x = a[m].of[0], &y = a[m].of[1];
+                const int k = pass % 2;
+                if (pass < 2) {
+                    const uint32 left[4] = {x.small[k][0], y.small[k][0], x.small[k][1], y.small[k][1]};
+                    mma_bf16(sum(m, j), left, b[j].small[exact ? 1 - k : 1]);
+                } else {
+                    const uint32 left[4] = {x.high[k][0], y.high[k][0], x.high[k][1], y.high[k][1]};
+                    mma_tf32(sum(m, j), left, b[j].high[k]);
+                }
+            }
+}

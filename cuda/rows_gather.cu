@@ -1,0 +1,40 @@
+// What comes in along the bonds: o = (1 + eps) h + aggr(w relu(h_j + e)) + b. A thread has four columns of an atom and pulls.
+#include "rows_gather.cuh"
+
+struct Message {
+    Quad h, bond;
+    real scale;
+};
+
+extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 3 : 5) rows_gather(const __grid_constant__ Parameters p) {
+    const Tile tile(p);
+    const int num_atoms = atoms_of(p), quad = tile.quad, atom = tile.idle ? p.num_atoms : tile.first_row();
+    const Incoming bonds(p, p.code, atom, num_atoms);
+    wait_for_previous();
+    if (atom >= p.num_atoms) return;
+    if (atom >= num_atoms) return store(p, p.out, atom, quad, constant(real(0)));
+    const auto load_message = [&](int source, int row) {
+        return Message{load(p.source + place(p, source, quad)), BONDS ? load(p.bonds + place(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
+    };
+    Message loaded[near];
+    bonds.load_near(load_message, loaded);
+    const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself
+    const Quad h = counts ? load(p.source + place(p, atom, quad)) : Quad();
+    const real scale = gcn ? p.scale[atom] : real(1);
+    Quad sum;
+    bool none = true;
+    bonds.each_bond(p, p.code, loaded, load_message, [&](const Message& it, int source, int) {
+        if (AGGR == AGGR_GCN_LOOPS && source == atom) return;
+        Quad x = it.h;
+        if (BONDS) x = each([&](int e) { return x.e[e] + it.bond.e[e] < real(0) ? real(0) : x.e[e] + it.bond.e[e]; });
+        if (AGGR == AGGR_MAX)
+            sum = each([&](int e) { return none || x.e[e] > sum.e[e] || x.e[e] != x.e[e] ? x.e[e] : sum.e[e]; });
+        else
+            add(sum, scale * it.scale, x);
+        none = false;
+    });
+    if (AGGR == AGGR_MEAN && !none) sum = each([&](int e) { return sum.e[e] / static_cast<real>(bonds.end - bonds.begin); });
+    if (counts) add(sum, AGGR == AGGR_GCN_LOOPS ? scale * scale : real(1) + *p.eps, h);
+    if (p.bias != nullptr) add(sum, load_vector(p, p.bias, quad));
+    store(p, p.out, atom, quad, sum);
+}

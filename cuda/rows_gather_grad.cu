@@ -1,0 +1,106 @@
+// Gradients of what comes in along the bonds. A thread has four columns of an atom j and pulls from the atoms i that its own bonds lead to, which
+// are those that it has bonds from: the gradient of h_j is (1 + eps) g_j + sum over i of w g_i [h_j + e > 0], where e is of the bond from j to i,
+// the reverse of the one that is listed; `paired` has its row. Every such term is also the gradient of that bond's row.
+//
+// Messages along bonds are summed with weight 1.
+//
+// Macro: TABLE (the gradient of a table of distinct bonds is wanted: a block has `codes` of its rows).
+#include "rows_gather.cuh"
+#include "rows_merge.cuh"
+
+struct Term {
+    Quad grad, other;  // the bond's row, or the largest of atom i's neighbours
+    real weight;
+};
+struct Sum {
+    real value;
+    __device__ __forceinline__ void merge(const Sum& x) { value += x.value; }
+};
+struct Sums {
+    Quad value;
+    __device__ __forceinline__ void merge(const Sums& x) { add(value, x.value); }
+};
+
+// What each of the neighbours of atom i that are as large as the largest gets of its gradient
+__device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int quad, const Quad& grad, const Quad& largest) {
+    Quad count;
+    const int end = __ldg(p.rowptr + i + 1);
+    for (int bond = __ldg(p.rowptr + i); bond < end; bond++) {
+        const Quad x = load(p.source + place(p, __ldg(p.col + bond), quad));
+        add(count, each([&](int e) { return real(x.e[e] == largest.e[e]); }));
+    }
+    return each([&](int e) { return grad.e[e] / count.e[e]; });
+}
+
+extern "C" __global__ void __launch_bounds__(TABLE ? 1024 : 256, TABLE ? 1 : 4) rows_gather_grad(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    int* flag = reinterpret_cast<int*>(memory);
+    Sums* table = reinterpret_cast<Sums*>(memory + 16);  // [teams][codes][lanes]: each number is one thread's
+    const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, first_code = TABLE ? blockIdx.x % ranges * p.codes : 0;
+    const Tile tile(p, blockIdx.x / ranges, gridDim.x / ranges);
+    const int num_atoms = atoms_of(p), quad = tile.quad;
+    const bool writes = first_code == 0 && p.of_source.out != nullptr;
+    Sums* mine = table + tile.team * p.codes * p.lanes + tile.lane;
+    Sum eps_sum = {};
+    int j = tile.idle ? p.num_atoms : tile.first_row();
+    Incoming bonds(p, p.paired, j, num_atoms);
+    wait_for_previous();
+    for (int code = 0; TABLE && tile.team < tile.teams && code < p.codes; code++) mine[code * p.lanes] = {};
+    const int num_bonds = __ldg(p.rowptr + num_atoms);
+    const auto load_term = [&](int i, int row) {
+        Term it = {load(p.grad + place(p, i, quad)), {}, real(1)};
+        if (gcn) it.weight = p.scale[i];
+        if (AGGR == AGGR_MEAN) it.weight = real(1) / static_cast<real>(__ldg(p.rowptr + i + 1) - __ldg(p.rowptr + i));
+        if (AGGR == AGGR_MAX) it.other = load(p.largest + place(p, i, quad));
+        if (BONDS) it.other = load(p.bonds + place(p, row, quad));
+        return it;
+    };
+    for (const int step = tile.step(); j < p.num_atoms; j += step, bonds = Incoming(p, p.paired, j, num_atoms)) {
+        for (int bond = num_bonds + j; !TABLE && p.of_bonds.out != nullptr && bond < p.num_bond_rows; bond += p.num_atoms)
+            store(p, p.of_bonds.out, bond, quad, constant(real(0)));
+        if (j >= num_atoms) {
+            if (writes) store(p, p.of_source.out, j, quad, constant(real(0)));
+            continue;
+        }
+        Term loaded[near];
+        bonds.load_near(load_term, loaded);
+        const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself
+        const Quad h = BONDS || AGGR == AGGR_MAX || p.grad_eps != nullptr ? load(p.source + place(p, j, quad)) : Quad();
+        const Quad own = counts ? load(p.grad + place(p, j, quad)) : Quad();
+        const Ending ending = writes ? Ending(p, p.of_source, j, quad) : Ending();
+        const real scale = gcn ? p.scale[j] : real(1);
+        Quad sum;
+        bonds.each_bond(p, p.paired, loaded, load_term, [&](const Term& it, int i, int row) {
+            if (AGGR == AGGR_GCN_LOOPS && i == j) return;
+            Quad term = it.grad;
+            if (AGGR == AGGR_MAX) {
+                const Quad share = shared_equally(p, i, quad, it.grad, it.other);
+                term = each([&](int e) { return h.e[e] == it.other.e[e] ? share.e[e] : real(0); });
+            }
+            if (BONDS) term = each([&](int e) { return h.e[e] + it.other.e[e] > real(0) ? term.e[e] : real(0); });
+            add(sum, scale * it.weight, term);
+            if (TABLE && row >= first_code && row < first_code + p.codes)
+                add(mine[(row - first_code) * p.lanes].value, term);
+            else if (!TABLE && BONDS && p.of_bonds.out != nullptr)
+                write(p, p.of_bonds, row, quad, term);
+        });
+        if (counts) add(sum, AGGR == AGGR_GCN_LOOPS ? scale * scale : real(1) + *p.eps, own);
+        if (p.grad_eps != nullptr)
+#pragma unroll
+            for (int e = 0; e < 4; e++) eps_sum.value = multiply_add(own.e[e], h.e[e], eps_sum.value);
+        if (writes) ending.write(p, p.of_source, j, quad, sum);
+    }
+    if (TABLE) {
+        const int set = blockIdx.x % (ranges * p.chunks), count = p.codes * p.lanes;
+        merge_blocks(p.merge_table, set, tile.part, tile.parts, count, table, tile.teams, flag, [&](int i, const Sums& all) {
+            const int row = first_code + i / p.lanes, column = tile.chunk * p.lanes + i % p.lanes;
+            if (row < p.num_bond_rows && 4 * column < p.stride) write(p, p.of_bonds, row, column, all.value);
+        });
+    }
+    if (p.grad_eps == nullptr || first_code > 0) return;
+    Sum* sums = reinterpret_cast<Sum*>(memory + 16);  // [threads]
+    __syncthreads();
+    sums[threadIdx.x] = eps_sum;
+    const auto finish = [&](int, const Sum& all) { *p.grad_eps = all.value; };
+    merge_blocks(p.merge_eps, 0, tile.part * p.chunks + tile.chunk, tile.parts * p.chunks, 1, sums, blockDim.x, flag, finish);
+}

@@ -1,0 +1,48 @@
+// Kernels that need a whole row at a time: the lanes of a warp, or a part of them, have it in their registers.
+//
+// Macro: TURNS (quads of a lane: it has number `lane`, `lane + lanes`, ... of a row).
+#pragma once
+#include "rows.cuh"
+
+constexpr int turns = TURNS;
+
+struct Line {
+    int lanes, lane, first, step;  // rows; all lanes of a warp take as many steps, so that they meet in sums
+
+    __device__ __forceinline__ explicit Line(const Parameters& p) {
+        const int thread = blockIdx.x * blockDim.x + threadIdx.x;
+        lanes = p.lanes, lane = threadIdx.x % lanes, first = thread / lanes, step = gridDim.x * blockDim.x / lanes;
+    }
+    // Whether the warp's first row is one
+    __device__ __forceinline__ bool more(const Parameters& p, int row) const { return row - static_cast<int>(threadIdx.x % 32) / lanes < p.num_atoms; }
+
+    // Sum over a row's lanes, at each of them
+    __device__ __forceinline__ real sum(real x) const {
+        for (int mask = lanes / 2; mask > 0; mask >>= 1) x += shuffle_xor(x, mask);
+        return x;
+    }
+    // visit(turn, quad) of this lane's quads
+    template <class Visit>
+    __device__ __forceinline__ void each_quad(const Parameters& p, Visit visit) const {
+#pragma unroll
+        for (int turn = 0; turn < turns; turn++)
+            if (4 * (lane + turn * lanes) < p.stride) visit(turn, lane + turn * lanes);
+    }
+    __device__ __forceinline__ void load_row(Quad (&x)[turns], const Parameters& p, const real* rows, int row, bool there) const {
+        if (there) each_quad(p, [&](int turn, int quad) { x[turn] = load(rows + place(p, row, quad)); });
+    }
+    // Sum over a row's columns of what compute(turn, quad) gives for four
+    template <class Compute>
+    __device__ __forceinline__ real over_row(const Parameters& p, Compute compute) const {
+        real total = 0;
+        each_quad(p, [&](int turn, int quad) {
+            const Quad x = compute(turn, quad);
+            total += x.e[0] + x.e[1] + (x.e[2] + x.e[3]);
+        });
+        return sum(total);
+    }
+};
+
+__device__ __forceinline__ Quad product(const Quad& x, const Quad& y) {
+    return each([&](int e) { return x.e[e] * y.e[e]; });
+}

@@ -1,0 +1,85 @@
+// Mean, sum or max of each molecule's rows, and the gradient of it. A block has a molecule's quads of a chunk, a team every `teams`-th atom.
+//
+// Macro: POOL.
+#include "rows.cuh"
+
+#define POOL_MEAN 0
+#define POOL_SUM 1
+#define POOL_MAX 2
+
+// The larger of two numbers, NaN if one of them is
+__device__ __forceinline__ Quad larger(const Quad& x, const Quad& y) {
+    return each([&](int e) { return x.e[e] > y.e[e] || x.e[e] != x.e[e] ? x.e[e] : y.e[e]; });
+}
+__device__ __forceinline__ void put(Quad& all, const Quad& x) {
+    if (POOL == POOL_MAX)
+        all = larger(x, all);
+    else
+        add(all, x);
+}
+// The teams' quads put together, at every team
+template <class Put>
+__device__ __forceinline__ Quad over_teams(const Tile& tile, const Parameters& p, Quad* shared, const Quad& mine, Put put) {
+    __syncthreads();
+    if (tile.team < tile.teams) shared[tile.team * p.lanes + tile.lane] = mine;
+    __syncthreads();
+    Quad all = shared[tile.lane];
+    for (int team = 1; team < tile.teams; team++) put(all, shared[team * p.lanes + tile.lane]);
+    return all;
+}
+__device__ __forceinline__ Quad pooled_by(const Parameters& p, const Tile& tile, int begin, int end, Quad* shared) {
+    Quad mine = constant(POOL == POOL_MAX && end > begin ? real(number(0xff800000u)) : real(0));
+    if (!tile.idle)
+#pragma unroll 4
+        for (int row = begin + tile.team; row < end; row += tile.teams) put(mine, load(p.source + place(p, row, tile.quad)));
+    return over_teams(tile, p, shared, mine, [](Quad& all, const Quad& x) { put(all, x); });
+}
+
+extern "C" __global__ void __launch_bounds__(256) rows_pool(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    const Tile tile(p);
+    const int graph = tile.part, begin = __ldg(p.ptr + graph), end = __ldg(p.ptr + graph + 1);
+    wait_for_previous();
+    Quad all = pooled_by(p, tile, begin, end, reinterpret_cast<Quad*>(memory));
+    if (tile.idle || tile.team > 0) return;
+    if (POOL == POOL_MEAN && end > begin) all = each([&](int e) { return all.e[e] / static_cast<real>(end - begin); });
+    store_vector(p, p.pooled + size_t(graph) * p.width, tile.quad, all);
+}
+
+// Blocks beyond those of the molecules write zeros in rows of padding
+extern "C" __global__ void __launch_bounds__(256) rows_pool_grad(const __grid_constant__ Parameters p) {
+    SHARED_MEMORY(memory);
+    Quad* shared = reinterpret_cast<Quad*>(memory);
+    const Tile tile(p);
+    const int graph = tile.part, quad = tile.quad;
+    if (graph >= p.num_graphs) {
+        wait_for_previous();
+        const int first = atoms_of(p) + (graph - p.num_graphs) * tile.teams + tile.team, step = (tile.parts - p.num_graphs) * tile.teams;
+        for (int row = tile.idle ? p.num_atoms : first; row < p.num_atoms; row += step) store(p, p.of_source.out, row, quad, constant(real(0)));
+        return;
+    }
+    const int begin = __ldg(p.ptr + graph), end = __ldg(p.ptr + graph + 1);
+    wait_for_previous();
+    if (end == begin) return;
+    Quad largest, count;
+    if (POOL == POOL_MAX) {
+        largest = pooled_by(p, tile, begin, end, shared);
+        for (int row = begin + tile.team; !tile.idle && row < end; row += tile.teams) {
+            const Quad x = load(p.source + place(p, row, quad));
+            add(count, each([&](int e) { return real(x.e[e] == largest.e[e]); }));
+        }
+        count = over_teams(tile, p, shared, count, [](Quad& all, const Quad& x) { add(all, x); });
+    }
+    if (tile.idle) return;
+    Quad grad = load_vector(p, p.grad + size_t(graph) * p.width, quad);
+    if (POOL == POOL_MEAN) grad = each([&](int e) { return grad.e[e] / static_cast<real>(end - begin); });
+    if (POOL == POOL_MAX) grad = each([&](int e) { return grad.e[e] / count.e[e]; });
+    for (int row = begin + tile.team; row < end; row += tile.teams) {
+        Quad mine = grad;
+        if (POOL == POOL_MAX) {
+            const Quad x = load(p.source + place(p, row, quad));
+            mine = each([&](int e) { return x.e[e] == largest.e[e] ? grad.e[e] : real(0); });
+        }
+        write(p, p.of_source, row, quad, mine);
+    }
+}

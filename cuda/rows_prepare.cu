@@ -1,0 +1,43 @@
+// What all gathers of a pass read of the bonds.
+//
+// Macro: AGGR (of the gathers).
+#define BONDS 0
+#include "rows_gather.cuh"
+
+__device__ __forceinline__ real inverse_root_degree(const Parameters& p, int atom) {
+    const int begin = __ldg(p.rowptr + atom), end = __ldg(p.rowptr + atom + 1), loops = AGGR == AGGR_GCN_LOOPS;
+    int degree = end - begin + loops;
+    for (int bond = begin; loops && bond < end; bond++) degree -= __ldg(p.col + bond) == atom;
+    return degree > 0 ? real(1) / root(static_cast<real>(degree)) : real(0);
+}
+
+// The reverse of a bond that points at an atom, among those of its source in their order: of equal bonds the r-th is that of the r-th
+__device__ __forceinline__ int reverse_of(const Parameters& p, int atom, int bond) {
+    const int source = __ldg(p.col + bond), first = __ldg(p.rowptr + atom);
+    int rank = 0;
+    while (bond - rank > first && __ldg(p.col + bond - rank - 1) == source) rank++;
+    int begin = __ldg(p.rowptr + source), end = __ldg(p.rowptr + source + 1);
+    const int last = max(end - 1, 0);
+    while (begin < end) {
+        const int middle = begin + (end - begin) / 2;
+        if (__ldg(p.col + middle) < atom)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return min(begin + rank, last);
+}
+
+extern "C" __global__ void __launch_bounds__(256) rows_scale(const __grid_constant__ Parameters p) {
+    const int atom = blockIdx.x * blockDim.x + threadIdx.x;
+    wait_for_previous();
+    if (atom < atoms_of(p)) p.new_scale[atom] = inverse_root_degree(p, atom);
+}
+
+extern "C" __global__ void __launch_bounds__(256) rows_pair(const __grid_constant__ Parameters p) {
+    const int atom = blockIdx.x * blockDim.x + threadIdx.x;
+    wait_for_previous();
+    if (atom >= atoms_of(p)) return;
+    const int end = __ldg(p.rowptr + atom + 1);
+    for (int bond = __ldg(p.rowptr + atom); bond < end; bond++) p.new_paired[bond] = Incoming::row_of(p.code, reverse_of(p, atom, bond));
+}

@@ -1,0 +1,221 @@
+"""Steps of the family's networks on the fused backend beside PyG's, as written and compiled."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from molgcn.benchmark.candidates import capture
+from molgcn.benchmark.measure import count_kernels, interleaved, medians
+from molgcn.benchmark.results import Row, Table
+from molgcn.data import GraphBatch, PackedMolecules
+from molgcn.errors import UserError
+from molgcn.nn import MoleculeNet
+from molgcn.ops.head_loss import Objective
+
+PLUS = {"residual": True, "feed_forward": True, "feed_forward_norm": "batch", "pool": "sum", "head_layers": 2}
+BATCH, LAYER = {"norm": "batch", "residual": True}, {"norm": "layer", "residual": True}
+NETWORKS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
+    "GIN+ 12 x 80": ("gine", 12, 80, PLUS),
+    "GCN+ 12 x 64": ("gcn_edge", 12, 64, {**PLUS, "norm": "batch"}),
+    "GINE 12 x 64": ("gine", 12, 64, BATCH),
+    "GIN 16 x 124": ("gin", 16, 124, BATCH),
+    "SAGE 16 x 100": ("sage", 16, 100, BATCH),
+    "GINE 5 x 300": ("gine", 5, 300, BATCH),
+    **{f"{conv} 12 x 64, layer norm": (conv, 12, 64, LAYER) for conv in ("gin", "gine", "gcn_edge", "sage")},
+}
+"""The networks by name: layer, number of layers, width, other options. Atoms and bonds are embedded; there are no encodings."""
+
+KEY = ("network", "device", "work", "batch_size", "precision")
+WORKS = ("forward", "forward_backward", "step")
+CANDIDATES = ("fused", "fused_captured", "pyg", "pyg_compiled")
+_BOUNDS = {"highest": 1e-4, "high": 5e-2}  # of outputs in evaluation, relative L2 against float64
+
+
+def network(name: str, molecules: PackedMolecules) -> MoleculeNet:
+    """Return the network on backend=pyg, drawn with one seed.
+
+    Args:
+        name: one of :data:`NETWORKS`.
+        molecules: the set whose atoms and bonds it sees.
+    """
+    conv, num_layers, width, options = NETWORKS[name]
+    bonds = molecules.num_edge_features if conv in ("gine", "gcn_edge") else None
+    torch.manual_seed(0)
+    return MoleculeNet(
+        molecules.num_features,
+        width,
+        num_layers,
+        1,
+        conv=conv,
+        edge_channels=bonds,
+        embed=True,
+        embed_bonds=bonds is not None,
+        backend="pyg",
+        **options,
+    )
+
+
+def measure(
+    molecules: PackedMolecules, keys: list[Row], candidates: tuple[str, ...], repeats: int, table: Table, *, check: bool = True
+) -> Iterator[Row]:
+    """Measure the rows that `table` lacks, add each to it and yield it.
+
+    Args:
+        molecules: the first of them are the batch.
+        keys: columns :data:`KEY` of each row.
+        candidates: of :data:`CANDIDATES`; PyG's are called with its own batch.
+        repeats: timed calls of each candidate, in turn.
+        table: with the key columns :data:`KEY`.
+        check: whether predictions are compared with those of float64 first.
+
+    Raises:
+        UserError: where a candidate's predictions are wrong.
+    """
+    before = torch.get_float32_matmul_precision()
+    for key in keys:
+        if table.find(**key) is not None:
+            continue
+        torch.set_float32_matmul_precision(key["precision"])
+        try:
+            yield table.add({**key, **_measure_row(molecules, key, candidates, repeats, check)})
+        finally:
+            torch.set_float32_matmul_precision(before)
+            torch.compiler.reset()
+            gc.collect()
+
+
+def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ...], repeats: int, check: bool) -> Row:
+    device, model = torch.device(key["device"]), network(key["network"], molecules)
+    batch = molecules.batch(range(key["batch_size"]), device=device)
+    batch.targets = torch.zeros(batch.num_graphs, 1, device=device)
+    made = {name: _Candidate(name, model, batch) for name in candidates}
+    if check:
+        _check(made, model, batch, _BOUNDS[key["precision"]])
+    calls = {name: one.prepared(key["work"]) for name, one in made.items()}
+    row: Row = {f"{name}_us": round(1000 * time, 1) for name, time in medians(interleaved(calls, device, repeats)).items()}
+    if device.type == "cuda":
+        row |= {f"{name}_launches": count_kernels(call, device) for name, call in calls.items()}
+        row |= {
+            f"{name}_mb": round(_peak_memory(one.call(key["work"]), device) / 2**20, 1)
+            for name, one in made.items()
+            if name in ("fused", "pyg")
+        }
+    return row
+
+
+class _Candidate:
+    """One way to compute a network, with a batch."""
+
+    def __init__(self, name: str, model: MoleculeNet, batch: GraphBatch) -> None:
+        self.name = name
+        self.model = model.on_backend("fused" if name.startswith("fused") else "pyg").to(batch.x.device)
+        self.batch: Any = batch if name.startswith("fused") else batch.to_pyg()
+        mode = "reduce-overhead" if batch.x.is_cuda else "default"
+        self.compiled: Callable[..., Tensor] = torch.compile(self.model, dynamic=False, mode=mode) if name == "pyg_compiled" else self.model
+        one, none = batch.targets.new_ones(1), batch.targets.new_zeros(1)
+        self._objective = Objective(batch.targets, none, one, "mse", 1.0)
+
+    def loss(self) -> Tensor:
+        """Return the mean squared error."""
+        if self.name.startswith("fused"):
+            return self.model.loss(self.batch, self._objective)[0]
+        return nn.functional.mse_loss(self.compiled(self.batch), self._objective.target)
+
+    def call(self, work: str) -> Callable[[], object]:
+        """Return one call of the work."""
+        self.model.train(work != "forward")
+        if work == "forward":
+            return torch.no_grad()(lambda: self.compiled(self.batch))
+
+        def both() -> None:
+            self.model.zero_grad()
+            self.loss().backward()
+
+        if work == "forward_backward":
+            return both
+        # a rate of zero: the weights stay what they were, the work is the same
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True, capturable=self._objective.target.is_cuda)
+
+        def step() -> None:
+            both()
+            optimizer.step()
+
+        return step
+
+    def prepared(self, work: str) -> Callable[[], object]:
+        """Return the call as it is timed."""
+        call = self.call(work)
+        if self.name == "fused_captured":
+            return capture(call)
+        if self.name != "pyg_compiled":
+            return call
+
+        def marked() -> object:
+            torch.compiler.cudagraph_mark_step_begin()  # the last call's results are not needed any more
+            return call()
+
+        return marked
+
+
+def _check(made: dict[str, _Candidate], model: MoleculeNet, batch: GraphBatch, bound: float) -> None:
+    double, inputs = model.on_backend("pyg").double().to(batch.x.device).eval(), batch.to_pyg()
+    inputs.x = inputs.x.double()
+    with torch.no_grad():
+        right = double(inputs)
+        for name, one in made.items():
+            error = ((one.model.eval()(one.batch).double() - right).norm() / right.norm()).item()
+            if not error < bound:
+                raise UserError(f"{name}: predictions are off by {error:.1e}, relative to float64; expected less than {bound:.0e}.")
+
+
+def _peak_memory(call: Callable[[], object], device: torch.device) -> int:
+    """Return the bytes that a call takes at most beyond what is there before."""
+    call()
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def sheet(rows: list[Row]) -> list[str]:
+    """Return a Markdown table of rows: microseconds, launches, how many times faster than PyG, and megabytes beyond the batch."""
+    columns = [
+        "network",
+        "B",
+        "work",
+        "precision",
+        "PyG, us",
+        "compiled",
+        "fused",
+        "captured",
+        "launches",
+        "of PyG",
+        "of compiled",
+        "MB, PyG MB",
+    ]
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * 4}{'---:|' * 8}"]
+    for row in rows:
+        times = {name: row.get(f"{name}_us") for name in ("pyg", "pyg_compiled", "fused", "fused_captured")}
+        ours = min((time for name, time in times.items() if time and name.startswith("fused")), default=None)
+        factors = [f"{times[name] / ours:.1f}" if ours and times[name] else "" for name in ("pyg", "pyg_compiled")]
+        shown = [f"{time:,.0f}" if time else "" for time in times.values()]
+        memory = ", ".join(f"{row[f'{name}_mb']:,.0f}" for name in ("fused", "pyg") if row.get(f"{name}_mb"))
+        launches = str(row.get("fused_captured_launches") or row.get("fused_launches") or "")
+        cells = [
+            row["network"],
+            f"{row['batch_size']:,}",
+            row["work"].replace("_", " and "),
+            row["precision"],
+            *shown,
+            launches,
+            *factors,
+            memory,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

@@ -1,0 +1,143 @@
+"""What `python -m molgcn.evaluate` evaluates on: the data and the split of the model's own run, or another file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from molgcn.data.config import DatasetConfig
+from molgcn.data.load import load_dataset, load_molecules
+from molgcn.data.packed import PackedMolecules
+from molgcn.data.splits.parts import CALIBRATION
+from molgcn.data.splits.rows import rows_to_split
+from molgcn.data.splits.saved import load_split
+from molgcn.errors import UserError
+from molgcn.evaluation_config import EvaluationDataConfig
+from molgcn.json_file import read_json
+
+log = logging.getLogger(__name__)
+
+_FOR_ANOTHER_FILE = ("smiles", "targets", "descriptors_path", "on_error")
+
+
+@dataclass(frozen=True)
+class EvaluationData:
+    """Molecules with true values, their parts ("train", "val" and "test", or "all"), the source's name and its hash."""
+
+    molecules: PackedMolecules
+    parts: dict[str, np.ndarray]
+    title: str
+    data_hash: str
+
+
+def chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
+    """Return the parts to evaluate: the one that `split` names, all as one for "all", for None each that has molecules but calibration."""
+    parts = {part: indices for part, indices in data.parts.items() if len(indices)}
+    if split is None:
+        return {part: indices for part, indices in parts.items() if part != CALIBRATION}
+    if split in parts:
+        return {split: parts[split]}
+    if split == "all":
+        return {"all": np.arange(len(data.molecules))}
+    if split in data.parts:
+        raise UserError(f"split={split}, but the split of {data.title} has no molecule there. Use {' or '.join(parts)}, or split=all.")
+    raise UserError(
+        f"split={split}, but {data.title} was not split. Name its parts with dataset.split_file=<file.json>, or evaluate all of it with "
+        "split=all."
+    )
+
+
+def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> EvaluationData:
+    """Return the data set that the run was trained on, with the split that it saved."""
+    for key in _FOR_ANOTHER_FILE:
+        if getattr(given, key) is not None:
+            raise UserError(f"dataset.{key} goes with dataset.path=<another file>. Without it the run's own data is read as the run did.")
+    dataset = replace(saved, num_workers=given.num_workers, cache_dir=given.cache_dir or saved.cache_dir)
+    split_file = given.split_file
+    if run is not None:
+        split_file = split_file or str(run / "splits.json")
+    if split_file is None:
+        log.info("The checkpoint lies outside its run's folder: the split is drawn again as dataset.split_seed=%s says", saved.split_seed)
+        loaded = load_dataset(dataset)
+        return EvaluationData(loaded.molecules, loaded.splits, loaded.title, loaded.data_hash)
+    molecules, source, data_hash = load_molecules(dataset)
+    if run is not None and (run / "provenance.json").is_file():
+        before = read_json(run / "provenance.json")["data_hash"]
+        if before != data_hash:
+            raise UserError(
+                f"{source.title} has changed since {run} was trained on it (hash {before[:12]}, now {data_hash[:12]}), so that its split "
+                "does not apply. Restore it, or evaluate the file as it is now with dataset.path=<file>."
+            )
+    return EvaluationData(molecules, rows_to_split(load_split(split_file), molecules.rows, split_file), source.title, data_hash)
+
+
+def training_part(given: EvaluationDataConfig, saved: DatasetConfig, trainings: Sequence[Path]) -> PackedMolecules:
+    """Return the molecules that the runs were trained on, with targets.
+
+    Raises:
+        UserError: when their data is not there or has changed, or they have different training parts.
+    """
+    if differ_in_split(trainings):
+        raise UserError(
+            f"A random forest needs one training part, and the {len(trainings)} models have different ones. Use baseline=simple."
+        )
+    own = EvaluationDataConfig(num_workers=given.num_workers, cache_dir=given.cache_dir)
+    data = own_data(own, saved, next(iter(trainings), None))
+    return data.molecules[data.parts["train"]]
+
+
+def differ_in_split(trainings: Sequence[Path]) -> bool:
+    """Return whether runs have different training, validation and test parts."""
+    files = [training / "splits.json" for training in trainings]
+    return len({file.read_bytes() for file in files if file.is_file()}) > 1
+
+
+def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:
+    """Return the molecules of `dataset.path`, all as one part unless a split file names parts."""
+    if given.targets is not None and len(given.targets) != len(names):
+        raise UserError(f"dataset.targets={given.targets} names {len(given.targets)} columns; the model predicts {', '.join(names)}.")
+    for name, column in zip(names, given.targets or names, strict=True):
+        if column != name and column in names:
+            raise UserError(
+                f"dataset.targets={given.targets} would compare predictions of {name} with the column {column}. Name the columns in the "
+                f"order of the model's targets, {', '.join(names)}, or leave dataset.targets out where they have the same names."
+            )
+    if (saved.descriptors_path is None) != (given.descriptors_path is None):
+        raise UserError(
+            "The model takes descriptors of a .npz file: give that of these molecules with dataset.descriptors_path=."
+            if given.descriptors_path is None
+            else "The model takes no descriptors of a file: leave out dataset.descriptors_path=."
+        )
+    columns = list(given.targets or names)
+    texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}
+    dataset = DatasetConfig(
+        name=given.name or ("csv" if saved.name == "builtin" else saved.name),
+        path=given.path,
+        smiles=given.smiles or saved.smiles,
+        targets=columns,
+        labels=texts or None,
+        bounded=saved.bounded,
+        descriptors=saved.descriptors,
+        descriptors_path=given.descriptors_path,
+        descriptor_generators=saved.descriptor_generators,
+        standardize=saved.standardize,
+        features=saved.features,
+        on_error=given.on_error or saved.on_error,
+        num_workers=given.num_workers,
+        cache_dir=given.cache_dir or saved.cache_dir,
+    )
+    molecules, source, data_hash = load_molecules(dataset)
+    for name, theirs, ours in zip(names, source.target_units, units, strict=True):
+        if theirs and theirs != ours:
+            raise UserError(
+                f"dataset.name={dataset.name} gives {name} in {theirs}, but the model predicts it in {ours or 'no unit'}. Read a file "
+                "whose values are in the model's unit with dataset.name=csv."
+            )
+    parts = {"all": np.arange(len(molecules))}
+    if given.split_file is not None:
+        parts = rows_to_split(load_split(given.split_file), molecules.rows, given.split_file)
+    return EvaluationData(molecules, parts, source.title, data_hash)

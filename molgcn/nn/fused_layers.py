@@ -1,0 +1,139 @@
+"""Networks of backend=fused whose layers are computed one after another: GIN, GINE, SAGE, GCN with bonds, and feed-forward blocks."""
+
+from __future__ import annotations
+
+from functools import cache, reduce
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from molgcn.data.batch import GraphBatch
+from molgcn.data.encodings import batch_encodings
+from molgcn.errors import UserError
+from molgcn.nn.forward import atom_states, bond_states
+from molgcn.nn.norms import BatchNorm
+from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.operator import layer_network
+from molgcn.ops.layer_network.spec import MESSAGES, POOLS, LayerNetworkSpec
+from molgcn.ops.precision import allowed_precision
+
+if TYPE_CHECKING:
+    from molgcn.nn.molecule_net import MoleculeNet
+
+_SETTINGS = ("add_self_loops", "train_eps", "mlp_norm", "aggr", "project", "normalize", "root_weight")  # that a spec has under these names
+_spec_of = cache(LayerNetworkSpec)  # one object for each network, which knows its parameters' names
+_NORM_SCALE = 100  # by which pool="norm" divides the sum
+
+
+def why_not(model: MoleculeNet) -> str | None:
+    """Return why the operator does not have a network with these options, in words; None where it does."""
+    if model.conv not in MESSAGES:
+        return f"its layers are {model.conv}, not {', '.join(MESSAGES[:-1])} or {MESSAGES[-1]}"
+    known = {"activation": ("relu",), "pool": (*POOLS, "norm"), "readout": ("last",), "num_components": (1,)}
+    for name, values in known.items():
+        if getattr(model, name) not in values:
+            return f"its {name} is {getattr(model, name)}, not {' or '.join(map(str, values))}"
+    if model.settings.get("mlp_activation", "relu") != "relu":
+        return f"its mlp_activation is {model.settings['mlp_activation']}, not relu"
+    return None
+
+
+def pooled(model: MoleculeNet, batch: GraphBatch) -> Tensor:
+    """Return the pooled states of the molecules [B, H]; the norms' running statistics are updated.
+
+    Raises:
+        UserError: for norms in another mode than their model, or that differ among each other.
+        ValueError: for batch norm in training over a single atom.
+    """
+    call = layer_call(model, batch)
+    outputs = layer_network(call)
+    if call.batch_statistics and call.graph.num_nodes > 0:
+        with torch.no_grad():
+            torch._foreach_copy_(list(call.statistics), list(outputs.new_statistics.flatten(0, 1).unbind()))
+            torch._foreach_add_([_find(model, norm).num_batches_tracked for norm in call.spec.batch_norms], 1)
+    return outputs.pooled / _NORM_SCALE if model.pool == "norm" else outputs.pooled
+
+
+def layer_call(model: MoleculeNet, batch: GraphBatch) -> LayerNetworkCall:
+    """Return the operator's arguments for a model and a batch; errors as of :func:`pooled`."""
+    x, bonds, code = _inputs(model, batch)
+    norms: list[Any] = [_find(model, name) for name in _spec(model, x, bonds, 1e-5, 0.1).norms]
+    training = _mode(model, norms)
+    eps, momentum = _alike(norms)
+    spec = _spec(model, x, bonds, eps, momentum)
+    if training and spec.batch_norms and x.shape[0] == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {[1, model.hidden_channels]}")
+    parameters, statistics = ([_find(model, name) for name in names] for names in (spec.parameters, spec.statistics))
+    learns = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, bonds, *parameters))
+    dropout = model.dropout if training else 0.0
+    seed = torch.empty(1, dtype=torch.int64, device=x.device)  # never read
+    if dropout > 0:  # drawn on the device, so that a captured step draws anew on every replay
+        seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=x.device)
+    graph = BondGraph(x, bonds, batch.ptr, batch.rowptr, batch.col, code)
+    return LayerNetworkCall(graph, spec, parameters, statistics, seed, Options(training, allowed_precision(x.device), learns))
+
+
+def _inputs(model: MoleculeNet, batch: GraphBatch) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return the atoms' first states, the bonds' rows, and the bonds' codes where their rows are distinct ones."""
+    dtype = next(model.convs.parameters()).dtype
+    rwse, bond_rw = batch_encodings(batch, model.rwse, model.bond_rw)
+    count = None if batch.counts is None else batch.counts[1]
+    x = atom_states(model, batch.x, rwse, count).to(dtype)
+    if model.kind.bonds == "never":
+        return x, None, None
+    coded = batch.edge_code is not None and model.bond_rw_encoder is None
+    bonds = bond_states(model, batch.edge_table if coded else batch.edge_attr, bond_rw, batch.x)
+    return x, None if bonds is None else bonds.to(dtype), batch.edge_code if coded else None
+
+
+def _spec(model: MoleculeNet, x: Tensor, bonds: Tensor | None, eps: float, momentum: float) -> LayerNetworkSpec:
+    settings = {name: model.settings[name] for name in _SETTINGS if name in model.settings}
+    return _spec_of(
+        model.conv,
+        x.shape[1],
+        model.hidden_channels,
+        model.num_layers,
+        None if bonds is None else bonds.shape[1],
+        norm=model.norm,
+        residual=model.residual,
+        feed_forward=model.feed_forward,
+        feed_forward_norm=model.feed_forward_norm,
+        last_activation=model.last_activation,
+        dropout=model.dropout,
+        pool="sum" if model.pool == "norm" else model.pool,
+        eps=eps,
+        momentum=momentum,
+        **settings,
+    )
+
+
+def _mode(model: MoleculeNet, norms: list[Any]) -> bool:
+    """Return whether the network runs in training mode; with all batch norms frozen and no dropout it need not."""
+    over_batches = [norm.training for norm in norms if isinstance(norm, BatchNorm)]
+    if model.training and model.dropout == 0 and over_batches and not any(over_batches):
+        return False
+    if any(mode != model.training for mode in over_batches):
+        raise UserError(
+            "Batch norms in another mode than their model: backend=fused runs all in one mode. Call train() or eval() on the model."
+        )
+    return model.training
+
+
+def _alike(norms: list[Any]) -> tuple[float, float]:
+    """Return eps of all norms and momentum of those over a batch."""
+    eps = {norm.eps for norm in norms}
+    momenta: set[Any] = {norm.momentum for norm in norms if isinstance(norm, BatchNorm)}
+    lacking = any(norm.weight is None or norm.bias is None for norm in norms) or None in momenta
+    lacking |= any(norm.running_mean is None for norm in norms if isinstance(norm, BatchNorm))
+    if len(eps) > 1 or len(momenta) > 1 or lacking:
+        raise UserError(
+            "backend=fused runs all layers as one operator: each norm needs a weight and a bias and, for batches, running statistics, and "
+            "all norms the same eps and momentum. Use backend=reference for others."
+        )
+    return float(next(iter(eps), 1e-5)), float(next(iter(momenta), 0.1))
+
+
+def _find(model: MoleculeNet, name: str) -> Any:
+    """Return what has this name in the state dict: a parameter, a buffer or a module."""
+    return reduce(getattr, name.split("."), model)

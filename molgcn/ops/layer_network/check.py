@@ -1,0 +1,75 @@
+"""Checks of the arguments of `molgcn::layer_network`, run by every implementation: kernels read and write by address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from molgcn.ops.expect import expect
+from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall
+from molgcn.ops.message_network import PRECISIONS
+
+_NAME = "layer_network"
+
+
+def check(call: LayerNetworkCall) -> None:
+    """Check the shapes, dtypes, devices and names of the forward pass; values are left to the implementations.
+
+    Raises:
+        ValueError: naming the first argument that does not fit.
+    """
+    _check(call, call.spec.statistics)
+
+
+def check_backward(grad_pooled: Tensor, saved: Tensor, saved_numbers: int, call: LayerNetworkCall) -> None:
+    """Check the arguments of the backward pass, which takes no running statistics where batches have their own.
+
+    Raises:
+        ValueError: naming the first argument that does not fit.
+    """
+    _check(call, {} if call.batch_statistics else call.spec.statistics)
+    if not call.options.save_for_backward:
+        raise ValueError(f"{_NAME}: the backward pass needs inputs with save_for_backward=True, as the forward pass had them")
+    expect(_NAME, "saved", saved, (saved_numbers,), call.graph.x)
+    expect(_NAME, "grad_pooled", grad_pooled, (call.graph.num_graphs, call.spec.hidden_channels), call.graph.x)
+
+
+def _check(call: LayerNetworkCall, statistics: Mapping[str, tuple[int, ...]]) -> None:
+    x, spec = call.graph.x, call.spec
+    if x.dim() != 2 or x.shape[1] != spec.in_channels:
+        raise ValueError(f"{_NAME}: expected x of shape [N, {spec.in_channels}], got {list(x.shape)}")
+    if call.options.precision not in PRECISIONS:
+        raise ValueError(f"{_NAME}: precision={call.options.precision} is unknown. Expected one of {', '.join(PRECISIONS)}.")
+    _check_tensors("parameters", call.parameters, spec.parameters, x)
+    _check_tensors("statistics", call.statistics, statistics, x)
+    _check_graph(call.graph, spec.edge_channels)
+    expect(_NAME, "seed", call.seed, (1,), x, torch.int64)
+
+
+def _check_tensors(kind: str, tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]], x: Tensor) -> None:
+    if len(tensors) != len(shapes):
+        raise ValueError(f"{_NAME}: expected {len(shapes)} {kind} ({', '.join(shapes) or 'none'}), got {len(tensors)}")
+    for tensor, (name, shape) in zip(tensors, shapes.items(), strict=True):
+        expect(_NAME, name, tensor, shape, x)
+
+
+def _check_graph(graph: BondGraph, edge_channels: int | None) -> None:
+    x = graph.x
+    for name in ("ptr", "rowptr", "col", "code"):
+        index = getattr(graph, name)
+        if index is not None and (index.dtype != torch.int32 or index.dim() != 1 or index.device != x.device):
+            raise ValueError(f"{_NAME}: expected {name} to be one-dimensional int32 on {x.device}, got {index.dtype} on {index.device}")
+    if graph.rowptr.shape[0] != x.shape[0] + 1:
+        raise ValueError(f"{_NAME}: expected rowptr of shape [{x.shape[0] + 1}], got {list(graph.rowptr.shape)}")
+    if graph.ptr.shape[0] < 1:
+        raise ValueError(f"{_NAME}: expected ptr to have at least one number, got none")
+    if edge_channels is None:
+        return
+    rows = graph.bonds.shape[0] if graph.bonds is not None and graph.bonds.dim() == 2 and graph.code is not None else graph.col.shape[0]
+    if graph.bonds is None:
+        raise ValueError(f"{_NAME}: expected bonds of shape [{rows}, {edge_channels}], got none")
+    expect(_NAME, "bonds", graph.bonds, (rows, edge_channels), x)
+    if graph.code is not None:
+        expect(_NAME, "code", graph.code, tuple(graph.col.shape), x, torch.int32)

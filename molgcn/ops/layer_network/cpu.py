@@ -1,0 +1,207 @@
+"""`molgcn::layer_network` on the CPU, by the C++ extension `molgcn._cpu`; imported for its registrations."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from functools import cache
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import molgcn._cpu as _cpu
+from molgcn.errors import UserError
+from molgcn.ops.layer_network.backward import Backward, backward_of
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.check import check, check_backward
+from molgcn.ops.layer_network.instructions import Builder, Keys
+from molgcn.ops.layer_network.operator import Outputs, empty_gradients, empty_saved, register_saved_numbers
+from molgcn.ops.layer_network.program import program_of
+from molgcn.ops.layer_network.spec import POOLS, LayerNetworkSpec
+from molgcn.ops.layer_network.tile_memory import Columns, Home, Memory, TileProgram, lay_out_tiles, loaded_values
+
+_PASS = {torch.float32: _cpu.layer_pass_float32, torch.float64: _cpu.layer_pass_float64}
+
+
+class Kind(NamedTuple):
+    """What the instructions of a call depend on.
+
+    Attributes:
+        spec: the network.
+        dropout: whether dropout is in effect.
+        batch_statistics: whether batch norms take the statistics of the batch.
+        coded: whether the graph has codes of bonds.
+        save: whether values are saved for a backward pass.
+    """
+
+    spec: LayerNetworkSpec
+    dropout: bool
+    batch_statistics: bool
+    coded: bool
+    save: bool
+
+    @staticmethod
+    def of(call: LayerNetworkCall) -> Kind:
+        """Return the kind of a call."""
+        coded = call.graph.code is not None and call.spec.edge_channels is not None
+        return Kind(call.spec, call.dropout_rate > 0, call.batch_statistics, coded, call.options.save_for_backward)
+
+
+class CpuPass(NamedTuple):
+    """A pass that is laid out.
+
+    Attributes:
+        numbers: as `read_pass` in `cpu/layer_network.cpp` takes them.
+        memory: rows that it reads or writes outside tiles.
+        columns: of all rows of each home.
+    """
+
+    numbers: array[int]
+    memory: tuple[Memory, ...]
+    columns: Mapping[Home, Columns]
+
+
+def saved_numbers(call: LayerNetworkCall) -> int:
+    """Return how many numbers the forward pass keeps: mean and 1 / deviation of each batch norm, then what no tile can make again."""
+    if not call.options.save_for_backward:
+        return _moments(call)
+    return _moments(call) + _forward_pass(Kind.of(call)).columns[Home.SAVED].numbers((call.graph.num_nodes, call.graph.num_bond_rows))
+
+
+def _moments(call: LayerNetworkCall) -> int:
+    return 2 * len(call.spec.batch_norms) * call.spec.hidden_channels if call.batch_statistics else 0
+
+
+@cache
+def _forward_pass(kind: Kind) -> CpuPass:
+    keys, builder = _builder(kind)
+    segments = builder.forward()
+    return _laid_out(kind, builder, lay_out_tiles(segments, keys, _saved(kind) if kind.save else (), {}))
+
+
+@cache
+def _backward_pass(kind: Kind, grad_x: bool, grad_bonds: bool) -> CpuPass:
+    keys, builder, backward = _backward_builder(kind, grad_x, grad_bonds)
+    numbers = ((backward.of_x, Home.GRAD_X), (backward.of_bonds, Home.GRAD_BONDS))
+    outputs = {keys.gradient(number): home for number, home in numbers if number is not None}
+    return _laid_out(kind, builder, lay_out_tiles(builder.backward(backward), keys, _saved(kind), outputs), backward=True)
+
+
+@cache
+def _saved(kind: Kind) -> tuple[int, ...]:
+    """Return the values that a backward pass of any gradients reads."""
+    keys, builder, backward = _backward_builder(kind, grad_x=True, grad_bonds=True)
+    return loaded_values(builder.backward(backward), keys)
+
+
+def _builder(kind: Kind, gradients: tuple[int, ...] = ()) -> tuple[Keys, Builder]:
+    program = program_of(kind.spec, kind.dropout)
+    keys = Keys(program, gradients)
+    return keys, Builder(kind.spec, program, keys, coded=kind.coded, batch_statistics=kind.batch_statistics)
+
+
+def _backward_builder(kind: Kind, grad_x: bool, grad_bonds: bool) -> tuple[Keys, Builder, Backward]:
+    backward = backward_of(program_of(kind.spec, kind.dropout), grad_x, grad_bonds, kind.spec.train_eps, kind.spec.pool == "max")
+    return *_builder(kind, backward.gradients), backward
+
+
+def _laid_out(kind: Kind, builder: Builder, tiles: TileProgram, *, backward: bool = False) -> CpuPass:
+    """Return the pass in the numbers that C++ takes."""
+    spec, ends = kind.spec, [0]
+    for segment in tiles.segments:
+        ends.append(ends[-1] + len(segment.instructions))
+    segments = zip(ends[:-1], ends[1:], (each.norm for each in tiles.segments), (int(each.table) for each in tiles.segments), strict=True)
+    instructions = (each for segment in tiles.segments for each in segment.instructions)
+    outputs = (Home.GRAD_X, Home.GRAD_BONDS) if backward else (Home.SAVED,)
+    memory = ((each.bonds, each.width, each.stride, int(each.home in outputs)) for each in tiles.memory)
+    place = {name: place for place, name in enumerate(spec.parameters)}
+    of_batch = {name: place for place, name in enumerate(spec.batch_norms)}
+    norms = (
+        (int(how == "layer"), place[f"{name}.weight"], place[f"{name}.bias"], of_batch.get(name, -1)) for name, how in spec.norms.items()
+    )
+    shapes = ((1, *shape)[-2:] for shape in spec.parameters.values())
+    lists = [_flat(rows) for rows in (segments, instructions, tiles.places, memory, norms, shapes, [builder.table_widths])]
+    counts = (len(tiles.segments), len(tiles.places), len(tiles.memory), len(spec.norms), len(spec.parameters), len(builder.table_widths))
+    numbers = [*counts, *tiles.place_columns, spec.hidden_channels, int(backward), POOLS.index(spec.pool), *chain(*lists)]
+    return CpuPass(array("i", numbers), tiles.memory, tiles.columns)
+
+
+def _flat(rows: Iterable[Iterable[int]]) -> list[int]:
+    return [int(number) for row in rows for number in row]
+
+
+def _forward(*args: Any) -> Outputs:
+    call = _contiguous(LayerNetworkCall.of(*args))
+    check(call)
+    x, hidden = call.graph.x, call.spec.hidden_channels
+    saved, pooled = empty_saved(call), x.new_empty(call.graph.num_graphs, hidden)
+    statistics = x.new_empty(2, len(call.spec.batch_norms) if call.batch_statistics else 0, hidden)
+    _run(_forward_pass(Kind.of(call)), call, pooled, saved, new_statistics=statistics)
+    return Outputs(pooled, statistics, saved if call.options.save_for_backward else saved.new_empty(0))
+
+
+def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
+    call = _contiguous(LayerNetworkCall.of(*args))
+    check_backward(grad_pooled, saved, saved_numbers(call), call)
+    grad_bonds = grad_bonds and call.spec.edge_channels is not None
+    gradients = empty_gradients(call, grad_x, grad_bonds)
+    _run(_backward_pass(Kind.of(call), grad_x, grad_bonds), call, grad_pooled.contiguous(), saved, gradients=gradients)
+    return gradients
+
+
+def _contiguous(call: LayerNetworkCall) -> LayerNetworkCall:
+    """Return the call with its tensors as C++ reads them; they must outlive the pass.
+
+    Raises:
+        UserError: for a dtype that the CPU does not compute in.
+    """
+    dtype = call.graph.x.dtype
+    if dtype not in _PASS:
+        raise UserError(f"backend=fused on a CPU computes in float32 or float64, not {dtype}. Convert model and batch or use backend=pyg.")
+    graph = call.graph._replace(**{name: tensor.contiguous() for name, tensor in call.graph._asdict().items() if tensor is not None})
+    parameters, statistics = ([tensor.contiguous() for tensor in tensors] for tensors in (call.parameters, call.statistics))
+    return call._replace(graph=graph, parameters=parameters, statistics=statistics)
+
+
+def _run(
+    laid_out: CpuPass,
+    call: LayerNetworkCall,
+    pooled: Tensor,
+    saved: Tensor,
+    *,
+    new_statistics: Tensor | None = None,
+    gradients: tuple[Tensor, Tensor, list[Tensor]] | None = None,
+) -> None:
+    """Run a pass: forward with memory for the new statistics, backward with memory for the gradients."""
+    graph, spec = call.graph, call.spec
+    rows = graph.num_nodes, graph.num_bond_rows
+    scratch = graph.x.new_empty(laid_out.columns[Home.SCRATCH].numbers(rows))
+    grad_x, grad_bonds, grad_parameters = (None, None, []) if gradients is None else gradients
+    bases = {Home.X: graph.x, Home.BONDS: graph.bonds, Home.SCRATCH: scratch, Home.GRAD_X: grad_x, Home.GRAD_BONDS: grad_bonds}
+    addresses = {home: _address(tensor) for home, tensor in bases.items()}
+    itemsize = graph.x.element_size()
+    addresses[Home.SAVED] = saved.data_ptr() + itemsize * _moments(call)
+    memory = [addresses[each.home] + itemsize * laid_out.columns[each.home].first_number(each, rows) for each in laid_out.memory]
+    statistics = [tensor.data_ptr() for tensor in call.statistics]
+    if new_statistics is not None and call.batch_statistics:
+        statistics += [tensor.data_ptr() for tensor in new_statistics.view(-1, spec.hidden_channels)]
+    batch = _cpu.LayerBatch(
+        (graph.num_graphs, graph.num_nodes, graph.col.shape[0], -1 if graph.code is None else graph.num_bond_rows, torch.get_num_threads()),
+        (graph.ptr.data_ptr(), graph.rowptr.data_ptr(), graph.col.data_ptr(), _address(graph.code)),
+        (pooled.data_ptr(), saved.data_ptr() if call.batch_statistics else 0),
+        (call.dropout_rate, spec.eps, spec.momentum),
+        int(call.seed) if call.dropout_rate > 0 else 0,
+        (memory, [tensor.data_ptr() for tensor in call.parameters], [tensor.data_ptr() for tensor in grad_parameters], statistics),
+    )
+    _PASS[graph.x.dtype](laid_out.numbers.buffer_info()[0], batch)
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+register_saved_numbers("cpu", saved_numbers)
+torch.library.impl("molgcn::layer_network", "CPU", _forward)
+torch.library.impl("molgcn::layer_network_backward", "CPU", _backward)

@@ -1,0 +1,105 @@
+"""`molgcn::layer_network` on CUDA, one step of a network after another; imported for its registrations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from molgcn.errors import UserError
+from molgcn.ops.layer_network import engine
+from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, WeightGrads
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.check import check, check_backward
+from molgcn.ops.layer_network.operator import Outputs
+from molgcn.ops.layer_network.passes import Pass, saved_numbers
+from molgcn.ops.layer_network.products_cublas import CublasProducts
+from molgcn.ops.layer_network.products_cuda import TensorCoreProducts, fits
+from molgcn.ops.layer_network.rows_cuda import RowKernels
+from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
+from molgcn.ops.layer_network.workspace import Workspace
+
+
+class CudaSteps:
+    """The steps of a pass by kernels of `cuda/`.
+
+    Args:
+        run: the pass.
+    """
+
+    def __init__(self, run: Pass) -> None:
+        workspace = Workspace(run.graph.x)
+        self._rows = RowKernels(run, workspace)
+        self._products = TensorCoreProducts(run, workspace) if fits(run) else CublasProducts(run)
+        self._has_moments = False  # of the norm that comes next
+
+    def forward(self, step: Step, following: Step | None) -> None:
+        """Compute a step's value."""
+        if isinstance(step, Linear):
+            norm = following.norm if isinstance(following, Finish) and following.source == step.out else None
+            self._has_moments = self._products.linear(step, norm)
+        elif isinstance(step, Gather):
+            self._rows.gather(step)
+        elif isinstance(step, Finish):
+            self._rows.finish(step, has_moments=self._has_moments)
+            self._has_moments = False
+        else:
+            self._rows.normalize(step)
+
+    def pool(self, pooled: Tensor) -> None:
+        """Fill [B, H] with the pooled rows of the last value."""
+        self._rows.pool(pooled)
+
+    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
+        """Compute gradient 0."""
+        self._rows.pool_grad(grad_pooled, mask)
+
+    def backward(self, step: GradStep) -> None:
+        """Compute the gradients of a backward step."""
+        if isinstance(step, WeightGrads):
+            self._products.weight_grads(step)
+        elif isinstance(step, InputGrad):
+            self._products.input_grad(step)
+        elif isinstance(step, GatherGrad):
+            self._rows.gather_grad(step)
+        elif isinstance(step, FinishGrad):
+            self._rows.finish_grad(step)
+        else:
+            self._rows.normalize_grad(step)
+
+
+def _forward(*args: Any) -> Outputs:
+    call = _prepared(LayerNetworkCall.of(*args))
+    check(call)
+    return engine.forward(call, CudaSteps)
+
+
+def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
+    call = _prepared(LayerNetworkCall.of(*args))
+    check_backward(grad_pooled, saved, saved_numbers(call), call)
+    return engine.backward(call, grad_pooled, saved, CudaSteps, grad_x=grad_x, grad_bonds=grad_bonds)
+
+
+def _prepared(call: LayerNetworkCall) -> LayerNetworkCall:
+    """Return the call with its tensors as kernels read them.
+
+    Raises:
+        UserError: for a dtype that the kernels do not compute in.
+    """
+    dtype = call.graph.x.dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise UserError(f"backend=fused on CUDA computes in float32 or float64, not {dtype}. Convert model and batch, or use backend=pyg.")
+    graph = call.graph._replace(**{name: _aligned(tensor) for name, tensor in call.graph._asdict().items() if tensor is not None})
+    parameters, statistics = ([_aligned(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
+    return call._replace(graph=graph, parameters=parameters, statistics=statistics)
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """Return the tensor as contiguous rows that start at a whole load of four numbers."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
+torch.library.impl("molgcn::layer_network", "CUDA", _forward)
+torch.library.impl("molgcn::layer_network_backward", "CUDA", _backward)

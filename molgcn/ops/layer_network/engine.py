@@ -1,0 +1,80 @@
+"""The passes of a network, one step after another, by what a device has for each step."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from molgcn.ops.layer_network.backward import GradStep
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.operator import Outputs
+from molgcn.ops.layer_network.passes import Pass, saved_numbers
+from molgcn.ops.layer_network.steps import BONDS, Linear, Step, X
+
+
+class Steps(Protocol):
+    """What computes the steps of one pass. Rows of padding are written as zeros, and so are columns between width and stride."""
+
+    def forward(self, step: Step, following: Step | None) -> None:
+        """Compute a step's value; `following` is the next step, whose norm's moments may be computed with it."""
+        ...
+
+    def pool(self, pooled: Tensor) -> None:
+        """Fill [B, H] with the pooled rows of the last value."""
+        ...
+
+    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
+        """Compute gradient 0, of the last value, times the derivative of `mask` (:class:`molgcn.ops.layer_network.backward.Produced`)."""
+        ...
+
+    def backward(self, step: GradStep) -> None:
+        """Compute the gradients of a backward step."""
+        ...
+
+
+class StepsOf(Protocol):
+    """Makes the steps of a pass."""
+
+    def __call__(self, run: Pass) -> Steps:
+        """Return what computes the steps of `run`."""
+        ...
+
+
+def forward(call: LayerNetworkCall, steps_of: StepsOf) -> Outputs:
+    """Return the operator's outputs."""
+    saved = call.graph.x.new_empty(saved_numbers(call))
+    run = Pass(call, saved, backward=False)
+    _copy_inputs(run)
+    steps = steps_of(run)
+    for step, following in zip(run.program.steps, (*run.program.steps[1:], None), strict=True):
+        steps.forward(step, following)
+    pooled = call.graph.x.new_empty(call.graph.num_graphs, call.spec.hidden_channels)
+    steps.pool(pooled)
+    return Outputs(pooled, run.new_statistics, saved if call.options.save_for_backward else saved.new_empty(0))
+
+
+def backward(
+    call: LayerNetworkCall, grad_pooled: Tensor, saved: Tensor, steps_of: StepsOf, *, grad_x: bool, grad_bonds: bool
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Return the gradients of x and of the bonds' rows, empty where they are not wanted, and of the parameters."""
+    run = Pass(call, saved, backward=True, grad_x=grad_x, grad_bonds=grad_bonds)
+    steps = steps_of(run)
+    steps.pool_grad(grad_pooled.contiguous(), run.backward.mask)
+    for step in run.backward.steps:
+        steps.backward(step)
+    of_x, of_bonds = (_gradient(run, number) for number in (run.backward.of_x, run.backward.of_bonds))
+    return of_x, of_bonds, list(run.grad_parameters.values())
+
+
+def _copy_inputs(run: Pass) -> None:
+    """Copy inputs whose rows are no whole loads of four numbers to where they are."""
+    for value, given in ((X, run.graph.x), (BONDS, run.graph.bonds)):
+        if given is not None and given.shape[1] % 4 > 0:
+            rows = run.rows(value)
+            rows.tensor[:, rows.width :] = 0
+            rows.values.copy_(given)
+
+
+def _gradient(run: Pass, number: int | None) -> Tensor:
+    return run.graph.x.new_empty(0, 0) if number is None else run.gradient(number).values.contiguous()

@@ -1,0 +1,78 @@
+"""Where values and gradients lie in memory: those that are needed at different times share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+ALIGNMENT = 64  # numbers: 256 bytes of float32
+
+
+class Span(NamedTuple):
+    """A piece of memory and the time in which it is needed.
+
+    Attributes:
+        size: numbers.
+        first: step that writes it.
+        last: last step that reads it.
+    """
+
+    size: int
+    first: int
+    last: int
+
+
+class Layout(NamedTuple):
+    """Where pieces of memory lie.
+
+    Attributes:
+        offsets: the first number of each, a multiple of :data:`ALIGNMENT`.
+        size: numbers in all.
+    """
+
+    offsets: Mapping[int, int]
+    size: int
+
+
+def aligned(numbers: int) -> int:
+    """Return how many numbers a piece takes: a multiple of :data:`ALIGNMENT`."""
+    return -(-numbers // ALIGNMENT) * ALIGNMENT
+
+
+def lay_out(spans: Mapping[int, Span]) -> Layout:
+    """Return offsets such that pieces needed at the same time do not overlap: first fit, in the order of time."""
+    placed: list[tuple[int, int, Span]] = []  # first and last number, and span
+    offsets: dict[int, int] = {}
+    for key, span in sorted(spans.items(), key=lambda item: (item[1].first, -item[1].size)):
+        size, at = aligned(span.size), 0
+        for begin, end, other in sorted(placed, key=lambda each: each[:2]):
+            if other.last >= span.first and begin < at + size and at < end:
+                at = end
+        placed.append((at, at + size, span))
+        offsets[key] = at
+    return Layout(offsets, max((end for _, end, _ in placed), default=0))
+
+
+def side_by_side(sizes: Mapping[int, int]) -> Layout:
+    """Return offsets of pieces of which all are needed at the same time."""
+    offsets, size = {}, 0
+    for key in sizes:
+        offsets[key] = size
+        size += aligned(sizes[key])
+    return Layout(offsets, size)
+
+
+def spans(sizes: Mapping[int, int], touched: Sequence[Iterable[int]], until_end: Iterable[int] = ()) -> dict[int, Span]:
+    """Return the spans of numbered pieces from the steps that touch them.
+
+    Args:
+        sizes: numbers of each piece that is to be placed.
+        touched: the pieces that each step reads or writes.
+        until_end: pieces that are needed after the last step.
+    """
+    found: dict[int, Span] = {}
+    for time, keys in enumerate(touched):
+        for key in keys:
+            if key in sizes:
+                found[key] = Span(sizes[key], found[key].first if key in found else time, time)
+    return {key: span._replace(last=len(touched)) if key in set(until_end) else span for key, span in found.items()}

@@ -1,0 +1,163 @@
+r"""`molgcn::layer_network`: all layers of a network of the family and the pooling as one operator, forward and backward.
+
+The operator is functional: running statistics are outputs, the dropout seed is a tensor argument. Each device registers an implementation
+of `molgcn::layer_network` and `molgcn::layer_network_backward`, and where it keeps other values for backward than :mod:`passes`, how many
+numbers (:func:`register_saved_numbers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.check import check
+from molgcn.ops.layer_network.passes import saved_numbers
+from molgcn.ops.transforms import refuse_transforms
+
+_ARGUMENTS = (
+    "Tensor x, Tensor? bonds, Tensor ptr, Tensor rowptr, Tensor col, Tensor? code, Tensor[] parameters, Tensor[] statistics, Tensor seed, "
+    "str spec, bool training, str precision, bool save_for_backward"
+)
+torch.library.define(
+    "molgcn::layer_network",
+    f"({_ARGUMENTS}) -> (Tensor pooled, Tensor new_statistics, Tensor saved)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+torch.library.define(
+    "molgcn::layer_network_backward",
+    f"(Tensor grad_pooled, Tensor saved, bool grad_x, bool grad_bonds, {_ARGUMENTS}) -> "
+    "(Tensor grad_x, Tensor grad_bonds, Tensor[] grad_parameters)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+class Outputs(NamedTuple):
+    """What the operator returns.
+
+    Attributes:
+        pooled: [B, H].
+        new_statistics: [2, K, H], running means and variances of the K batch norms after this batch in training, else [2, 0, H].
+        saved: what backward needs, in x's dtype.
+    """
+
+    pooled: Tensor
+    new_statistics: Tensor
+    saved: Tensor
+
+
+def layer_network(call: LayerNetworkCall) -> Outputs:
+    r"""Return the pooled states of the molecules after all layers.
+
+    Args:
+        call: see :class:`LayerNetworkCall`; differentiable in x, the bonds' rows and the parameters, once.
+
+    Returns:
+        See :class:`Outputs`.
+
+    Raises:
+        ValueError: for tensors whose shape, dtype or device does not fit, or an option that the device does not have.
+        NotImplementedError: under a transform of torch.func or forward-mode differentiation.
+    """
+    refuse_transforms()
+    if torch.compiler.is_compiling():
+        return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments))
+    return _run(call)
+
+
+_SAVED_NUMBERS: dict[str, Callable[[LayerNetworkCall], int]] = {}
+
+
+def register_saved_numbers(device_type: str, numbers: Callable[[LayerNetworkCall], int]) -> None:
+    """Register how many numbers `saved` has on a device, a function of shapes and options only."""
+    _SAVED_NUMBERS[device_type] = numbers
+
+
+def empty_saved(call: LayerNetworkCall) -> Tensor:
+    """Return uninitialised memory for what the backward pass needs; without one, for the moments of batch norms."""
+    return call.graph.x.new_empty(_SAVED_NUMBERS.get(call.graph.x.device.type, saved_numbers)(call))
+
+
+@torch.library.register_fake("molgcn::layer_network")
+def _fake(*args: Any) -> Outputs:
+    call = LayerNetworkCall.of(*args)
+    check(call)
+    x, hidden = call.graph.x, call.spec.hidden_channels
+    statistics = x.new_empty(2, len(call.spec.batch_norms) if call.batch_statistics else 0, hidden)
+    return Outputs(x.new_empty(call.graph.num_graphs, hidden), statistics, empty_saved(call))
+
+
+@torch.library.register_fake("molgcn::layer_network_backward")
+def _fake_backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool, *args: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
+    call = LayerNetworkCall.of(*args)
+    return empty_gradients(call, grad_x, grad_bonds)
+
+
+def empty_gradients(call: LayerNetworkCall, grad_x: bool, grad_bonds: bool) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Return uninitialised gradients of x and the bonds' rows, [0, 0] where they are not wanted, and of the parameters."""
+    x, bonds = call.graph.x, call.graph.bonds
+    of_bonds = x.new_empty(bonds.shape if grad_bonds and bonds is not None else (0, 0))
+    return x.new_empty(x.shape if grad_x else (0, 0)), of_bonds, [x.new_empty(shape) for shape in call.spec.parameters.values()]
+
+
+class _Network(torch.autograd.Function):
+    """The operator's derivative. `torch.library.register_autograd` does the same, but spends a millisecond a step on lists of tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, call: LayerNetworkCall, *variables: Tensor | None) -> tuple[Tensor, ...]:
+        with torch._C._AutoDispatchBelowAutograd():
+            outputs = torch.ops.molgcn.layer_network.default(*call.arguments)
+        ctx.mark_non_differentiable(*outputs[1:])
+        ctx.set_materialize_grads(False)
+        ctx.spec, ctx.options = call.spec, call.options
+        ctx.num_statistics = 0 if call.batch_statistics else len(call.statistics)
+        statistics = list(call.statistics)[: ctx.num_statistics]
+        ctx.save_for_backward(outputs[2], *call.graph, call.seed, *statistics, *call.parameters)
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad_pooled: Tensor | None, *_: Any) -> tuple:
+        if grad_pooled is None:
+            return (None,) * len(ctx.needs_input_grad)
+        if not ctx.options.save_for_backward:
+            raise RuntimeError("layer_network ran with save_for_backward=False; run it with True to take gradients")
+        saved, *rest = ctx.saved_tensors
+        arguments, parameters = rest[:7], rest[7 + ctx.num_statistics :]
+        grad_x, grad_bonds = ctx.needs_input_grad[1:3]
+        found_x, found_bonds, found = torch.ops.molgcn.layer_network_backward.default(
+            grad_pooled,
+            saved,
+            grad_x,
+            grad_bonds,
+            *arguments[:6],
+            parameters,
+            rest[7 : 7 + ctx.num_statistics],
+            arguments[6],
+            ctx.spec.to_string(),
+            *ctx.options,
+        )
+        return None, found_x if grad_x else None, found_bonds if grad_bonds else None, *found
+
+
+def _run(call: LayerNetworkCall) -> Outputs:
+    """Run the operator, with its derivative where one is wanted."""
+    variables = [call.graph.x, call.graph.bonds, *call.parameters]
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in variables):
+        return Outputs(*_Network.apply(call, *variables))
+    with torch._C._AutoDispatchBelowAutograd():
+        return Outputs(*torch.ops.molgcn.layer_network.default(*call.arguments))
+
+
+def _autograd(*args: Any) -> Outputs:
+    return _run(LayerNetworkCall.of(*args))
+
+
+def _no_second_order(ctx: Any, *grads: Any) -> tuple:
+    raise RuntimeError("layer_network has no second derivative; use backend=reference to differentiate twice")
+
+
+torch.library.impl("molgcn::layer_network", "Autograd", _autograd)
+torch.library.register_autograd("molgcn::layer_network_backward", _no_second_order)

@@ -1,0 +1,220 @@
+"""One forward or backward pass of a network: where its values, gradients and parameters lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from typing import NamedTuple
+
+from torch import Tensor
+
+from molgcn.ops.layer_network.backward import Backward, GradStep, WeightGrads, backward_of
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.memory import Layout, aligned, lay_out, side_by_side, spans
+from molgcn.ops.layer_network.program import Program, program_of
+from molgcn.ops.layer_network.steps import BONDS, Step, X
+
+_FEW_ATOMS = 8192  # of a batch on a GPU whose launches take longer than what they compute
+_LAYERS_TOGETHER = 4  # whose gradients of weights are one launch there
+
+
+class Rows(NamedTuple):
+    """Rows in memory.
+
+    Attributes:
+        tensor: float [num_rows, stride]; columns from `width` on are zeros.
+        width: columns.
+    """
+
+    tensor: Tensor
+    width: int
+
+    @property
+    def address(self) -> int:
+        """The address of the first number."""
+        return self.tensor.data_ptr()
+
+    @property
+    def stride(self) -> int:
+        """Numbers from one row to the next, a multiple of 4."""
+        return self.tensor.shape[1]
+
+    @property
+    def values(self) -> Tensor:
+        """The rows [num_rows, width]."""
+        return self.tensor[:, : self.width]
+
+
+def stride_of(width: int) -> int:
+    """Return the numbers from one row to the next: the width rounded up to whole loads of four numbers."""
+    return -(-width // 4) * 4
+
+
+class Sizes(NamedTuple):
+    """What the sizes of values depend on: N atoms and K or E rows of bonds."""
+
+    atoms: int
+    bonds: int
+
+    def numbers(self, program: Program, value: int) -> int:
+        """Return how many numbers a value has in memory."""
+        rows, width = program.values[value]
+        return getattr(self, rows) * stride_of(width)
+
+
+def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
+    """Return where the values lie that the backward pass reads, but for inputs that it finds where they are."""
+    return side_by_side({value: sizes.numbers(program, value) for value in sorted(kept) if _in_memory(program, value)})
+
+
+@cache
+def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
+    """Return where the other values of a forward pass lie."""
+    others = [value for value in range(len(program.values)) if value not in kept and _in_memory(program, value)]
+    made = {value: sizes.numbers(program, value) for value in others}
+    touched = [(X, BONDS), *[tuple(_touched(step)) for step in program.steps]]
+    return lay_out(spans(made, touched, until_end=(program.out,)))
+
+
+@cache
+def backward_plan(program: Program, backward: Backward, sizes: Sizes) -> Layout:
+    """Return where the gradients of a backward pass lie."""
+    made = {number: sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}
+    touched = [(0,), *[tuple(_gradients(step)) for step in backward.steps]]
+    outputs = [number for number in (backward.of_x, backward.of_bonds) if number is not None]
+    return lay_out(spans(made, touched, until_end=outputs))
+
+
+def _in_memory(program: Program, value: int) -> bool:
+    """Whether a value lies in the pass's own memory: all but inputs whose rows are whole loads."""
+    return value > BONDS or program.values[value].width % 4 > 0
+
+
+def _touched(step: Step) -> Iterator[int]:
+    for name in ("source", "out", "bonds", "add"):
+        value = getattr(step, name, None)
+        if value is not None:
+            yield value
+
+
+def _gradients(step: GradStep) -> Iterator[int]:
+    if isinstance(step, WeightGrads):
+        yield from (product.grad for product in step.products)
+        return
+    yield step.grad
+    for produced in (step.source, getattr(step, "bonds", None)):
+        if produced is not None:
+            yield produced.out
+            if produced.add is not None:
+                yield produced.add
+
+
+class Pass:
+    """What the steps of one pass read and write.
+
+    Args:
+        call: the network and the batch.
+        saved: [saved_numbers(call)] in x's dtype: the values that the backward pass reads, after the moments of batch norms.
+        backward: True for a backward pass, whose gradients get memory too.
+        grad_x: whether the gradient of x is wanted, in a backward pass.
+        grad_bonds: whether the gradient of the bonds' rows is wanted, in a backward pass.
+    """
+
+    def __init__(self, call: LayerNetworkCall, saved: Tensor, *, backward: bool, grad_x: bool = False, grad_bonds: bool = False) -> None:
+        self.call = call
+        self.graph = call.graph
+        self.spec = call.spec
+        self.program = program_of(call.spec, call.dropout_rate > 0)
+        self.saved = saved
+        self._sizes, kept = _sizes(call), _kept(call)
+        self._saved = saved_layout(self.program, kept, self._sizes)
+        self._names = {name: place for place, name in enumerate(call.spec.parameters)}
+        if backward:
+            self.backward = _backward_of(call, grad_x=grad_x, grad_bonds=grad_bonds)
+            self._places = backward_plan(self.program, self.backward, self._sizes)
+        else:
+            self._places = scratch_layout(self.program, kept, self._sizes)
+        self._scratch = call.graph.x.new_empty(self._places.size)
+
+    def rows(self, value: int) -> Rows:
+        """Return a value of the forward pass."""
+        given, (rows, width) = (self.graph.x, self.graph.bonds), self.program.values[value]
+        if not _in_memory(self.program, value):
+            tensor = given[value]
+            assert tensor is not None
+            return Rows(tensor, width)
+        num_rows = getattr(self._sizes, rows)
+        if value in self._saved.offsets:
+            return _rows(self.saved, moments_size(self.call) + self._saved.offsets[value], num_rows, width)
+        return _rows(self._scratch, self._places.offsets[value], num_rows, width)
+
+    def gradient(self, number: int) -> Rows:
+        """Return a gradient of the backward pass."""
+        rows, width = self.program.values[self.backward.gradients[number]]
+        return _rows(self._scratch, self._places.offsets[number], getattr(self._sizes, rows), width)
+
+    def parameter(self, name: str) -> Tensor:
+        """Return the parameter of this name."""
+        return self.call.parameters[self._names[name]]
+
+    @cached_property
+    def grad_parameters(self) -> Mapping[str, Tensor]:
+        """Memory for the gradient of every parameter, by its name; zeros for eps that is not learnt, else not initialised."""
+        made = {name: self.graph.x.new_empty(shape) for name, shape in self.spec.parameters.items()}
+        if not self.spec.train_eps:
+            made |= {name: self.graph.x.new_zeros(1) for name in made if name.endswith(".eps")}
+        return made
+
+    def moments(self, norm: str) -> Tensor:
+        """Return memory for mean and 1 / deviation [2, H] of a batch norm's input, with batch statistics."""
+        hidden, place = self.spec.hidden_channels, self.spec.batch_norms.index(norm)
+        return self.saved[2 * hidden * place : 2 * hidden * (place + 1)].view(2, hidden)
+
+    def running(self, norm: str) -> tuple[Tensor, Tensor]:
+        """Return the running mean and variance [H] of a batch norm."""
+        place, count = self.spec.batch_norms.index(norm), len(self.spec.batch_norms)
+        return self.call.statistics[place], self.call.statistics[count + place]
+
+    @cached_property
+    def new_statistics(self) -> Tensor:
+        """Memory for running means and variances after this batch: [2, K, H], K batch norms with batch statistics, else none."""
+        return self.graph.x.new_empty(2, len(self.spec.batch_norms) if self.call.batch_statistics else 0, self.spec.hidden_channels)
+
+    def new_running(self, norm: str) -> tuple[Tensor, Tensor]:
+        """Return memory for the running mean and variance [H] of a batch norm after this batch."""
+        mean, variance = self.new_statistics[:, self.spec.batch_norms.index(norm)]
+        return mean, variance
+
+
+def saved_numbers(call: LayerNetworkCall) -> int:
+    """Return how many numbers a forward pass keeps for its backward pass: the moments of batch norms, then the values it reads."""
+    return moments_size(call) + saved_layout(program_of(call.spec, call.dropout_rate > 0), _kept(call), _sizes(call)).size
+
+
+def moments_size(call: LayerNetworkCall) -> int:
+    """Return the numbers of all batch norms' moments, rounded up."""
+    numbers = 2 * len(call.spec.batch_norms) * call.spec.hidden_channels if call.batch_statistics else 0
+    return aligned(numbers)
+
+
+def _sizes(call: LayerNetworkCall) -> Sizes:
+    return Sizes(call.graph.num_nodes, call.graph.num_bond_rows)
+
+
+def _backward_of(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:
+    program = program_of(call.spec, call.dropout_rate > 0)
+    together = _LAYERS_TOGETHER if call.graph.x.is_cuda and call.graph.num_nodes <= _FEW_ATOMS else 1
+    return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together)
+
+
+def _kept(call: LayerNetworkCall) -> frozenset[int]:
+    """Return the values that a backward pass of the call reads, whatever gradients are wanted; none where there is none."""
+    if not call.options.save_for_backward:
+        return frozenset()
+    program = program_of(call.spec, call.dropout_rate > 0)
+    return backward_of(program, True, True, call.spec.train_eps, call.spec.pool == "max").kept
+
+
+def _rows(memory: Tensor, offset: int, num_rows: int, width: int) -> Rows:
+    stride = stride_of(width)
+    return Rows(memory[offset : offset + num_rows * stride].view(num_rows, stride), width)

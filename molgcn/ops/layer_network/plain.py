@@ -1,0 +1,185 @@
+"""The steps of a network in PyTorch's own operations, in any dtype on any device: what the kernels are tested against.
+
+Batches must have no padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import singledispatchmethod
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, GradStep, InputGrad, NormalizeGrad, Produced, WeightGrads
+from molgcn.ops.layer_network.passes import Pass
+from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
+from molgcn.ops.message_network_reference import normalised_edges, pool
+from molgcn.ops.philox import keep_mask
+
+
+class PlainSteps:
+    """The steps of a pass.
+
+    Args:
+        run: the pass.
+    """
+
+    def __init__(self, run: Pass) -> None:
+        self.run = run
+
+    def forward(self, step: Step, following: Step | None) -> None:
+        """Compute a step's value."""
+        out = self.run.rows(step.out)
+        out.tensor[:, out.width :] = 0
+        if isinstance(step, Linear):
+            return self._linear(step)
+        names = ("source", "bonds", "add")
+        inputs = {name: self.run.rows(getattr(step, name)).values for name in names if getattr(step, name, None) is not None}
+        if isinstance(step, Gather):
+            out.values.copy_(self._gathered(step, **inputs, **self._named(step, "eps", "bias")))
+        elif isinstance(step, Finish):
+            add = inputs.pop("add", None)
+            ended = self._finished(step, **inputs, **self._norm(step))
+            out.values.copy_(ended if add is None else ended + add)
+        else:
+            out.values.copy_(F.normalize(inputs["source"], dim=-1))
+
+    def pool(self, pooled: Tensor) -> None:
+        """Fill [B, H] with the pooled rows of the last value."""
+        pooled.copy_(pool(self.run.rows(self.run.program.out).values, self.run.graph.ptr, self.run.spec.pool))
+
+    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
+        """Compute gradient 0."""
+        spec, out = self.run.spec, self.run.program.out
+        width = spec.hidden_channels
+        rows = self.run.rows(out).values if spec.pool == "max" else grad_pooled.new_zeros(self.run.graph.num_nodes, width)
+        found = _gradients(lambda source: pool(source, self.run.graph.ptr, spec.pool), grad_pooled, {"source": rows})
+        self._write(Produced(out, 0, None, mask), found["source"])
+
+    @singledispatchmethod
+    def backward(self, step: GradStep) -> None:
+        """Compute the gradients of a backward step."""
+        raise NotImplementedError(step)
+
+    @backward.register
+    def _(self, step: WeightGrads) -> None:
+        for product in step.products:
+            grad = self.run.gradient(product.grad).values
+            if product.weight is not None and product.source is not None:
+                self.run.grad_parameters[product.weight].copy_(grad.T @ self.run.rows(product.source).values)
+            if product.bias is not None:
+                self.run.grad_parameters[product.bias].copy_(grad.sum(0))
+
+    @backward.register
+    def _(self, step: InputGrad) -> None:
+        self._write(step.source, self.run.gradient(step.grad).values @ self.run.parameter(step.step.weight))
+
+    @backward.register
+    def _(self, step: FinishGrad) -> None:
+        inputs = {"source": self.run.rows(step.step.source).values, **self._norm(step.step)}
+        found = _gradients(lambda **given: self._finished(step.step, **given), self.run.gradient(step.grad).values, inputs)
+        self._write(step.source, found.pop("source"))
+        for name, gradient in found.items():
+            self.run.grad_parameters[f"{step.step.norm}.{name}"].copy_(gradient)
+
+    @backward.register
+    def _(self, step: GatherGrad) -> None:
+        forward = step.step
+        grad = self.run.gradient(step.grad).values
+        kept = forward.source in self.run.backward.kept  # else the gradient is the same whatever the source is
+        inputs = {"source": self.run.rows(forward.source).values if kept else torch.zeros_like(grad)}
+        inputs |= {} if forward.bonds is None else {"bonds": self.run.rows(forward.bonds).values}
+        inputs |= self._named(forward, "eps")
+        found = _gradients(lambda **given: self._gathered(forward, **given), grad, inputs)
+        for produced, name in ((step.source, "source"), (step.bonds, "bonds")):
+            if produced is not None:
+                self._write(produced, found[name])
+        if forward.eps is not None and self.run.spec.train_eps:
+            self.run.grad_parameters[forward.eps].copy_(found["eps"])
+
+    @backward.register
+    def _(self, step: NormalizeGrad) -> None:
+        inputs = {"source": self.run.rows(step.step.source).values}
+        found = _gradients(lambda source: F.normalize(source, dim=-1), self.run.gradient(step.grad).values, inputs)
+        self._write(step.source, found["source"])
+
+    def _linear(self, step: Linear) -> None:
+        bias = None if step.bias is None else self.run.parameter(step.bias)
+        out = F.linear(self.run.rows(step.source).values, self.run.parameter(step.weight), bias)
+        out = out.relu() if step.relu else out
+        out = out if step.dropout is None else self._dropped(out, step.dropout)
+        self.run.rows(step.out).values.copy_(out if step.add is None else out + self.run.rows(step.add).values)
+
+    def _gathered(
+        self, step: Gather, source: Tensor, bonds: Tensor | None = None, eps: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        graph, size = self.run.graph, source.shape[0]
+        from_atom, to_atom, weight = normalised_edges(graph.rowptr, graph.col, step.aggr == "gcn_loops", source.dtype)
+        message = source[from_atom]
+        if bonds is not None:
+            message = (message + (bonds if graph.code is None else bonds[graph.code.long()])).relu()
+        message = weight[:, None] * message if step.aggr.startswith("gcn") else message
+        place = to_atom[:, None].expand_as(message)
+        out = torch.zeros_like(source)
+        if step.aggr == "max":
+            out = out.scatter_reduce(0, place, message, "amax", include_self=False)
+        else:
+            out = out.index_add(0, to_atom, message)
+        if step.aggr == "mean":
+            out = out / torch.bincount(to_atom, minlength=size).clamp(min=1)[:, None]
+        out = out if eps is None else out + (1 + eps) * source
+        return out if bias is None else out + bias
+
+    def _finished(self, step: Finish, source: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+        out, spec = source, self.run.spec
+        if step.norm is not None and spec.norms[step.norm] == "layer":
+            out = F.layer_norm(out, out.shape[1:], weight, bias, spec.eps)
+        elif step.norm is not None and self.run.call.options.training:
+            out = F.batch_norm(out, *self._statistics(step.norm, source), weight, bias, True, spec.momentum, spec.eps)
+        elif step.norm is not None:
+            out = F.batch_norm(out, *self.run.running(step.norm), weight, bias, False, spec.momentum, spec.eps)
+        out = out.relu() if step.relu else out
+        return out if step.dropout is None else self._dropped(out, step.dropout)
+
+    def _statistics(self, norm: str, source: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Return running statistics that PyTorch brings up to date; none in a backward pass."""
+        if not self.run.call.statistics:
+            return None, None
+        with torch.no_grad():
+            variance, mean = torch.var_mean(source, 0, correction=0)
+            self.run.moments(norm).copy_(torch.stack([mean, (variance + self.run.spec.eps).rsqrt()]))
+            for new, old in zip(self.run.new_running(norm), self.run.running(norm), strict=True):
+                new.copy_(old)
+        return self.run.new_running(norm)
+
+    def _dropped(self, rows: Tensor, site: int) -> Tensor:
+        rate = self.run.call.dropout_rate
+        return rows * keep_mask(self.run.call.seed, site, rows.shape[0], rows.shape[1], rate) / (1 - rate)
+
+    def _named(self, step: Step, *names: str) -> dict[str, Tensor]:
+        return {name: self.run.parameter(getattr(step, name)) for name in names if getattr(step, name) is not None}
+
+    def _norm(self, step: Finish) -> dict[str, Tensor]:
+        return {} if step.norm is None else {name: self.run.parameter(f"{step.norm}.{name}") for name in ("weight", "bias")}
+
+    def _write(self, produced: Produced, gradient: Tensor) -> None:
+        """Write a gradient: with that of the steps further on, times the derivative of the mask."""
+        if produced.add is not None:
+            gradient = gradient + self.run.gradient(produced.add).values
+        if produced.mask is not None:
+            scale = 1.0 if produced.mask.dropout is None else 1 / (1 - self.run.call.dropout_rate)
+            gradient = gradient * (self.run.rows(produced.value).values > 0) * scale
+        out = self.run.gradient(produced.out)
+        out.tensor[:, out.width :] = 0
+        out.values.copy_(gradient)
+
+
+def _gradients(function: Callable[..., Tensor], grad: Tensor, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the gradients of a function of named tensors."""
+    with torch.enable_grad():
+        leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in inputs.items()}
+        out = function(**leaves)
+    found = torch.autograd.grad(out, list(leaves.values()), grad, allow_unused=True)
+    return {name: torch.zeros_like(inputs[name]) if each is None else each for name, each in zip(leaves, found, strict=True)}

@@ -1,0 +1,73 @@
+"""The matrix products of a pass by cuBLAS: in float64, and in widths beyond what kernels of our own compute."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
+from molgcn.ops.layer_network.passes import Pass
+from molgcn.ops.layer_network.steps import Linear
+from molgcn.ops.philox import keep_mask
+
+
+class CublasProducts:
+    """Products of a pass.
+
+    Args:
+        run: the pass; rows of padding hold zeros in gradients.
+    """
+
+    def __init__(self, run: Pass) -> None:
+        self.run = run
+
+    def linear(self, step: Linear, norm: str | None) -> bool:
+        """Compute a step's value; return whether the moments of `norm`, which follows, were computed too."""
+        run, out = self.run, self.run.rows(step.out)
+        bias = None if step.bias is None else run.parameter(step.bias)
+        made = F.linear(run.rows(step.source).values, run.parameter(step.weight), bias)
+        if step.add is not None:
+            made += run.rows(step.add).values
+        if step.relu:
+            made.relu_()
+        if step.dropout is not None:
+            made *= keep_mask(run.call.seed, step.dropout, made.shape[0], made.shape[1], run.call.dropout_rate)
+            made /= 1 - run.call.dropout_rate  # a mask that is divided is float32
+        out.tensor[:, out.width :] = 0
+        out.values.copy_(self._without_padding(made, run.program.values[step.out].rows))
+        return False
+
+    def input_grad(self, step: InputGrad) -> None:
+        """Compute the gradient of a step's source."""
+        run, source = self.run, step.source
+        made = run.gradient(step.grad).values @ run.parameter(step.step.weight)
+        if source.add is not None:
+            made += run.gradient(source.add).values
+        if source.mask is not None:
+            made *= run.rows(source.value).values > 0
+            if source.mask.dropout is not None:
+                made /= 1 - run.call.dropout_rate
+        out = run.gradient(source.out)
+        out.tensor[:, out.width :] = 0
+        out.values.copy_(made)
+
+    def weight_grads(self, step: WeightGrads) -> None:
+        """Compute the gradients of matrices and biases."""
+        run = self.run
+        for product in step.products:
+            grad = run.gradient(product.grad).values
+            if product.weight is not None and product.source is not None:
+                source = self._without_padding(run.rows(product.source).values, run.program.values[product.source].rows)
+                torch.mm(grad.T, source, out=run.grad_parameters[product.weight])
+            if product.bias is not None:
+                torch.sum(grad, 0, out=run.grad_parameters[product.bias])
+
+    def _without_padding(self, rows: Tensor, kind: str) -> Tensor:
+        """Return rows with those of the padding set to 0: it may hold anything, and NaN times a gradient of 0 is NaN."""
+        graph = self.run.graph
+        atoms = graph.ptr[-1:]
+        if kind == "bonds" and graph.code is not None:
+            return rows
+        count = atoms if kind == "atoms" else graph.rowptr.index_select(0, atoms)
+        return rows.masked_fill((torch.arange(rows.shape[0], device=rows.device) >= count)[:, None], 0)

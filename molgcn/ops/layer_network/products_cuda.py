@@ -1,0 +1,182 @@
+"""The matrix products of a pass on tensor cores in float32 accuracy, for rows and results of up to 1,024 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+
+from molgcn.cuda_runtime.launch import gpu, kernel
+from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
+from molgcn.ops.layer_network.passes import Pass, Rows
+from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS, MAX_WEIGHTS, OPERANDS, ROWS, WEIGHTS
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH, RowBlocks, Shape, in_chunks, row_blocks, shared_bytes, weight_blocks
+from molgcn.ops.layer_network.steps import Linear
+from molgcn.ops.layer_network.workspace import Workspace
+from molgcn.ops.message_network import PRECISIONS
+
+_OPERANDS_THREADS = 256
+_WEIGHTS_THREADS = 128
+
+
+def fits(run: Pass) -> bool:
+    """Return whether the kernels compute the products of a pass: in its dtype and its widths."""
+    return run.graph.x.dtype == torch.float32 and max(value.width for value in run.program.values) <= MAX_WIDTH
+
+
+class _Operand(NamedTuple):
+    """Addresses of a weight as operand: fragments and the scales of its columns."""
+
+    fragments: int
+    scales: int
+
+
+class TensorCoreProducts:
+    """Products of a pass.
+
+    Args:
+        run: the pass, whose rows :func:`fits`.
+        workspace: memory for what the kernels tell each other.
+    """
+
+    def __init__(self, run: Pass, workspace: Workspace) -> None:
+        self.run = run
+        self._workspace = workspace
+        self._device = run.graph.x.device
+        self._gpu = gpu(self._device)
+        self._scratch: dict[int, int] = {}
+        self._just_prepared = False
+
+    def linear(self, step: Linear, norm: str | None) -> bool:
+        """Compute a step's value; return whether the moments of `norm`, which follows, were computed too."""
+        run, it = self.run, ROWS()
+        if step.bias is not None:
+            it.bias = run.parameter(step.bias).data_ptr()
+        if step.add is not None:
+            it.add = run.rows(step.add).address
+        if step.dropout is not None:
+            it.seed, it.dropout_site = run.call.seed.data_ptr(), step.dropout
+            it.dropout_threshold = int(run.call.dropout_rate * 2**32)
+            it.dropout_scale = 1 / (1 - run.call.dropout_rate)
+        with_moments = norm in run.spec.batch_norms and run.call.batch_statistics
+        source, kind = run.rows(step.source), run.program.values[step.source].rows
+        self._multiply(it, self._forward_operands[step.weight], source, run.rows(step.out), kind, relu=step.relu, norm=norm if with_moments else None)
+        return with_moments
+
+    def input_grad(self, step: InputGrad) -> None:
+        """Compute the gradient of a step's source."""
+        run, source, it = self.run, step.source, ROWS()
+        if source.add is not None:
+            it.add = run.gradient(source.add).address
+        if source.mask is not None:
+            it.mask = run.rows(source.value).address
+            it.mask_scale = 1.0 if source.mask.dropout is None else 1 / (1 - run.call.dropout_rate)
+        operand, kind = self._backward_operands[step.step.weight], run.program.values[source.value].rows
+        self._multiply(it, operand, run.gradient(step.grad), run.gradient(source.out), kind)
+
+    def weight_grads(self, step: WeightGrads) -> None:
+        """Compute the gradients of matrices and biases."""
+        for first in range(0, len(step.products), MAX_PRODUCTS):
+            self._weight_grads(WeightGrads(step.products[first : first + MAX_PRODUCTS]))
+
+    def _weight_grads(self, step: WeightGrads) -> None:
+        run, it = self.run, WEIGHTS()
+        shapes = []
+        for product in step.products:
+            grad = run.gradient(product.grad)
+            shapes.append(Shape(grad.tensor.shape[0], grad.width, 0 if product.source is None else run.rows(product.source).width))
+        plans = weight_blocks(tuple(shapes), self._gpu)
+        partial = self._reused(sum(plan.partial_bytes for plan in plans))
+        blocks, it.num_products = 0, len(plans)
+        for each, product, shape, plan in zip(it.products, step.products, shapes, plans, strict=False):
+            each.gradient = run.gradient(product.grad).address
+            if product.source is not None and product.weight is not None:
+                each.source, each.grad_weight = run.rows(product.source).address, run.grad_parameters[product.weight].data_ptr()
+            if product.bias is not None:
+                each.grad_bias = run.grad_parameters[product.bias].data_ptr()
+            each.atoms, each.bonds = self._real(run.program.values[run.backward.gradients[product.grad]].rows)
+            each.num_rows, each.out, each.in_ = shape
+            each.num_tiles, each.splits, each.rows_per_split = plan.num_tiles, plan.splits, plan.rows_per_split
+            each.partial, each.arrivals, each.first_block = partial, self._workspace.counters(plan.num_counters), blocks
+            each.splits_per_group = plan.splits_per_group
+            partial += plan.partial_bytes
+            blocks += plan.num_blocks
+        tile = plans[0].tile
+        defines = {"PRECISION": self._precision, "TILE": tile, "MAX_PRODUCTS": MAX_PRODUCTS}
+        function = kernel("product_weights.cu", "product_weights", defines, self._device)
+        function.launch(blocks, _WEIGHTS_THREADS, shared_bytes(tile), it, overlap=True)
+
+    def _multiply(self, it: Any, operand: _Operand, rows: Rows, out: Rows, kind: str, *, relu: bool = False, norm: str | None = None) -> None:
+        """Launch the product of rows and a weight, with what `it` says of the rest."""
+        plan = row_blocks(rows.tensor.shape[0], rows.width, out.width, self._gpu)
+        it.fragments, it.scales = operand
+        it.x, it.out, it.num_rows = rows.address, out.address, rows.tensor.shape[0]
+        it.atoms, it.bonds = self._real(kind)
+        if norm is not None:
+            self._ask_for_moments(it.norm, norm, plan)
+        follows = {"RELU": relu, "DROPOUT": it.seed != 0, "ADD": it.add != 0, "MASK": it.mask != 0, "MOMENTS": norm is not None}
+        defines = {**plan.defines, "PRECISION": self._precision, **{name: int(wanted) for name, wanted in follows.items()}}
+        function = kernel("product_rows.cu", "product_rows", defines, self._device)
+        overlap = not self._just_prepared  # the kernel reads operands before it waits for the launch before it
+        function.launch(plan.num_blocks, plan.threads, plan.shared_bytes, it, overlap=overlap)
+        self._just_prepared = False
+
+    def _ask_for_moments(self, it: Any, norm: str, plan: RowBlocks) -> None:
+        run = self.run
+        it.moments = run.moments(norm).data_ptr()
+        it.mean, it.variance = (tensor.data_ptr() for tensor in run.running(norm))
+        it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(norm))
+        it.partial = self._reused((plan.num_blocks + plan.num_groups) * plan.part_bytes)
+        it.group_sums = it.partial + plan.num_blocks * plan.part_bytes
+        it.arrivals, it.blocks_per_group = self._workspace.counters(plan.num_groups + 1), plan.blocks_per_group
+        it.eps, it.momentum = run.spec.eps, run.spec.momentum
+
+    @cached_property
+    def _forward_operands(self) -> Mapping[str, _Operand]:
+        return self._prepare((step.weight for step in self.run.program.steps if isinstance(step, Linear)), transposed=False)
+
+    @cached_property
+    def _backward_operands(self) -> Mapping[str, _Operand]:
+        return self._prepare((step.step.weight for step in self.run.backward.steps if isinstance(step, InputGrad)), transposed=True)
+
+    def _prepare(self, names: Iterable[str], *, transposed: bool) -> Mapping[str, _Operand]:
+        """Launch what makes operands of the weights that the pass multiplies by: of G W where `transposed`, else of x W^T."""
+        weights = {name: self.run.parameter(name) if transposed else self.run.parameter(name).T for name in dict.fromkeys(names)}
+        chunks = {name: tuple(map(in_chunks, weight.shape)) for name, weight in weights.items()}
+        sizes = {name: 4 * (256 * rows * columns + 16 * columns) for name, (rows, columns) in chunks.items()}
+        address, operands = self._workspace.scratch(sum(sizes.values())), {}
+        for name, size in sizes.items():
+            operands[name] = _Operand(address, address + size - 4 * 16 * chunks[name][1])
+            address += size
+        for first in range(0, len(weights), MAX_WEIGHTS):
+            some = list(weights)[first : first + MAX_WEIGHTS]
+            it, blocks = OPERANDS(num_weights=len(some)), 0
+            for each, name in zip(it.weights, some, strict=False):
+                each.values, each.fragments, each.scales = weights[name].data_ptr(), *operands[name]
+                (each.rows, each.columns), (each.row_step, each.column_step) = weights[name].shape, weights[name].stride()
+                each.first_block = blocks
+                blocks += chunks[name][1]
+            function = kernel("product_operands.cu", "product_operands", {"MAX_WEIGHTS": MAX_WEIGHTS}, self._device)
+            function.launch(blocks, _OPERANDS_THREADS, 4 * 16 * _OPERANDS_THREADS // 32, it, overlap=True)
+        self._just_prepared = True
+        return operands
+
+    def _real(self, kind: str) -> tuple[int, int]:
+        """Return where the number of real rows is told, as `num_real` in cuda/quads.cuh takes it."""
+        graph = self.run.graph
+        atoms = graph.ptr.data_ptr() + 4 * graph.num_graphs
+        if kind == "atoms":
+            return atoms, 0
+        return (0, 0) if graph.code is not None else (atoms, graph.rowptr.data_ptr())
+
+    def _reused(self, size: int) -> int:
+        """Return memory of one launch, which later ones of the same size take again."""
+        if size not in self._scratch:
+            self._scratch[size] = self._workspace.scratch(size)
+        return self._scratch[size]
+
+    @property
+    def _precision(self) -> int:
+        return PRECISIONS.index(self.run.call.options.precision)

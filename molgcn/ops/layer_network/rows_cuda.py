@@ -1,0 +1,61 @@
+"""The steps of a pass that are no matrix products, by kernels on rows of atoms: `cuda/rows_*.cu`."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from molgcn.ops.layer_network.backward import FinishGrad, GatherGrad, NormalizeGrad
+from molgcn.ops.layer_network.passes import Pass
+from molgcn.ops.layer_network.rows_finish_cuda import FinishLaunches
+from molgcn.ops.layer_network.rows_gather_cuda import GatherLaunches
+from molgcn.ops.layer_network.rows_launches import RowLaunches
+from molgcn.ops.layer_network.rows_pool_cuda import PoolLaunches
+from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Normalize
+from molgcn.ops.layer_network.workspace import Workspace
+
+
+class RowKernels:
+    """Kernels of a pass that work on rows.
+
+    Args:
+        run: the pass.
+        workspace: memory for what its kernels use among themselves.
+    """
+
+    def __init__(self, run: Pass, workspace: Workspace) -> None:
+        launches = RowLaunches(run, workspace)
+        self._gather = GatherLaunches(launches)
+        self._finish = FinishLaunches(launches)
+        self._pool = PoolLaunches(launches)
+
+    def gather(self, step: Gather) -> None:
+        """Compute a step's value."""
+        self._gather.forward(step)
+
+    def gather_grad(self, step: GatherGrad) -> None:
+        """Compute the gradients of a step's source, bonds and eps."""
+        self._gather.backward(step)
+
+    def finish(self, step: Finish, *, has_moments: bool) -> None:
+        """Compute a step's value; `has_moments` says that the moments of its norm, with batch statistics, are there."""
+        self._finish.forward(step, has_moments=has_moments)
+
+    def finish_grad(self, step: FinishGrad) -> None:
+        """Compute the gradients of a step's source and of its norm's weight and bias."""
+        self._finish.backward(step)
+
+    def normalize(self, step: Normalize) -> None:
+        """Compute a step's value."""
+        self._pool.normalize(step)
+
+    def normalize_grad(self, step: NormalizeGrad) -> None:
+        """Compute the gradient of a step's source."""
+        self._pool.normalize_grad(step)
+
+    def pool(self, pooled: Tensor) -> None:
+        """Fill [B, H] with the pooled rows of the last value."""
+        self._pool.pool(pooled)
+
+    def pool_grad(self, grad_pooled: Tensor, mask: Linear | None) -> None:
+        """Compute gradient 0, of the last value, times the derivative of `mask`."""
+        self._pool.pool_grad(grad_pooled, mask)

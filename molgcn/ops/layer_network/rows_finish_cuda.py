@@ -1,0 +1,131 @@
+"""The ends of layers, norm, relu, dropout and residual, and their gradients: `cuda/rows_finish*.cu` and `cuda/rows_layer_norm.cu`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from molgcn.ops.layer_network.backward import FinishGrad
+from molgcn.ops.layer_network.passes import Rows
+from molgcn.ops.layer_network.rows_launches import RowLaunches, Tile, tile_of
+from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
+from molgcn.ops.layer_network.steps import Finish
+
+_MOST_THREADS = 1024  # of blocks that sum columns: the fewer blocks, the sooner their sums are one
+_LINE_THREADS = 512  # of blocks that sum columns and have a row at a time
+_LINE_BLOCKS = 2  # of them on a multiprocessor
+_LINE_BYTES = 96 << 10  # of shared memory for their sums
+_ROWS_OF_SUMS = 4  # at least, of a thread that sums
+
+
+class FinishLaunches:
+    """The ends of layers of a pass.
+
+    Args:
+        launches: of the pass.
+    """
+
+    def __init__(self, launches: RowLaunches) -> None:
+        self._launches, self.run = launches, launches.run
+        self._num_atoms = self.run.graph.num_nodes
+        self._rows_of_thread = 2 if launches.double else 4  # at most, in registers
+
+    def forward(self, step: Finish, *, has_moments: bool) -> None:
+        """Compute a step's value; `has_moments` says that the moments of its norm are there."""
+        run, source = self.run, self.run.rows(step.source)
+        rows = {"source": source, "out": run.rows(step.out), "add": None if step.add is None else run.rows(step.add)}
+        kind, statistics = self._kind(step)
+        if kind == "layer":
+            tile = line_tile(source.stride)
+            it, grid = self._arguments(step, source, tile, rows), line_grid(self._num_atoms, tile)
+            return self._launches.launch("rows_layer_norm.cu", "rows_layer_norm", it, grid, defines=line_defines(source.stride))
+        tile = tile_of(source.stride)
+        it = self._arguments(step, source, tile, rows)
+        if statistics and step.norm is not None:
+            moments = run.moments(step.norm).data_ptr()
+            it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(step.norm))
+            it.new_moments = it.moments = moments
+            if not has_moments and self._fits_a_block:
+                return self._launch_block("rows_finish_block", it, source)
+            if not has_moments:
+                self._launch_sums("rows_finish.cu", "rows_moments", it, 3)
+        self._launches.launch("rows_finish.cu", "rows_finish", it, self._apply_grid(tile))
+
+    def backward(self, step: FinishGrad) -> None:
+        """Compute the gradients of a step's source and of its norm's weight and bias."""
+        run, forward = self.run, step.step
+        source, rows = run.rows(forward.source), {"source": run.rows(forward.source), "grad": run.gradient(step.grad)}
+        kind, statistics = self._kind(forward)
+        if kind == "layer":
+            return self._layer_norm_grad(step, source, rows)
+        tile = tile_of(source.stride)
+        it = self._arguments(forward, source, tile, rows)
+        gradient = self._launches.gradient(step.source)
+        if forward.norm is not None:
+            self._grad_parameters(it, forward)
+        if statistics and forward.norm is not None:
+            it.moments = run.moments(forward.norm).data_ptr()
+            if self._fits_a_block:
+                it.of_source = gradient
+                return self._launch_block("rows_finish_grad_block", it, source)
+        if kind is not None:
+            it.of_source = type(gradient)() if statistics else gradient
+            self._launch_sums("rows_finish_grad.cu", "rows_finish_grad", it, 2, {"SUMS": 1})
+        if kind is None or statistics:
+            it.of_source = gradient
+            self._launches.launch("rows_finish_grad.cu", "rows_finish_grad", it, self._apply_grid(tile), defines={"SUMS": 0})
+
+    def _layer_norm_grad(self, step: FinishGrad, source: Rows, rows: Mapping[str, Rows | None]) -> None:
+        threads, numbers = _LINE_THREADS, 2 * source.stride * self._launches.number_bytes
+        while threads > 32 and threads // 32 * numbers > _LINE_BYTES:
+            threads //= 2
+        tile = line_tile(source.stride, threads)
+        it = self._arguments(step.step, source, tile, rows)
+        it.of_source = self._launches.gradient(step.source)
+        self._grad_parameters(it, step.step)
+        grid = min(line_grid(self._num_atoms, tile), self._launches.resident(1, _LINE_BLOCKS))
+        it.merge = self._launches.merging(1, grid, source.stride, 2)
+        defines, shared = line_defines(source.stride), 16 + tile.teams * numbers
+        self._launches.launch("rows_layer_norm.cu", "rows_layer_norm_grad", it, grid, block=threads, shared=shared, defines=defines)
+
+    def _kind(self, step: Finish) -> tuple[str | None, bool]:
+        """Return the kind of a step's norm, and whether it takes the statistics of the batch."""
+        kind = None if step.norm is None else self.run.spec.norms[step.norm]
+        return kind, kind == "batch" and self.run.call.options.training
+
+    @property
+    def _fits_a_block(self) -> bool:
+        return self._num_atoms <= self._rows_of_thread * _MOST_THREADS
+
+    def _apply_grid(self, tile: Tile) -> int:
+        """Return how many blocks there are where a thread has two rows."""
+        return tile.chunks * tile.parts(self._num_atoms, 2)
+
+    def _arguments(self, step: Finish, source: Rows, tile: Tile, rows: Mapping[str, Rows | None]) -> Any:
+        run = self.run
+        it = self._launches.arguments(source.width, source.stride, tile, **rows)
+        self._launches.activation(it, step)
+        if step.norm is not None:
+            it.weight, it.bias = (run.parameter(f"{step.norm}.{name}").data_ptr() for name in ("weight", "bias"))
+            if step.norm in run.spec.batch_norms and run.call.statistics:
+                it.mean, it.variance = (tensor.data_ptr() for tensor in run.running(step.norm))
+        return it
+
+    def _grad_parameters(self, it: Any, step: Finish) -> None:
+        it.grad_weight, it.grad_bias = (self.run.grad_parameters[f"{step.norm}.{name}"].data_ptr() for name in ("weight", "bias"))
+
+    def _launch_block(self, name: str, it: Any, source: Rows) -> None:
+        """Launch a block for every quad of columns."""
+        rows = 1 << (max(1, -(-self._num_atoms // _MOST_THREADS)) - 1).bit_length()
+        threads = 32 * max(1, -(-self._num_atoms // (32 * rows)))
+        shared = 8 * 33 * self._launches.number_bytes
+        self._launches.launch("rows_finish_block.cu", name, it, source.stride // 4, block=threads, shared=shared, defines={"ROWS": rows})
+
+    def _launch_sums(self, file: str, name: str, it: Any, record_numbers: int, defines: dict[str, int] | None = None) -> None:
+        """Launch a kernel whose blocks, one on a multiprocessor, hand in a record for every column."""
+        tile = tile_of(it.stride, _MOST_THREADS)
+        columns = 4 * tile.lanes
+        parts = min(tile.parts(self._num_atoms, _ROWS_OF_SUMS), self._launches.resident(tile.chunks, 1))
+        it.merge = self._launches.merging(tile.chunks, parts, columns, record_numbers)
+        shared = 16 + tile.teams * columns * record_numbers * self._launches.number_bytes
+        self._launches.launch(file, name, it, tile.chunks * parts, block=tile.threads, shared=shared, defines=defines)

@@ -1,0 +1,105 @@
+"""Sums along the bonds and their gradients: `cuda/rows_gather*.cu`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from molgcn.cuda_runtime.structs import fill
+from molgcn.ops.layer_network.backward import GatherGrad
+from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Tile, tile_of
+from molgcn.ops.layer_network.steps import Gather
+
+AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
+_SUMMING_BLOCKS = 6  # of a multiprocessor, where they hand in sums
+_FEW_ATOMS = 2048
+_TABLE_BYTES = 96 << 10  # of the sums over distinct bonds that a block holds
+
+
+class GatherLaunches:
+    """The gathers of a pass.
+
+    Args:
+        launches: of the pass.
+    """
+
+    def __init__(self, launches: RowLaunches) -> None:
+        self._launches, self.run = launches, launches.run
+
+    @cached_property
+    def _scale(self) -> Tensor:
+        """D^-1/2 of every atom [N]."""
+        scale = self.run.graph.x.new_empty(self.run.graph.num_nodes)
+        aggr = next(step.aggr for step in self.run.program.steps if isinstance(step, Gather))
+        self._prepare("rows_scale", aggr, "new_scale", scale)
+        return scale
+
+    @cached_property
+    def _paired(self) -> Tensor:
+        """The row of every bond's reverse [E]."""
+        paired = self.run.graph.x.new_empty(self.run.graph.col.shape[0], dtype=torch.int32)
+        self._prepare("rows_pair", "sum", "new_paired", paired)
+        return paired
+
+    def _prepare(self, name: str, aggr: str, field: str, out: Tensor) -> None:
+        it = fill(self._launches.arguments(0, 0, tile_of(4)), {field: out})
+        self._launches.launch("rows_prepare.cu", name, it, -(-self.run.graph.num_nodes // THREADS), defines=_defines(aggr))
+        self._launches.wait()
+
+    def forward(self, step: Gather) -> None:
+        """Compute a step's value."""
+        run, launches = self.run, self._launches
+        source = run.rows(step.source)
+        tile = tile_of(source.stride)
+        rows = {"source": source, "out": run.rows(step.out), "bonds": None if step.bonds is None else run.rows(step.bonds)}
+        it = launches.arguments(source.width, source.stride, tile, **rows)
+        it.eps, it.bias = self._parameter(step.eps), self._parameter(step.bias)
+        if step.aggr.startswith("gcn"):
+            it.scale = self._scale.data_ptr()
+        defines = {**_defines(step.aggr), "BONDS": int(step.bonds is not None)}
+        launches.launch("rows_gather.cu", "rows_gather", it, tile.chunks * tile.parts(run.graph.num_nodes), defines=defines)
+
+    def backward(self, step: GatherGrad) -> None:
+        """Compute the gradients of a step's source, bonds and eps."""
+        run, launches, forward = self.run, self._launches, step.step
+        grad, num_atoms = run.gradient(step.grad), run.graph.num_nodes
+        table = step.bonds is not None and run.graph.code is not None and run.graph.num_bond_rows > 0
+        few = table and num_atoms <= _FEW_ATOMS  # a block then sums over all of them
+        tile = Tile(1, grad.stride // 4, min(1024, 32 * max(1, -(-num_atoms // 32)))) if few else tile_of(grad.stride)
+        reads = forward.bonds is not None or forward.aggr == "max" or forward.eps is not None
+        rows = {"grad": grad, "source": run.rows(forward.source) if reads else None}
+        rows |= {"bonds": None if forward.bonds is None else run.rows(forward.bonds)}
+        rows |= {"largest": run.rows(forward.out) if forward.aggr == "max" else None}
+        it = launches.arguments(grad.width, grad.stride, tile, **rows)
+        it.of_source, it.of_bonds = launches.gradient(step.source), launches.gradient(step.bonds)
+        it.eps = self._parameter(forward.eps)
+        if forward.aggr.startswith("gcn"):
+            it.scale = self._scale.data_ptr()
+        if forward.bonds is not None:
+            it.paired = self._paired.data_ptr()
+        ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
+        parts = 1 if few else tile.parts(num_atoms)
+        if table or learns_eps:
+            parts = min(parts, launches.resident(tile.chunks, _SUMMING_BLOCKS))
+        if table:
+            each = 4 * launches.number_bytes
+            it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (tile.threads * each))
+            ranges = -(-run.graph.num_bond_rows // it.codes)
+            shared = 16 + tile.threads * it.codes * each
+            it.merge_table = launches.merging(ranges * tile.chunks, parts, it.codes * tile.lanes, 4)
+        if learns_eps and forward.eps is not None:
+            it.grad_eps = run.grad_parameters[forward.eps].data_ptr()
+            it.merge_eps = launches.merging(1, parts * tile.chunks, 1, 1)
+            shared = max(shared, 16 + tile.threads * launches.number_bytes)
+        defines = {**_defines(forward.aggr), "BONDS": int(forward.bonds is not None), "TABLE": int(table)}
+        grid = parts * tile.chunks * ranges
+        launches.launch("rows_gather_grad.cu", "rows_gather_grad", it, grid, block=tile.threads, shared=shared, defines=defines)
+
+    def _parameter(self, name: str | None) -> int:
+        return 0 if name is None else self.run.parameter(name).data_ptr()
+
+
+def _defines(aggr: str) -> dict[str, int]:
+    return {"AGGR": AGGREGATIONS.index(aggr)}

@@ -1,0 +1,174 @@
+"""How kernels on rows are launched: their arguments, and how threads and blocks share rows and columns."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from math import isqrt
+from typing import Any, NamedTuple
+
+import torch
+
+from molgcn.cuda_runtime.launch import Gpu, gpu, kernel
+from molgcn.cuda_runtime.structs import Header, fill
+from molgcn.ops.layer_network.backward import Produced
+from molgcn.ops.layer_network.passes import Pass, Rows
+from molgcn.ops.layer_network.steps import Finish, Linear
+from molgcn.ops.layer_network.workspace import Workspace
+
+THREADS = 256
+_MOST_LANES = 32
+_ONE_GROUP = 160  # blocks whose sums one of them merges
+_HEADER = Header(
+    "rows_structs.h",
+    Gradient=[  # see molgcn.ops.layer_network.backward.Produced
+        ("real*", "out"),  # null where it is not wanted
+        ("const real*", "add value"),  # or null
+        ("double", "scale"),
+    ],
+    Merging=[  # what blocks hand in to be merged
+        ("unsigned char*", "records"),  # [sets][parts + groups][records]
+        ("uint32*", "arrivals"),  # [sets][groups + 1], zeros
+        ("int", "group"),  # parts in each
+    ],
+    Parameters=[
+        ("const int*", "ptr rowptr col code"),  # of the batch; code is null without one
+        ("const int*", "paired"),  # [bonds]: row of each bond's reverse
+        ("const real*", "scale"),  # [atoms]: D^-1/2
+        ("int*", "new_paired"),
+        ("real*", "new_scale"),
+        ("int", "num_graphs num_atoms num_bond_rows"),  # with those of padding
+        ("int", "width stride"),  # of all rows
+        ("int", "lanes chunks"),  # threads side by side on a row, and blocks
+        ("const real*", "source bonds add grad largest"),  # rows, or null
+        ("real*", "out"),  # rows
+        ("Gradient", "of_source of_bonds"),
+        ("const real*", "eps"),  # of a gather, or null
+        ("real*", "grad_eps"),  # or null
+        ("const real*", "weight bias"),  # [width], of a norm, or of a gather
+        ("const real*", "moments mean variance"),  # [2, width], a batch's mean and 1 / deviation, or null; [width], running statistics
+        ("real*", "new_moments new_mean new_variance"),
+        ("real*", "grad_weight grad_bias"),
+        ("real*", "pooled"),  # [graphs, width]
+        ("const uint64*", "seed"),
+        ("uint32", "dropout_threshold"),
+        ("int", "dropout_site relu"),  # site: -1 without dropout
+        ("double", "dropout_scale norm_eps momentum"),
+        ("int", "codes"),  # rows of a table of bonds that a block sums
+        ("Merging", "merge merge_table merge_eps"),
+    ],
+)
+
+
+class Tile(NamedTuple):
+    """How threads share rows: see `Tile` in cuda/rows.cuh.
+
+    Attributes:
+        lanes: threads that have adjacent quads of a row.
+        chunks: blocks among which the quads of a row are shared.
+        threads: of a block.
+    """
+
+    lanes: int
+    chunks: int
+    threads: int = THREADS
+
+    @property
+    def teams(self) -> int:
+        """Rows that a block has at a time."""
+        return self.threads // self.lanes
+
+    def parts(self, num_rows: int, rows_of_team: int = 1) -> int:
+        """Return how many blocks share the rows of a chunk."""
+        return max(1, -(-num_rows // (self.teams * rows_of_team)))
+
+
+def tile_of(stride: int, threads: int = THREADS) -> Tile:
+    """Return how the threads of a block share rows of `stride` numbers."""
+    quads = max(1, stride // 4)
+    chunks = -(-quads // _MOST_LANES)
+    return Tile(-(-quads // chunks), chunks, threads)
+
+
+class RowLaunches:
+    """Launches of one pass.
+
+    Args:
+        run: the pass.
+        workspace: memory for what its kernels use among themselves.
+    """
+
+    def __init__(self, run: Pass, workspace: Workspace) -> None:
+        self.run, self.workspace = run, workspace
+        self.device = run.graph.x.device
+        self.gpu: Gpu = gpu(self.device)
+        self.double = run.graph.x.dtype == torch.float64
+        self.number_bytes = 8 if self.double else 4
+        self.wait()  # for the batch
+        graph, call = run.graph, run.call
+        tensors = {"ptr": graph.ptr, "rowptr": graph.rowptr, "col": graph.col, "seed": call.seed}
+        tensors |= {} if graph.code is None else {"code": graph.code}
+        rate = call.dropout_rate
+        sizes = {"num_graphs": graph.num_graphs, "num_atoms": graph.num_nodes, "num_bond_rows": graph.num_bond_rows}
+        numbers = {"dropout_threshold": int(rate * 2**32), "dropout_scale": 1 / (1 - rate), "dropout_site": -1}
+        self._common = fill(_HEADER.ctype()(norm_eps=run.spec.eps, momentum=run.spec.momentum), {**tensors, **sizes, **numbers})
+
+    def arguments(self, width: int, stride: int, tile: Tile, **rows: Rows | None) -> Any:
+        """Return the arguments of a launch on rows of some width.
+
+        Args:
+            width: columns.
+            stride: numbers from one row to the next.
+            tile: how threads share them.
+            **rows: rows that the kernel reads or writes, by the fields' names; None for those that there are not.
+        """
+        it: Any = type(self._common).from_buffer_copy(self._common)
+        it.width, it.stride, it.lanes, it.chunks = width, stride, tile.lanes, tile.chunks
+        for name, each in rows.items():
+            setattr(it, name, 0 if each is None else each.address)
+        return it
+
+    def gradient(self, produced: Produced | None) -> ctypes.Structure:
+        """Return where a gradient is written, and what ends it."""
+        it: Any = _HEADER.ctype("Gradient")()
+        if produced is not None:
+            it.out, it.add = self.run.gradient(produced.out).address, self._address(produced.add)
+            if produced.mask is not None:
+                it.value, it.scale = self.run.rows(produced.value).address, self.mask_scale(produced.mask)
+        return it
+
+    def mask_scale(self, mask: Linear) -> float:
+        """Return by what the gradient of a step with relu is multiplied where its value is not 0."""
+        return 1.0 if mask.dropout is None else 1 / (1 - self.run.call.dropout_rate)
+
+    def _address(self, gradient: int | None) -> int:
+        return 0 if gradient is None else self.run.gradient(gradient).address
+
+    def activation(self, it: Any, step: Finish) -> None:
+        """Set what relu and dropout of a step need."""
+        it.relu, it.dropout_site = int(step.relu), -1 if step.dropout is None else step.dropout
+
+    def merging(self, sets: int, parts: int, count: int, record_numbers: int) -> ctypes.Structure:
+        """Return memory in which the blocks of each set, `parts` of them, merge `count` records."""
+        group = parts if parts <= _ONE_GROUP else isqrt(parts - 1) + 1
+        groups = -(-parts // group)
+        records = self.workspace.scratch(sets * (parts + groups) * count * record_numbers * self.number_bytes)
+        return _HEADER.ctype("Merging")(records=records, arrivals=self.workspace.counters(sets * (groups + 1)), group=group)
+
+    def resident(self, chunks: int, blocks_of_multiprocessor: int) -> int:
+        """Return how many parts of a grid there are at most with so many blocks on each multiprocessor."""
+        return max(1, blocks_of_multiprocessor * self.gpu.num_multiprocessors // chunks)
+
+    def wait(self) -> None:
+        """Let the next kernel start when the previous ones have ended: what it reads before it waits for them itself must be there."""
+        self._overlap = False
+
+    def launch(
+        self, file: str, name: str, it: Any, grid: int, *, block: int = THREADS, shared: int = 0, defines: Mapping[str, int] | None = None
+    ) -> None:
+        """Launch a kernel of `cuda/<file>`."""
+        if grid <= 0:
+            return
+        function = kernel(file, name, {"DOUBLE": int(self.double), **(defines or {})}, self.device)
+        function.launch(grid, block, shared, it, overlap=self._overlap)
+        self._overlap = True

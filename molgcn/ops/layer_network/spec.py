@@ -1,0 +1,188 @@
+"""What is static about a network of the family, and its parameters by the names that they have in a state dict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
+from typing import Any
+
+MESSAGES = ("gcn", "gin", "gine", "gcn_edge", "sage")
+NORMS = (None, "batch", "layer")
+POOLS = ("mean", "sum", "max")
+AGGREGATIONS = ("mean", "sum", "max")
+_HEADING = "molgcn.layer_network/1"  # of the string form, with its version
+
+
+@dataclass(frozen=True)
+class LayerNetworkSpec:
+    r"""Everything static about a network of L layers, each of them
+
+    .. math::
+        H_{l+1} = \mathrm{block}(\mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{conv}(H_l)))) \; (+ H_l)),
+
+    with a :class:`molgcn.nn.feed_forward.FeedForward` block where `feed_forward` asks for one.
+
+    Attributes:
+        message: "gcn", "gin", "gine", "gcn_edge" or "sage", the layer of that name in :mod:`molgcn.nn.layers`.
+        in_channels: columns of the first layer's input, F.
+        hidden_channels: width of every layer, H.
+        num_layers: L.
+        edge_channels: columns of the bonds' rows, D; None where the layer sees no bonds.
+        norm: "batch", "layer" or None, after every layer.
+        residual: add a layer's input to its output where the widths agree.
+        feed_forward: put a feed-forward block after every layer.
+        feed_forward_norm: "batch", "layer" or None, in these blocks.
+        last_activation: the last layer has norm, relu and dropout too.
+        dropout: probability of a zero in training.
+        pool: "mean", "sum" or "max" over each molecule's atoms; of equal largest atoms each takes an equal share of the gradient.
+        add_self_loops: of gcn.
+        train_eps: of gin and gine: whether eps is learnt.
+        mlp_norm: of gin and gine: batch norm before the activation of the MLP.
+        aggr: of sage: "mean", "sum" or "max".
+        project: of sage: the neighbours pass a linear map and relu first.
+        normalize: of sage: every atom's new state is scaled to length 1.
+        root_weight: of sage: the atom itself counts.
+        eps: of the norms.
+        momentum: of the running statistics, as `torch.nn.BatchNorm1d`.
+
+    Raises:
+        ValueError: naming the option that is unknown or out of range.
+    """
+
+    message: str
+    in_channels: int
+    hidden_channels: int
+    num_layers: int
+    edge_channels: int | None = None
+    norm: str | None = None
+    residual: bool = False
+    feed_forward: bool = False
+    feed_forward_norm: str | None = "batch"
+    last_activation: bool = True
+    dropout: float = 0.0
+    pool: str = "mean"
+    add_self_loops: bool = True
+    train_eps: bool = False
+    mlp_norm: bool = False
+    aggr: str = "mean"
+    project: bool = False
+    normalize: bool = False
+    root_weight: bool = True
+    eps: float = 1e-5
+    momentum: float = 0.1
+
+    def __post_init__(self) -> None:
+        choices = {"message": MESSAGES, "norm": NORMS, "feed_forward_norm": NORMS, "pool": POOLS, "aggr": AGGREGATIONS}
+        for option, names in choices.items():
+            if getattr(self, option) not in names:
+                raise ValueError(f"{option}={getattr(self, option)} is unknown. Expected one of {', '.join(map(str, names))}.")
+        if self.num_layers < 1 or self.hidden_channels < 1:
+            raise ValueError(
+                f"num_layers={self.num_layers}, hidden_channels={self.hidden_channels}: expected at least one layer and feature"
+            )
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"dropout={self.dropout}, expected a probability of at least 0 and below 1")
+        if (self.message in ("gine", "gcn_edge")) != (self.edge_channels is not None):
+            raise ValueError(f"message={self.message} with edge_channels={self.edge_channels}: gine and gcn_edge see bonds, others do not")
+
+    def activated(self, layer: int) -> bool:
+        """Whether norm, relu and dropout follow a layer."""
+        return layer < self.num_layers - 1 or self.last_activation
+
+    def in_width(self, layer: int) -> int:
+        """Columns of a layer's input."""
+        return self.hidden_channels if layer else self.in_channels
+
+    @cached_property
+    def parameters(self) -> Mapping[str, tuple[int, ...]]:
+        """The parameters' shapes by their names in a state dict, in the order in which the operator takes them."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for layer in range(self.num_layers):
+            shapes |= _conv_shapes(self, layer)
+            if self.feed_forward:
+                shapes |= _feed_forward_shapes(self, layer)
+        return shapes | {name: (self.hidden_channels,) for prefix in self.norms for name in (f"{prefix}.weight", f"{prefix}.bias")}
+
+    @cached_property
+    def norms(self) -> Mapping[str, str]:
+        """The kind of every norm, by its name in a state dict, in the order of the network."""
+        kinds: dict[str, str] = {}
+        for layer in range(self.num_layers):
+            if self.mlp_norm:
+                kinds[f"convs.{layer}.nn.1"] = "batch"
+            if self.norm is not None and self.activated(layer):
+                kinds[f"norms.{layer}"] = self.norm
+            if self.feed_forward and self.feed_forward_norm is not None:
+                kinds |= {f"feed_forwards.{layer}.{name}": self.feed_forward_norm for name in ("norm1", "norm2")}
+        return kinds
+
+    @cached_property
+    def batch_norms(self) -> tuple[str, ...]:
+        """The names of the norms over a batch, whose running statistics the operator takes in this order, all means first."""
+        return tuple(name for name, kind in self.norms.items() if kind == "batch")
+
+    @cached_property
+    def statistics(self) -> Mapping[str, tuple[int, ...]]:
+        """The running statistics' shapes by their names in a state dict, in the order in which the operator takes them."""
+        return {f"{norm}.{kind}": (self.hidden_channels,) for kind in ("running_mean", "running_var") for norm in self.batch_norms}
+
+    def to_string(self) -> str:
+        """Return the versioned form that the operator takes: "molgcn.layer_network/1 message=gine in_channels=11 ..."."""
+        return " ".join([_HEADING, *[f"{field.name}={getattr(self, field.name)}" for field in fields(self)]])
+
+    @classmethod
+    def from_string(cls, text: str) -> LayerNetworkSpec:
+        """Return the spec of :meth:`to_string`, one object for each text.
+
+        Raises:
+            ValueError: for a text of another version, or one that does not name every option once.
+        """
+        return _from_string(text)
+
+
+def _conv_shapes(spec: LayerNetworkSpec, layer: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of one layer's parameters."""
+    of, width, hidden, bonds = f"convs.{layer}", spec.in_width(layer), spec.hidden_channels, spec.edge_channels
+    if spec.message in ("gin", "gine"):
+        last = 3 if spec.mlp_norm else 2
+        shapes: dict[str, tuple[int, ...]] = {f"{of}.eps": (1,)}
+        if spec.message == "gine" and bonds is not None and bonds != width:
+            shapes |= _linear(f"{of}.lin", bonds, width)
+        return shapes | _linear(f"{of}.nn.0", width, hidden) | _linear(f"{of}.nn.{last}", hidden, hidden)
+    if spec.message == "sage":
+        shapes = _linear(f"{of}.lin", width, width) if spec.project else {}
+        shapes |= _linear(f"{of}.lin_l", width, hidden)
+        return shapes | ({f"{of}.lin_r.weight": (hidden, width)} if spec.root_weight else {})
+    shapes = {f"{of}.lin.weight": (hidden, width), f"{of}.bias": (hidden,)}
+    if spec.message == "gcn_edge" and bonds is not None and bonds != hidden:
+        shapes |= _linear(f"{of}.lin_edge", bonds, hidden)
+    return shapes
+
+
+def _feed_forward_shapes(spec: LayerNetworkSpec, layer: int) -> dict[str, tuple[int, ...]]:
+    of, hidden = f"feed_forwards.{layer}", spec.hidden_channels
+    return _linear(f"{of}.lin1", hidden, 2 * hidden) | _linear(f"{of}.lin2", 2 * hidden, hidden)
+
+
+def _linear(name: str, in_channels: int, out_channels: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (out_channels, in_channels), f"{name}.bias": (out_channels,)}
+
+
+_VALUES: Mapping[str, Any] = {"None": None, "True": True, "False": False}
+
+
+@cache
+def _from_string(text: str) -> LayerNetworkSpec:
+    heading, *words = text.split(" ")
+    values = dict(word.split("=", 1) for word in words)
+    kinds = {field.name: str(field.type) for field in fields(LayerNetworkSpec)}
+    if heading != _HEADING or list(values) != list(kinds):
+        raise ValueError(f"a network's spec starts with {_HEADING!r} and names {', '.join(kinds)}, got {text!r}")
+    return LayerNetworkSpec(**{name: _value(value, kinds[name]) for name, value in values.items()})
+
+
+def _value(text: str, kind: str) -> Any:
+    if text in _VALUES:
+        return _VALUES[text]
+    return int(text) if kind.startswith("int") else float(text) if kind == "float" else text

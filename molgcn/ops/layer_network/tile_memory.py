@@ -1,0 +1,186 @@
+"""Where the rows of a pass lie that runs tile by tile: in a tile's own memory, and outside it what other tiles, segments or passes read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from molgcn.ops.layer_network.instructions import Instruction, Keys, Op, Segment
+from molgcn.ops.layer_network.memory import lay_out, spans
+from molgcn.ops.layer_network.steps import BONDS, X
+
+_LINE = 16  # numbers: rows in a tile's memory are whole vectors in every instruction set
+
+
+class Home(IntEnum):
+    """To what rows outside tiles belong."""
+
+    X = 0
+    BONDS = 1
+    SAVED = 2
+    SCRATCH = 3
+    GRAD_X = 4
+    GRAD_BONDS = 5
+
+
+class Place(NamedTuple):
+    """Rows in a tile's memory.
+
+    Attributes:
+        bonds: 1 for a row of each of the tile's bonds, or of its part of the table; 0 for a row of each atom.
+        width: columns.
+        offset: columns of the same kind before it.
+    """
+
+    bonds: int
+    width: int
+    offset: int
+
+
+class Memory(NamedTuple):
+    """Rows outside tiles, which belong to `home`; `stride` numbers from one to the next, else as :class:`Place`."""
+
+    bonds: int
+    width: int
+    stride: int
+    offset: int
+    home: Home
+
+
+class Columns(NamedTuple):
+    """How many columns rows of atoms and rows of bonds have in all; those of atoms come first."""
+
+    atoms: int = 0
+    bonds: int = 0
+
+    def numbers(self, rows: tuple[int, int]) -> int:
+        """Return how many numbers there are for so many atoms and rows of bonds."""
+        return self.atoms * rows[0] + self.bonds * rows[1]
+
+    def first_number(self, memory: Memory, rows: tuple[int, int]) -> int:
+        """Return the place of the first number of rows in this memory."""
+        return memory.offset * rows[memory.bonds] + (self.atoms * rows[0] if memory.bonds else 0)
+
+
+class TileProgram(NamedTuple):
+    """A pass whose instructions name places and memory by number.
+
+    Attributes:
+        segments: the instructions, with what moves rows between tiles and memory.
+        places: in a tile's memory.
+        memory: outside tiles.
+        place_columns: columns of a tile's memory.
+        columns: of the memory outside tiles.
+    """
+
+    segments: tuple[Segment, ...]
+    places: tuple[Place, ...]
+    memory: tuple[Memory, ...]
+    place_columns: Columns
+    columns: Mapping[Home, Columns]
+
+
+def lay_out_tiles(segments: Sequence[Segment], keys: Keys, saved: Sequence[int], outputs: Mapping[int, Home]) -> TileProgram:
+    """Return the pass with places for its rows.
+
+    Args:
+        segments: the instructions, whose rows have the numbers of `keys`.
+        keys: the numbers of all rows.
+        saved: values that the forward pass saves, in the order of their memory.
+        outputs: rows that the pass returns.
+    """
+    return _Layouter(segments, keys, saved, outputs).laid_out()
+
+
+def loaded_values(segments: Sequence[Segment], keys: Keys) -> tuple[int, ...]:
+    """Return the values, but for those given, that segments read without having made them."""
+    found = {key for segment in segments for key in _from_outside(segment) if key == keys.value(key)}
+    return tuple(sorted(found - {X, BONDS}))
+
+
+def _from_outside(segment: Segment) -> Iterator[int]:
+    """Yield the rows that a segment reads before it has made them."""
+    made: set[int] = set()
+    for instruction in segment.instructions:
+        yield from (key for key in instruction.read if key not in made)
+        made.add(instruction.out)
+
+
+class _Layouter:
+    def __init__(self, segments: Sequence[Segment], keys: Keys, saved: Sequence[int], outputs: Mapping[int, Home]) -> None:
+        self._keys = keys
+        self._homes = {X: Home.X, BONDS: Home.BONDS} | dict.fromkeys(saved, Home.SAVED) | dict(outputs)
+        self._outside = {key for segment in segments for key in _from_outside(segment)} | set(self._homes)
+        self._segments = [segment._replace(instructions=tuple(self._with_moves(segment))) for segment in segments]
+        self._memory, self._columns = self._all_memory(saved)
+        self._places: list[Place] = []
+        self._place_columns = Columns()
+
+    def laid_out(self) -> TileProgram:
+        segments = tuple(self._placed(segment) for segment in self._segments)
+        return TileProgram(segments, tuple(self._places), tuple(self._memory.values()), self._place_columns, self._columns)
+
+    def _with_moves(self, segment: Segment) -> Iterator[Instruction]:
+        """Yield the instructions, with loads before rows of outside are read and stores after rows for outside are made."""
+        present: set[int] = set()
+        for instruction in segment.instructions:
+            for key in instruction.read:
+                if key not in present:
+                    yield Instruction(Op.LOAD, out=key, memory=key)
+                    present.add(key)
+            yield instruction
+            present.add(instruction.out)
+            if instruction.out in self._outside:
+                yield Instruction(Op.STORE, source=instruction.out, memory=instruction.out)
+
+    def _all_memory(self, saved: Sequence[int]) -> tuple[dict[int, Memory], dict[Home, Columns]]:
+        """Return the memory of all rows that lie outside tiles, in the order of its numbers, and its columns."""
+        touched = [tuple(each.memory for each in segment.instructions if each.memory >= 0) for segment in self._segments]
+        used = sorted({key for keys in touched for key in keys})
+        memory: dict[int, Memory] = {}
+        columns = [0, 0]
+        for key in saved:
+            bonds, width = self._rows(key)
+            memory[key] = Memory(bonds, width, width, columns[bonds], Home.SAVED)
+            columns[bonds] += width
+        scratch = [0, 0]
+        for kind in (0, 1):
+            sizes = {key: _padded(self._rows(key)[1]) for key in used if key not in self._homes and self._rows(key)[0] == kind}
+            offsets, scratch[kind] = lay_out(spans(sizes, touched))
+            memory |= {key: Memory(kind, self._rows(key)[1], size, offsets[key], Home.SCRATCH) for key, size in sizes.items()}
+        for key in used:
+            if key not in memory:
+                bonds, width = self._rows(key)
+                memory[key] = Memory(bonds, width, width, 0, self._homes[key])
+        own = {Home.SAVED: Columns(*columns), Home.SCRATCH: Columns(*scratch)}
+        return {key: memory[key] for key in used}, dict.fromkeys(Home, Columns()) | own
+
+    def _placed(self, segment: Segment) -> Segment:
+        """Return the segment with numbers of places and memory instead of keys."""
+        touched = [(*each.read, *((each.out,) if each.out >= 0 else ())) for each in segment.instructions]
+        numbers, columns = {-1: -1}, list(self._place_columns)
+        for kind in (0, 1):
+            sizes = {key: _padded(self._rows(key)[1]) for keys in touched for key in keys if self._rows(key)[0] == kind}
+            offsets, size = lay_out(spans(sizes, touched))
+            columns[kind] = max(columns[kind], size)
+            for key, offset in offsets.items():
+                numbers[key] = len(self._places)
+                self._places.append(Place(kind, self._rows(key)[1], offset))
+        self._place_columns = Columns(*columns)
+        memory = {-1: -1} | {key: number for number, key in enumerate(self._memory)}
+        names = ("out", "source", "grad", "bonds", "result", "add", "mask")
+        placed = (
+            each._replace(memory=memory[each.memory], **{name: numbers[getattr(each, name)] for name in names})
+            for each in segment.instructions
+        )
+        return segment._replace(instructions=tuple(placed))
+
+    def _rows(self, key: int) -> tuple[int, int]:
+        """Return the kind of rows, 1 for bonds, and their width."""
+        rows, width = self._keys.rows(key)
+        return int(rows == "bonds"), width
+
+
+def _padded(width: int) -> int:
+    return -(-width // _LINE) * _LINE

@@ -1,0 +1,49 @@
+"""The calibration of what all models of a run predict together, as `calibration.json` in the run's folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from molgcn.calibration.calibration import Calibration
+from molgcn.errors import UserError
+from molgcn.json_file import read_json, write_json
+from molgcn.tasks.base import Task
+from molgcn.training.restore import run_folder
+
+FILE = "calibration.json"
+
+
+def save_joint_calibration(folder: Path, calibration: Calibration | None, checkpoints: Sequence[Path]) -> None:
+    """Write the calibration of checkpoints' mean prediction into their run's folder; without one nothing is there."""
+    if calibration is None:
+        (folder / FILE).unlink(missing_ok=True)
+    else:
+        write_json(folder / FILE, {"checkpoints": _digests(checkpoints), "calibration": calibration.to_values()})
+
+
+def load_joint_calibration(checkpoints: Sequence[Path], task: Task) -> Calibration | None:
+    """Return the calibration of the mean prediction of checkpoints; None where it is of others, or there is none.
+
+    Raises:
+        UserError: when the file is damaged.
+    """
+    runs = {None if folder is None else folder.parent for folder in map(run_folder, checkpoints)}
+    run = runs.pop()
+    if runs or run is None or not (run / FILE).is_file():
+        return None
+    saved = read_json(run / FILE)
+    try:
+        return Calibration.of_values(saved["calibration"], task) if saved["checkpoints"] == _digests(checkpoints) else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{run / FILE} cannot be used: {error}. Restore it, or delete it to predict without.") from error
+
+
+def _digests(checkpoints: Sequence[Path]) -> list[str]:
+    """Return what identifies the files, in any order: a model that was trained on does not have the calibration of before."""
+    found = []
+    for path in checkpoints:
+        with open(path, "rb") as file:
+            found.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return sorted(found)

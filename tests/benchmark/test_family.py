@@ -1,0 +1,48 @@
+"""The benchmark of the family's steps."""
+
+import pytest
+from compiler import needs_extension
+
+from molgcn.benchmark.family import KEY, NETWORKS, measure, network, sheet
+from molgcn.benchmark.results import Table
+from molgcn.data import PackedMolecules
+from molgcn.errors import UserError
+
+SMILES = ["CCO", "c1ccccc1O", "CC(=O)N", "CC#N"]
+
+
+@pytest.fixture(scope="module")
+def molecules() -> PackedMolecules:
+    return PackedMolecules.from_smiles(SMILES, features="zinc")
+
+
+def key(**options):
+    values = {"network": "GINE 12 x 64", "device": "cpu", "work": "forward_backward", "batch_size": 4, "precision": "highest"}
+    return {name: {**values, **options}[name] for name in KEY}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_can_be_built(molecules, name):
+    conv, num_layers, width, _ = NETWORKS[name]
+    model = network(name, molecules)
+    assert (model.conv, model.num_layers, model.hidden_channels) == (conv, num_layers, width)
+
+
+@needs_extension
+@pytest.mark.parametrize("work", ["forward", "forward_backward", "step"])
+def test_rows_are_measured_once(molecules, tmp_path, work):
+    table = Table(tmp_path / "family.csv", KEY)
+    (row,) = measure(molecules, [key(work=work)], ("fused", "pyg"), 1, table)
+    assert row["fused_us"] > 0
+    assert row["pyg_us"] > 0
+    assert list(measure(molecules, [key(work=work)], ("fused", "pyg"), 1, table)) == []
+    lines = sheet(table.rows)
+    assert f"{row['pyg_us']:,.0f}" in lines[-1]
+    assert len({line.count("|") for line in lines}) == 1
+
+
+@needs_extension
+def test_wrong_numbers_are_refused(molecules, tmp_path, monkeypatch):
+    monkeypatch.setattr("molgcn.nn.fused_layers.pooled", lambda model, batch: batch.x.new_zeros(batch.num_graphs, model.hidden_channels))
+    with pytest.raises(UserError, match="fused: predictions are off by"):
+        list(measure(molecules, [key()], ("fused",), 1, Table(tmp_path / "family.csv", KEY)))

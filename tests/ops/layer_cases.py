@@ -1,0 +1,45 @@
+"""Networks and batches that the tests of `molgcn::layer_network` share."""
+
+import torch
+from network_cases import OPTIONS, batch_of, network
+from torch import nn
+
+from molgcn.data import GraphBatch
+from molgcn.nn import MoleculeNet, fused_layers
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.spec import MESSAGES
+
+_LAYERS = {
+    "gin": {"train_eps": True, "mlp_norm": True, "eps": 0.3},
+    "gine": {"train_eps": True, "eps": -0.2},
+    "gcn": {"add_self_loops": False},
+    "sage": {"aggr": "mean", "project": True, "normalize": True},
+    "sage sum": {"aggr": "sum", "root_weight": False},
+    "sage max": {"aggr": "max", "project": True},
+}
+_NETWORKS = [(name, options) for name, options in OPTIONS.items() if name in ("plain", "gnn+", "norms")]
+_NETWORKS += [
+    ("blocks", {"feed_forward": True, "feed_forward_norm": None, "pool": "norm"}),
+    ("max", {"pool": "max", "norm": "batch", "residual": True, "last_activation": False, "embed": True}),
+]
+CASES = {f"{conv} {name}": (conv, options) for conv in MESSAGES for name, options in _NETWORKS}
+CASES |= {f"{name} settings": (name.split()[0], settings) for name, settings in _LAYERS.items()}
+CASES |= {f"{name} settings and norm": (name.split()[0], {**settings, "norm": "batch"}) for name, settings in _LAYERS.items()}
+
+
+def pooling_network(case: str, **options) -> MoleculeNet:
+    """Return a network in float64 whose predictions are the pooled states, with biases and norms that are not 0 and 1."""
+    conv, own = CASES[case]
+    model = network(conv, {**own, **options, "head_layers": 0, "head_channels": None})
+    model.head, model.descriptors, model.descriptor_channels = nn.Identity(), None, 0
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def call_of(model: MoleculeNet, batch: str | GraphBatch, **options) -> LayerNetworkCall:
+    """Return the operator's call for a model and one of the shared batches, with the options of the call replaced."""
+    batch = GraphBatch.from_pyg(batch_of(batch)) if isinstance(batch, str) else batch
+    call = fused_layers.layer_call(model, batch)
+    return call._replace(options=call.options._replace(**options))

@@ -1,0 +1,273 @@
+"""The C++ operator of networks of layers against its steps in plain PyTorch in float64, on molecules and on graphs that are none."""
+
+import pytest
+import torch
+from compiler import needs_extension
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from molgcn.errors import UserError
+from molgcn.ops.layer_network import engine
+from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.plain import PlainSteps
+from molgcn.ops.layer_network.spec import LayerNetworkSpec
+
+pytestmark = needs_extension
+
+WIDTHS = (1, 7, 10, 64, 70, 300)
+SIZES = [5, 1, 0, 12, 30, 2, 9, 80, 0, 3, 3, 7, 25]
+MESSAGES = {
+    "gcn": {"message": "gcn"},
+    "gcn without loops": {"message": "gcn", "add_self_loops": False},
+    "gin": {"message": "gin"},
+    "gin norm": {"message": "gin", "train_eps": True, "mlp_norm": True},
+    "gine": {"message": "gine", "edge_channels": 3, "train_eps": True},
+    "gine norm": {"message": "gine", "edge_channels": 6, "mlp_norm": True},
+    "gcn_edge": {"message": "gcn_edge", "edge_channels": 3},
+    "gcn_edge of one width": {"message": "gcn_edge", "edge_channels": 10},
+    "sage": {"message": "sage"},
+    "sage sum": {"message": "sage", "aggr": "sum", "root_weight": False, "normalize": True},
+    "sage max": {"message": "sage", "aggr": "max", "project": True},
+}
+NETWORKS = {
+    "plain": {},
+    "batch": {"norm": "batch", "residual": True, "dropout": 0.3},
+    "layer": {"norm": "layer", "residual": True, "dropout": 0.3, "last_activation": False},
+    "blocks": {"norm": "batch", "feed_forward": True, "dropout": 0.2, "pool": "sum", "residual": True},
+    "blocks with layer norm": {"feed_forward": True, "feed_forward_norm": "layer", "pool": "max"},
+    "blocks without": {"norm": "layer", "feed_forward": True, "feed_forward_norm": None, "last_activation": False, "pool": "max"},
+}
+
+
+def network(message: str = "gine", options: str = "batch", *, in_channels: int = 6, hidden: int = 10, layers: int = 3) -> LayerNetworkSpec:
+    own = {**MESSAGES[message], **NETWORKS[options]}
+    return LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, num_layers=layers, **own)
+
+
+def graph(edges: list[list[tuple[int, int]]], sizes: list[int], spec: LayerNetworkSpec, *, coded: bool = True) -> BondGraph:
+    """Return molecules of these sizes with bonds in both directions along the edges of each, which may be loops and duplicates."""
+    generator = torch.Generator().manual_seed(7)
+    ptr = [0]
+    bonds: list[tuple[int, int]] = []
+    for size, own in zip(sizes, edges, strict=True):
+        pairs = [(i % size, j % size) for i, j in own if size]
+        bonds += [(ptr[-1] + a, ptr[-1] + b) for i, j in pairs for a, b in ([(i, j), (j, i)] if i != j else [(i, i)])]
+        ptr.append(ptr[-1] + size)
+    bonds.sort()
+    rowptr = torch.bincount(torch.tensor([to for to, _ in bonds], dtype=torch.int64) + 1, minlength=ptr[-1] + 1).cumsum(0).int()
+    x = torch.randn(ptr[-1], spec.in_channels, generator=generator, dtype=torch.float64)
+    col, kinds = torch.tensor([source for _, source in bonds], dtype=torch.int32), 5
+    if spec.edge_channels is None:
+        return BondGraph(x, None, torch.tensor(ptr, dtype=torch.int32), rowptr, col)
+    rows = torch.randn(kinds if coded else len(bonds), spec.edge_channels, generator=generator, dtype=torch.float64)
+    code = torch.randint(0, kinds, (len(bonds),), generator=generator, dtype=torch.int32) if coded else None
+    return BondGraph(x, rows, torch.tensor(ptr, dtype=torch.int32), rowptr, col, code)
+
+
+def rings(sizes: list[int] = SIZES) -> list[list[tuple[int, int]]]:
+    """Return edges of rings with a chord."""
+    return [[*((i, i + 1) for i in range(size)), (0, size // 2)] if size > 3 else [(0, 1)] * (size > 1) for size in sizes]
+
+
+def call_of(spec: LayerNetworkSpec, of: BondGraph | None = None, *, training: bool = True, coded: bool = True) -> LayerNetworkCall:
+    generator = torch.Generator().manual_seed(11)
+
+    def draw(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return drawn / shape[-1] ** 0.5 if len(shape) > 1 else 0.3 * drawn + (name.endswith("weight") or name.endswith("running_var")) * 1.0
+
+    parameters = [draw(name, shape) for name, shape in spec.parameters.items()]
+    statistics = [draw(name, shape).abs() for name, shape in spec.statistics.items()]
+    of = graph(rings(), SIZES, spec, coded=coded) if of is None else of
+    return LayerNetworkCall(of, spec, parameters, statistics, torch.tensor([0x123456789ABCDEF]), Options(training))
+
+
+def changed(call: LayerNetworkCall, change) -> LayerNetworkCall:
+    """Return the call with `change` made to every floating-point tensor."""
+    of = call.graph._replace(x=change(call.graph.x), bonds=None if call.graph.bonds is None else change(call.graph.bonds))
+    parameters, statistics = ([change(tensor) for tensor in tensors] for tensors in (call.parameters, call.statistics))
+    return call._replace(graph=of, parameters=parameters, statistics=statistics)
+
+
+def weights(call: LayerNetworkCall) -> torch.Tensor:
+    """Return the gradient of the pooled rows: of a sum whose terms do not cancel."""
+    numbers = torch.arange(call.graph.num_graphs * call.spec.hidden_channels, dtype=torch.float64)
+    return (1.5 + numbers.cos()).view(call.graph.num_graphs, call.spec.hidden_channels).to(call.graph.x.dtype)
+
+
+def results(call: LayerNetworkCall, *, plain: bool = False, grad_x: bool = True, grad_bonds: bool | None = None) -> dict[str, torch.Tensor]:
+    """Return pooled rows, new statistics and all gradients by name, from C++ or in plain PyTorch."""
+    grad_bonds = call.graph.bonds is not None if grad_bonds is None else grad_bonds
+    for_backward = call._replace(statistics=[] if call.batch_statistics else call.statistics)
+    with torch.no_grad():
+        if plain:
+            pooled, statistics, saved = engine.forward(call, PlainSteps)
+            found = engine.backward(for_backward, weights(call), saved, PlainSteps, grad_x=grad_x, grad_bonds=grad_bonds)
+        else:
+            pooled, statistics, saved = torch.ops.molgcn.layer_network(*call.arguments)
+            found = torch.ops.molgcn.layer_network_backward(weights(call), saved, grad_x, grad_bonds, *for_backward.arguments)
+    of_x, of_bonds, of_parameters = found
+    return {
+        "pooled": pooled,
+        "statistics": statistics,
+        "x": of_x,
+        "bonds": of_bonds,
+        **dict(zip(call.spec.parameters, of_parameters, strict=True)),
+    }
+
+
+def worst(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+    """Return the largest relative L2 error; beside the largest gradient where one is nothing but cancellation."""
+    assert {name: one.shape for name, one in actual.items()} == {name: one.shape for name, one in expected.items()}
+    floor = max(1e-2 * max(one.norm().item() for one in expected.values()), 1e-9)
+    return max(((actual[name].double() - one).norm() / max(one.norm().item(), floor)).item() for name, one in expected.items())
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("options", NETWORKS)
+@pytest.mark.parametrize("message", MESSAGES)
+def test_float64(message, options, training):
+    for coded in (True, False):
+        call = call_of(network(message, options), training=training, coded=coded)
+        assert worst(results(call), results(call, plain=True)) < 1e-12
+
+
+@pytest.mark.parametrize("options", ["plain", "layer", "blocks"])
+@pytest.mark.parametrize("message", MESSAGES)
+def test_float32(message, options):
+    call = call_of(network(message, options), training=options != "blocks")  # batch statistics magnify what float32 leaves
+    actual, expected = results(changed(call, torch.Tensor.float)), results(call, plain=True)
+    assert worst({"pooled": actual["pooled"]}, {"pooled": expected["pooled"]}) < 1e-5
+    assert worst(actual, expected) < 5e-5
+
+
+@pytest.mark.parametrize("message", ["gine", "sage max"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_widths(width, message, instruction_set):
+    call = call_of(network(message, in_channels=width, hidden=width, layers=2))
+    assert worst(results(call), results(call, plain=True)) < 1e-12
+    call = call_of(call.spec, training=False)
+    assert worst(results(changed(call, torch.Tensor.float)), results(call, plain=True)) < 5e-5
+
+
+MOLECULE = st.tuples(st.integers(0, 9), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=12))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(MOLECULE, max_size=6), st.sampled_from(sorted(MESSAGES)), st.sampled_from(["layer", "blocks"]), st.booleans())
+def test_any_graph(molecules, message, options, coded):
+    """Isolated atoms, loops, duplicates, molecules without atoms, batches without molecules."""
+    spec = network(message, options, layers=2)
+    call = call_of(spec, graph([edges for _, edges in molecules], [size for size, _ in molecules], spec, coded=coded), training=False)
+    actual = results(call)
+    if call.graph.num_nodes > 0:
+        assert worst(actual, results(call, plain=True)) < 1e-11
+    else:
+        assert all(not one.any() for one in actual.values())
+
+
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("message", ["gine", "gin norm", "sage max"])
+def test_the_number_of_threads_does_not_count(message, coded):
+    """Results are the same bits."""
+    spec = network(message, "blocks")
+    call = changed(call_of(spec, graph(rings(SIZES * 8), SIZES * 8, spec, coded=coded)), torch.Tensor.float)
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(results(call))
+    finally:
+        torch.set_num_threads(before)
+    for name, one in found[0].items():
+        assert all(torch.equal(other[name], one) for other in found[1:]), name
+
+
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("message", MESSAGES)
+def test_padding_does_not_count(message, coded):
+    call = call_of(network(message, "blocks"), coded=coded)
+    x, bonds, ptr, rowptr, col, code = call.graph
+    padded = BondGraph(
+        torch.cat([x, x.new_full((3, x.shape[1]), torch.nan)]),
+        bonds if coded or bonds is None else torch.cat([bonds, bonds.new_full((5, bonds.shape[1]), torch.nan)]),
+        torch.cat([ptr, ptr[-1:].expand(2)]),
+        torch.cat([rowptr, rowptr[-1] + torch.tensor([2, 5, 5], dtype=torch.int32)]),
+        torch.cat([col, torch.full((5,), x.shape[0], dtype=torch.int32)]),
+        None if code is None else torch.cat([code, torch.full((5,), -1, dtype=torch.int32)]),
+    )
+    expected = results(call, plain=True)
+    actual = results(call._replace(graph=padded))
+    assert not actual["x"][x.shape[0] :].any()
+    assert not actual["pooled"][call.graph.num_graphs :].any()
+    actual |= {"x": actual["x"][: x.shape[0]], "pooled": actual["pooled"][: call.graph.num_graphs]}
+    if code is None and bonds is not None:
+        assert not actual["bonds"][bonds.shape[0] :].any()
+        actual["bonds"] = actual["bonds"][: bonds.shape[0]]
+    assert worst(actual, expected) < 1e-12
+
+
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("message", ["gcn", "gine", "gcn_edge of one width", "sage"])
+def test_gradients_that_are_not_wanted(message, coded):
+    call = call_of(network(message), coded=coded)
+    everything = results(call)
+    for wanted in ("x", "bonds", "none"):
+        actual = results(call, grad_x=wanted == "x", grad_bonds=wanted == "bonds" and call.graph.bonds is not None)
+        expected = {name: one if name not in ("x", "bonds") or name == wanted else one.new_empty(0, 0) for name, one in everything.items()}
+        assert all(torch.equal(actual[name], one) for name, one in expected.items())
+
+
+def test_nothing_is_kept_without_gradients():
+    call = call_of(network())
+    pooled, statistics, saved = torch.ops.molgcn.layer_network(*call._replace(options=Options(True, save_for_backward=False)).arguments)
+    expected = results(call)
+    assert saved.numel() == 0
+    assert torch.equal(pooled, expected["pooled"])
+    assert torch.equal(statistics, expected["statistics"])
+
+
+@pytest.mark.parametrize("options", ["layer", "blocks"])
+@pytest.mark.parametrize("message", ["gin norm", "gine", "gcn_edge", "sage max"])
+def test_opcheck(message, options):
+    call = changed(call_of(network(message, options)), torch.Tensor.requires_grad_)
+    torch.library.opcheck(torch.ops.molgcn.layer_network.default, call.arguments)
+
+
+def test_numbers_far_from_one():
+    """Float32's range, as PyTorch: activations of 1e6, gradients of 1e-12."""
+    call = call_of(network("gine", "plain"), training=False)
+    call = call._replace(graph=call.graph._replace(x=call.graph.x * 1e6))
+    assert worst(results(changed(call, torch.Tensor.float)), results(call, plain=True)) < 5e-5
+
+
+def test_moments_without_cancellation():
+    """A mean of 1e4 times the deviation costs batch norm no digits beyond those that float32's inputs lack."""
+    spec = LayerNetworkSpec("gcn", 6, 10, 1, norm="batch")
+    call = call_of(spec)
+    call.parameters[1].add_(1e4)
+    actual, expected = (results(each)["pooled"].double() for each in (changed(call, torch.Tensor.float), call))
+    assert (actual - expected).norm() / expected.norm() < 1e-2
+
+
+BROKEN = {
+    "an atom of another molecule": ("col", lambda col: col.flip(0)),
+    "ptr must run": ("ptr", lambda ptr: ptr.flip(0)),
+    "rowptr must run": ("rowptr", lambda rowptr: torch.cat([rowptr[:1] + 1, rowptr[1:]])),
+    "code has a number outside": ("code", lambda code: code + 3),
+}
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_graphs_that_are_none(said):
+    call = call_of(network())
+    name, broken = BROKEN[said]
+    call = call._replace(graph=call.graph._replace(**{name: broken(getattr(call.graph, name))}))
+    with pytest.raises(ValueError, match=said):
+        torch.ops.molgcn.layer_network(*call.arguments)
+
+
+def test_dtypes():
+    with pytest.raises(UserError, match=r"float32 or float64, not torch\.float16"):
+        torch.ops.molgcn.layer_network(*changed(call_of(network()), torch.Tensor.half).arguments)

@@ -1,0 +1,77 @@
+"""Matrix products of passes on tensor cores: emulated, compiled for every architecture, and planned."""
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
+from emulated import Compiler, gpu_memory
+from products_cases import call_of, launch_all, worst_backward, worst_forward
+from stack_cases import H100, RTX
+
+from molgcn.cuda_runtime.launch import Gpu, launching_by
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH, Shape, row_blocks, shared_bytes, weight_blocks
+
+BONDS = {"message": "gine", "edge_channels": 5}
+
+
+@pytest.fixture(autouse=True)
+def poisoned():
+    with torch.no_grad(), gpu_memory():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("in_channels", "hidden", "real", "padding", "options"),
+    [
+        (11, 20, 17, 3, {"num_layers": 1}),
+        pytest.param(16, 32, 75, 9, BONDS, marks=pytest.mark.slow),
+        pytest.param(5, 70, 40, 3, {"message": "sage", "mlp_norm": False, "project": True, "num_layers": 1}, marks=pytest.mark.slow),
+        pytest.param(11, 20, 0, 5, {"num_layers": 1}, marks=pytest.mark.slow),
+    ],
+)
+def test_products_are_as_precise_as_float32(emulate, in_channels, hidden, real, padding, options):
+    call = call_of(in_channels, hidden, real, padding, **options)
+    assert worst_forward(call) < 2e-7
+    errors = worst_backward(call)
+    assert errors["rows"] < 2e-7
+    assert errors["weights"] < 2e-6
+    assert errors["biases"] < 1e-6
+
+
+def test_moments_of_many_blocks(emulate):
+    assert worst_forward(call_of(3, 8, 33 * 130 + 5, 40, feed_forward=False, num_layers=1)) < 2e-7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-4), ("bf16", 3e-3)])
+def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
+    call = call_of(11, 20, 40, precision=precision, num_layers=1)
+    assert 1e-5 < worst_forward(call) < bound
+    assert 1e-5 < worst_backward(call)["weights"] < 3 * bound
+
+
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
+def test_compiles_for_every_architecture(arch):
+    number = ARCHITECTURES.index(arch)
+    hidden, precision = (32, 70, 20, 128, 300, 172)[number], ("float32", "tf32", "bf16")[number % 3]
+    with launching_by(compiler := Compiler(arch)):
+        launch_all(call_of(11, hidden, 5, precision=precision, num_layers=1, dropout=0.3 * (number % 2)))
+    assert compiler.sources == {"product_operands.cu", "product_rows.cu", "product_weights.cu"}
+
+
+@pytest.mark.parametrize("limit", [H100, RTX])
+@pytest.mark.parametrize("num_rows", [0, 1, 740, 95_000])
+@pytest.mark.parametrize("width", [1, 16, 70, 80, 160, 172, 300, 600, MAX_WIDTH])
+def test_plans(width, num_rows, limit):
+    """Blocks cover all rows and columns, and fit the smallest shared memory."""
+    for other in (11, width):
+        plan = row_blocks(num_rows, other, width, Gpu(132, limit))
+        assert plan.shared_bytes <= limit
+        assert plan.threads <= 512
+        assert 16 * plan.warps * plan.column_tiles >= width
+        assert plan.rows * plan.num_tiles >= num_rows
+        assert plan.num_groups * plan.tiles_per_group >= plan.num_tiles
+    shapes = (Shape(num_rows, width, width), Shape(4, width, 7), Shape(num_rows, width, 0))
+    for shape, weights in zip(shapes, weight_blocks(shapes, Gpu(132, limit)), strict=True):
+        assert shared_bytes(weights.tile) <= limit
+        assert weights.splits * weights.rows_per_split >= shape.rows
+        assert weights.num_tiles * weights.tile**2 >= shape.out * shape.in_

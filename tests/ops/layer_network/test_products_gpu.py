@@ -1,0 +1,29 @@
+"""Matrix products of passes on a GPU against float64. `pytest -m gpu`."""
+
+import pytest
+import torch
+from products_cases import call_of, worst_backward, worst_forward
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
+
+WIDTHS = [(11, 32), (21, 64), (28, 70), (80, 80), (11, 124), (300, 172), (11, 300), (64, 512)]
+
+
+@pytest.mark.parametrize("real", [0, 1, 17, 740, 5_000])
+@pytest.mark.parametrize(("in_channels", "hidden"), WIDTHS)
+def test_products_are_as_precise_as_float32(in_channels, hidden, real):
+    bonds = {"message": "gine", "edge_channels": 5} if real % 2 else {}
+    call = call_of(in_channels, hidden, real, padding=real // 8, device="cuda", **bonds)
+    with torch.no_grad():
+        assert worst_forward(call) < 2e-7
+        errors = worst_backward(call)
+    assert errors["rows"] < 2e-7
+    assert errors["weights"] < 2e-6
+    assert errors["biases"] < 1e-6
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("tf32", 3e-4), ("bf16", 3e-3)])
+def test_lower_precision_is_what_was_asked_for(precision, bound):
+    with torch.no_grad():
+        assert worst_forward(call_of(11, 80, 740, device="cuda", precision=precision)) < bound
+        assert worst_backward(call_of(11, 80, 740, device="cuda", precision=precision))["weights"] < 3 * bound

@@ -1,0 +1,88 @@
+"""The steps that follow from a network's spec, forward and backward, against the network in plain PyTorch."""
+
+import pytest
+import torch
+from layer_cases import CASES, call_of, pooling_network
+from network_cases import batch_of
+
+from molgcn.data import GraphBatch
+from molgcn.ops.layer_network import engine
+from molgcn.ops.layer_network.backward import WeightGrads, backward_of
+from molgcn.ops.layer_network.plain import PlainSteps
+from molgcn.ops.layer_network.program import program_of
+from molgcn.ops.layer_network.spec import LayerNetworkSpec
+
+
+def assert_close(one, other, scale=0.0):
+    assert (one - other).norm() <= 1e-11 * max(other.norm().item(), scale) + 1e-14
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_passes_are_those_of_plain_pytorch(case, training):
+    model = pooling_network(case).train(training)
+    batch = GraphBatch.from_pyg(batch_of("many"))
+    call = call_of(model, batch)
+    statistics = [tensor.clone() for tensor in call.statistics]
+    with torch.no_grad():
+        outputs = engine.forward(call._replace(statistics=statistics), PlainSteps)
+    expected = model(batch) * (100 if model.pool == "norm" else 1)
+    assert_close(outputs.pooled, expected)
+
+    grad = torch.randn_like(expected)
+    expected.backward(grad)
+    wanted = {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+    model.zero_grad()
+    for_backward = call._replace(statistics=[] if call.batch_statistics else statistics)
+    with torch.no_grad():
+        found = engine.backward(for_backward, grad, outputs.saved, PlainSteps, grad_x=True, grad_bonds=call.graph.bonds is not None)
+    for tensor, gradient in zip(call.graph[:2], found[:2], strict=True):
+        if tensor is not None and tensor.requires_grad:
+            tensor.backward(gradient, retain_graph=True)
+    own = dict(zip(call.spec.parameters, found[2], strict=True))
+    got = {name: own.get(name, parameter.grad) for name, parameter in model.named_parameters()}
+    scale = max(gradient.norm().item() for gradient in wanted.values())
+    for name, gradient in wanted.items():
+        assert_close(got[name], gradient, scale)
+    if call.batch_statistics:
+        for new, old in zip(outputs.new_statistics.flatten(0, 1), call.statistics, strict=True):
+            assert_close(new, old)  # which the model has brought up to date
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_spec_is_its_text(case):
+    spec = call_of(pooling_network(case), "many").spec
+    assert LayerNetworkSpec.from_string(spec.to_string()) == spec
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"message": "gat"}, "message=gat is unknown"),
+        ({"norm": "group"}, "norm=group is unknown"),
+        ({"num_layers": 0}, "num_layers=0"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"edge_channels": 3}, "edge_channels=3"),
+        ({"message": "gine"}, "edge_channels=None"),
+    ],
+    ids=str,
+)
+def test_a_spec_refuses_what_is_out_of_range(options, said):
+    with pytest.raises(ValueError, match=said):
+        LayerNetworkSpec(**{"message": "gin", "in_channels": 3, "hidden_channels": 4, "num_layers": 2, **options})
+
+
+def test_another_text_is_refused():
+    with pytest.raises(ValueError, match="starts with"):
+        LayerNetworkSpec.from_string("molgcn.network/1 message=gin")
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 5])
+def test_layers_share_a_step_of_weight_gradients(together):
+    """Every matrix and bias gets its gradient once, in as few steps as asked for."""
+    spec = call_of(pooling_network("gine gnn+"), "many").spec
+    backward = backward_of(program_of(spec, dropout=False), True, True, False, False, together)
+    groups = [step.products for step in backward.steps if isinstance(step, WeightGrads)]
+    assert len(groups) == -(-spec.num_layers // together)
+    names = [name for products in groups for product in products for name in (product.weight, product.bias) if name is not None]
+    assert sorted(names) == sorted(name for name in spec.parameters if "norm" not in name and not name.endswith("eps"))

@@ -1,0 +1,113 @@
+"""Kernels on rows under emulation, through whole passes of networks against the same passes in PyTorch, in float64 as in float32."""
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, EVERY_ARCHITECTURE
+from emulated import Compiler, gpu_memory
+from layer_network_cases import NETWORKS, Found, padded, passes, random_call, spec_of, worst_difference
+
+from molgcn.cuda_runtime.launch import launching_by
+from molgcn.ops.layer_network.call import LayerNetworkCall
+from molgcn.ops.layer_network.cuda import CudaSteps
+from molgcn.ops.layer_network.plain import PlainSteps
+
+
+def emulated(call: LayerNetworkCall, **options: float) -> Found:
+    """Return what the kernels compute; memory that nobody wrote is NaN."""
+    with gpu_memory():
+        return passes(call, CudaSteps, **options)
+
+
+def check(call: LayerNetworkCall, bound: float = 1e-10) -> None:
+    actual, expected = emulated(call), passes(call, PlainSteps)
+    assert worst_difference(actual.outputs, expected.outputs) < (bound,)
+    assert worst_difference(actual.gradients, expected.gradients) < (bound,)
+
+
+def slow_but(cases, *fast):
+    """Return the cases, those that are not `fast` marked slow."""
+    return [case if case in fast else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+@pytest.mark.parametrize("training", slow_but([True, False], True))
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_option_in_float64(emulate, network, training):
+    check(random_call(spec_of(network), training=training, coded=len(network) % 2 == 0))
+
+
+@pytest.mark.parametrize("hidden", slow_but([1, 3, 70, 130], 3, 130))
+@pytest.mark.parametrize("network", ["gine", "sage, max", "feed-forward, layer"])
+def test_widths(emulate, network, hidden):
+    """From one column to rows that several blocks share; the bonds' rows are as wide as the atoms', or mapped."""
+    check(random_call(spec_of(network, hidden, in_channels=4), sizes=[5, 9, 1], coded=hidden % 2 == 0))
+
+
+@pytest.mark.parametrize("network", slow_but(NETWORKS, "gine"))
+def test_float32(emulate, network):
+    call = random_call(spec_of(network, 20), dtype=torch.float32)
+    actual, expected = emulated(call), passes(random_call(spec_of(network, 20)), PlainSteps)
+    assert worst_difference(actual.outputs, expected.outputs) < (2e-5,)
+    assert worst_difference(actual.gradients, expected.gradients) < (2e-4,)
+
+
+@pytest.mark.parametrize("network", slow_but(["gin", "gine", "feed-forward"], "gine"))
+def test_more_atoms_than_a_block_holds(emulate, network):
+    check(random_call(spec_of(network, 6), sizes=[150] * 15))
+
+
+def test_more_kinds_of_bonds_than_a_block_holds(emulate):
+    check(random_call(spec_of("gine"), kinds=37))
+
+
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("network", slow_but(NETWORKS, "gin", "gine", "gcn, max", "sage"))
+def test_padded_batches(emulate, network, coded):
+    """Room for molecules, atoms and bonds beyond those in use is neither read nor counted: zeros in gradients.
+
+    The products multiply rows of x there by zeros, so that these must be finite.
+    """
+    call = random_call(spec_of(network), coded=coded)
+    expected, actual = passes(call, PlainSteps), emulated(padded(call, 1e3), poison=torch.nan)
+    assert not actual.outputs["pooled"][-2:].any()
+    assert not actual.gradients["x"][-7:].any()
+    actual.outputs["pooled"], actual.gradients["x"] = actual.outputs["pooled"][:-2], actual.gradients["x"][:-7]
+    if "bonds" in actual.gradients and not coded:
+        assert not actual.gradients["bonds"][-9:].any()
+        actual.gradients["bonds"] = actual.gradients["bonds"][:-9]
+    assert worst_difference(actual.outputs, expected.outputs) < (1e-10,)
+    assert worst_difference(actual.gradients, expected.gradients) < (1e-10,)
+
+
+@pytest.mark.parametrize("sizes", [[], [0, 0], [1], [1, 0, 1]], ids=str)
+@pytest.mark.parametrize("network", ["gine", "gcn", "sage, max"])
+def test_hardly_any_atoms(emulate, network, sizes):
+    """One atom alone has no variance, for which PyTorch gives up in training."""
+    check(random_call(spec_of(network), sizes=sizes, training=False, coded=len(sizes) != 1))
+
+
+def test_no_atoms_leave_running_statistics_as_they_are(emulate):
+    call = random_call(spec_of("gine"), sizes=[0, 0])
+    found = emulated(call)
+    assert torch.equal(found.outputs["statistics"].flatten(0, 1), torch.stack(list(call.statistics)))
+    assert not any(gradient.any() for gradient in found.gradients.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_barriers_order_all_accesses_to_shared_memory(emulate, network):
+    emulate.find_races = True
+    emulated(random_call(spec_of(network, 6, num_layers=1), sizes=[5, 9, 1]))
+    emulated(random_call(spec_of(network, 6, num_layers=1), sizes=[150] * 15))
+
+
+SOURCES = ("prepare", "gather", "gather_grad", "finish", "finish_grad", "finish_block", "layer_norm", "normalize", "pool")
+
+
+@pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
+def test_compiles_for_every_architecture(arch):
+    """Dtypes take turns over the architectures, so that each architecture has every file and each dtype half of them."""
+    dtype = (torch.float32, torch.float64)[ARCHITECTURES.index(arch) % 2]
+    with launching_by(compiler := Compiler(arch)):
+        for network in NETWORKS:
+            emulated(random_call(spec_of(network, num_layers=1), dtype=dtype, sizes=[5, 3], training=network != "gin"))
+    assert {name for name in compiler.sources if name.startswith("rows_")} == {f"rows_{name}.cu" for name in SOURCES}

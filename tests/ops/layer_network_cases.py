@@ -1,0 +1,139 @@
+"""Networks of the family on random batches, and passes of them by two implementations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from stack_cases import random_batch
+from torch import Tensor
+
+from molgcn.ops.layer_network import engine
+from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
+from molgcn.ops.layer_network.engine import StepsOf
+from molgcn.ops.layer_network.spec import LayerNetworkSpec
+
+NETWORKS = {
+    "gin": {"message": "gin", "norm": "batch", "train_eps": True, "mlp_norm": True, "residual": True, "dropout": 0.3},
+    "gin, layer norm, sum": {"message": "gin", "norm": "layer", "residual": True, "dropout": 0.2, "pool": "sum", "last_activation": False},
+    "gine": {"message": "gine", "edge_channels": 4, "norm": "batch", "train_eps": True, "residual": True},
+    "gine, no norm, max": {"message": "gine", "edge_channels": 4, "pool": "max"},
+    "gcn_edge": {"message": "gcn_edge", "edge_channels": 4, "norm": "batch", "dropout": 0.3, "last_activation": False},
+    "gcn": {"message": "gcn", "norm": "batch", "residual": True, "pool": "max"},
+    "gcn without loops": {"message": "gcn", "norm": "layer", "add_self_loops": False},
+    "sage": {"message": "sage", "aggr": "mean", "normalize": True, "project": True},
+    "sage, max": {"message": "sage", "aggr": "max", "norm": "layer", "root_weight": False},
+    "sage, sum": {"message": "sage", "aggr": "sum", "normalize": True, "dropout": 0.4},
+    "feed-forward": {"message": "gin", "norm": "batch", "feed_forward": True, "residual": True, "dropout": 0.3},
+    "feed-forward, layer": {"message": "gcn", "norm": None, "feed_forward": True, "feed_forward_norm": "layer"},
+    "feed-forward, none": {"message": "sage", "norm": None, "feed_forward": True, "feed_forward_norm": None, "residual": True},
+}
+
+
+def spec_of(network: str, hidden: int = 10, in_channels: int = 7, num_layers: int = 2) -> LayerNetworkSpec:
+    """Return the spec of one of :data:`NETWORKS`."""
+    return LayerNetworkSpec(in_channels=in_channels, hidden_channels=hidden, num_layers=num_layers, **NETWORKS[network])
+
+
+SIZES = [5, 9, 0, 18, 1, 30, 1, 7]
+
+
+def random_call(
+    spec: LayerNetworkSpec,
+    *,
+    sizes: list[int] = SIZES,
+    training: bool = True,
+    coded: bool = True,
+    kinds: int = 5,
+    dtype: torch.dtype = torch.float64,
+    device: str = "cpu",
+    seed: int = 0,
+) -> LayerNetworkCall:
+    """Return a call with random parameters, duplicate bonds and self-loops.
+
+    Args:
+        spec: the network.
+        sizes: atoms of each molecule.
+        training: see :class:`Options`.
+        coded: the bonds' rows are a table, else each bond has a row.
+        kinds: rows of the table.
+        dtype: of all numbers.
+        device: of all tensors.
+        seed: of all random numbers.
+    """
+    batch = random_batch([size for size in sizes if size] or [1], spec.in_channels, seed, bonds_per_atom=1.2 if any(sizes) else 0.0)
+    num_atoms = sum(sizes)
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype)
+
+    ptr = torch.tensor([0, *sizes]).cumsum(0).to(device, torch.int32)
+    num_bonds = batch.col.shape[0]
+    bonds = None if spec.edge_channels is None else draw(kinds if coded else num_bonds, spec.edge_channels)
+    code = torch.randint(kinds, (num_bonds,), generator=generator, dtype=torch.int32).to(device) if coded and bonds is not None else None
+    graph = BondGraph(
+        batch.x[:num_atoms].to(device, dtype), bonds, ptr, batch.rowptr[: num_atoms + 1].to(device), batch.col.to(device), code
+    )
+    parameters = [draw(*shape) * (shape[-1] ** -0.5 if len(shape) == 2 else 0.3) + (len(shape) == 1) for shape in spec.parameters.values()]
+    statistics = [draw(*shape).abs() + 0.5 for shape in spec.statistics.values()]
+    return LayerNetworkCall(graph, spec, parameters, statistics, torch.tensor([(5 << 33) + 7], device=device), Options(training))
+
+
+def padded(call: LayerNetworkCall, poison: float) -> LayerNetworkCall:
+    """Return the call with room for two molecules, seven atoms and nine bonds more, whose numbers are `poison`."""
+    graph = call.graph
+    bonds = graph.bonds
+    if bonds is not None and graph.code is None:
+        bonds = torch.cat([bonds, bonds.new_full((9, bonds.shape[1]), poison)])
+    return call._replace(
+        graph=graph._replace(
+            x=torch.cat([graph.x, graph.x.new_full((7, graph.x.shape[1]), poison)]),
+            bonds=bonds,
+            ptr=torch.cat([graph.ptr, graph.ptr[-1:], graph.ptr[-1:]]),
+            rowptr=torch.cat([graph.rowptr, graph.rowptr[-1:].expand(7)]),
+            col=torch.cat([graph.col, graph.col.new_full((9,), 10**6)]),
+            code=None if graph.code is None else torch.cat([graph.code, graph.code.new_full((9,), 10**6)]),
+        )
+    )
+
+
+@dataclass
+class Found:
+    """What both passes of a network return, by name; running statistics only where there are."""
+
+    outputs: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+
+
+def passes(call: LayerNetworkCall, steps_of: StepsOf, *, poison: float = 0.0) -> Found:
+    """Return the outputs of the forward pass and the gradients of the backward pass for a fixed gradient of the pooled rows.
+
+    Args:
+        call: the network and the batch.
+        steps_of: the implementation.
+        poison: gradient of molecules without atoms.
+    """
+    with torch.no_grad():
+        out = engine.forward(call, steps_of)
+        grad = torch.sin(torch.arange(out.pooled.numel(), device=out.pooled.device, dtype=torch.float64)).view_as(out.pooled).to(out.pooled)
+        grad[call.graph.ptr.diff() == 0] = poison
+        if call.batch_statistics:
+            call = call._replace(statistics=[])
+        has_bonds = call.graph.bonds is not None
+        of_x, of_bonds, found = engine.backward(call, grad, out.saved, steps_of, grad_x=True, grad_bonds=has_bonds)
+    gradients = dict(zip(call.spec.parameters, found, strict=True)) | {"x": of_x} | ({"bonds": of_bonds} if has_bonds else {})
+    return Found({"pooled": out.pooled, "statistics": out.new_statistics}, gradients)
+
+
+def worst_difference(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[float, str]:
+    """Return the largest difference relative to the largest number of its tensor, or of all where that is rounding, and its name."""
+    assert actual.keys() == expected.keys()
+    floor = 1e-3 * max((tensor.abs().max().item() for tensor in expected.values() if tensor.numel()), default=0.0) + 1e-3
+    found = [(0.0, "nothing")]
+    for name, tensor in expected.items():
+        assert actual[name].shape == tensor.shape, name
+        if tensor.numel():
+            difference = (actual[name].double() - tensor.double()).abs().max().item()
+            found.append((difference / max(tensor.abs().max().item(), floor), name))
+    return max(found, key=lambda each: (each[0] != each[0], each[0]))
