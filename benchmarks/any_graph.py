@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import fill
 
 import torch
 
@@ -11,8 +12,9 @@ from molgcn.benchmark.graphs import graphs, mesh
 from molgcn.benchmark.machine import machine
 
 HEADER = """\
-Microseconds, float32, medians of interleaved repeats; sums are checked against float64 first. The graphs are made at random, in the sizes
-and degree laws of published benchmarks. "Captured" is the replay of a CUDA graph: without the host's share.
+Microseconds, float32, medians of interleaved repeats; sums are checked against float64 first. The graphs are made at
+random, in the sizes and degree laws of published benchmarks. "Captured" is the replay of a CUDA graph: without the
+host's share.
 """
 WIDTHS = (16, 64, 128)
 DEVICE = torch.device("cuda")
@@ -97,7 +99,7 @@ def main() -> None:
     text = "\n".join(["# Aggregation and layers on any graph", "", *facts, "", HEADER])
     for name in arguments.sections:
         section = SECTIONS[name]
-        text += "\n".join(["", f"## {name}", "", " ".join(str(section.__doc__).split()), "", *section(arguments.repeats), ""])
+        text += "\n".join(["", f"## {name}", "", fill(" ".join(str(section.__doc__).split()), 118), "", *section(arguments.repeats), ""])
         if arguments.output:
             arguments.output.write_text(text)
     print(text)
