@@ -45,9 +45,13 @@ def calls() -> dict[str, Call]:
     cases["head_loss_backward"] = ops.head_loss_backward, [torch.ones(()), sums, slopes, hidden, x, weights]
 
     edge_index = torch.randint(0, 4, (2, 12))
+    edge_index[:, 0] = 3  # the last node has edges
     conv = [x, torch.randn(3, 8), torch.zeros(3), edge_index, torch.rand(12), True, True, 1.0, False]
     cases["gcn_conv"] = ops.gcn_conv, conv
     cases["gcn_conv_backward"] = ops.gcn_conv_backward, [torch.randn(4, 3), [True] * 4, *conv]
+    largest = [torch.randn(4, 9), edge_index, torch.rand(12, 3), 4, "max", "auto", True, False, 0, 0]
+    cases["aggregate"] = ops.aggregate, largest
+    cases["aggregate_backward"] = ops.aggregate_backward, [torch.randn(4, 9), ops.aggregate(*largest), [True, True], *largest]
     return cases
 
 

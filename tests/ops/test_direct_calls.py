@@ -12,6 +12,8 @@ from direct_calls import REFUSALS, calls, with_misfits
 
 ROOT = Path(__file__).parents[2]
 FITS = (
+    ("aggregate", "0.0: [4, 9] -> [5, 9] torch.float32"),  # a node without edges
+    ("aggregate_backward", "3.0: [4, 9] -> [5, 9] torch.float32"),
     ("gcn_conv", "0.0: [4, 8] -> [5, 8] torch.float32"),  # a node without edges
     ("message_network with a head", "17: 2 -> 0 tensors"),  # no head
 )
