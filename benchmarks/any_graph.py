@@ -4,7 +4,6 @@ import argparse
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from textwrap import fill
 
 import torch
 
