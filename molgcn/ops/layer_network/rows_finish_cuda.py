@@ -18,7 +18,7 @@ _LINE_THREADS = 512  # of blocks that sum columns and have a row at a time
 _LINE_BLOCKS = 2  # of them on a multiprocessor
 _LINE_BYTES = 96 << 10  # of shared memory for their sums
 _SUM_ROWS = 4  # at least, of a thread that sums
-_APPLY_ROWS = 2  # of a thread that does not
+_ROWS, _GRAD_ROWS = 2, 4  # of a thread that does not
 
 
 class FinishLaunches:
@@ -52,7 +52,7 @@ class FinishLaunches:
                 return self._launch_block("rows_finish_block", it, source)
             if not has_moments:
                 self._launch_sums("rows_finish.cu", "rows_moments", it, 3)
-        self._launches.launch("rows_finish.cu", "rows_finish", it, self._apply_grid(tile))
+        self._launches.launch("rows_finish.cu", "rows_finish", it, self._grid(tile, _ROWS))
 
     def backward(self, step: FinishGrad) -> None:
         """Compute the gradients of a step's source and of its norm's weight and bias."""
@@ -76,7 +76,7 @@ class FinishLaunches:
             self._launch_sums("rows_finish_grad.cu", "rows_finish_grad", it, 2, {"SUMS": 1})
         if kind is None or statistics:
             it.of_source = gradient
-            self._launches.launch("rows_finish_grad.cu", "rows_finish_grad", it, self._apply_grid(tile), defines={"SUMS": 0})
+            self._launches.launch("rows_finish_grad.cu", "rows_finish_grad", it, self._grid(tile, _GRAD_ROWS), defines={"SUMS": 0})
 
     def _layer_norm_grad(self, step: FinishGrad, source: Rows, rows: Mapping[str, Rows | None]) -> None:
         threads, numbers = _LINE_THREADS, 2 * source.stride * self._launches.number_bytes
@@ -100,9 +100,9 @@ class FinishLaunches:
     def _fits_a_block(self) -> bool:
         return self._num_atoms <= self._rows_of_thread * _MOST_THREADS
 
-    def _apply_grid(self, tile: Tile) -> int:
-        """Return how many blocks there are where nothing is summed."""
-        return tile.chunks * tile.parts(self._num_atoms, _APPLY_ROWS)
+    def _grid(self, tile: Tile, rows: int) -> int:
+        """Return how many blocks there are where a thread has so many rows."""
+        return tile.chunks * tile.parts(self._num_atoms, rows)
 
     def _arguments(self, step: Finish, source: Rows, tile: Tile, rows: Mapping[str, Rows | None]) -> Any:
         run = self.run

@@ -13,7 +13,7 @@ from molgcn.ops.layer_network.rows_launches import MOST_LANES, THREADS, RowLaunc
 from molgcn.ops.layer_network.steps import Gather
 
 AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
-_BLOCKS = 8  # of a multiprocessor
+_BLOCKS = 16  # of a multiprocessor
 _SUMMING_BLOCKS = 4  # where they hand in sums
 _FEW_ATOMS = 2048  # whose sums are one sooner when blocks have many rows of few columns
 _LANES_OF_FEW = 4
