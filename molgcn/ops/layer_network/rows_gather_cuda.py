@@ -13,7 +13,8 @@ from molgcn.ops.layer_network.rows_launches import MOST_LANES, THREADS, RowLaunc
 from molgcn.ops.layer_network.steps import Gather
 
 AGGREGATIONS = ("sum", "mean", "max", "gcn", "gcn_loops")
-_BLOCKS = 16  # of a multiprocessor
+_BLOCKS = 4  # of a multiprocessor
+_GRAD_BLOCKS = 16
 _SUMMING_BLOCKS = 4  # where they hand in sums
 _FEW_ATOMS = 2048  # whose sums are one sooner when blocks have many rows of few columns
 _LANES_OF_FEW = 4
@@ -82,7 +83,7 @@ class GatherLaunches:
         if forward.bonds is not None:
             it.paired = self._paired.data_ptr()
         ranges, shared, learns_eps = 1, 0, run.spec.train_eps and forward.eps is not None
-        parts = min(tile.parts(num_atoms), launches.resident(tile.chunks, _SUMMING_BLOCKS if table or learns_eps else _BLOCKS))
+        parts = min(tile.parts(num_atoms), launches.resident(tile.chunks, _SUMMING_BLOCKS if table or learns_eps else _GRAD_BLOCKS))
         if table:
             each = 4 * launches.number_bytes
             it.codes = min(run.graph.num_bond_rows, _TABLE_BYTES // (tile.threads * each))
