@@ -11,9 +11,8 @@ from molgcn.ops.layer_network.backward import InputGrad, Produced, WeightGrads
 from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
-from molgcn.ops.layer_network.products_macros import norm_after
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import Linear
+from molgcn.ops.layer_network.steps import Finish, Linear, Step
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.philox import keep_mask
 
@@ -56,7 +55,7 @@ def worst_forward(call: LayerNetworkCall) -> float:
         expected, size = _product(_filled(run, run.rows(step.source), kind), run.parameter(step.weight).T)
         add = None if step.add is None else _filled(run, run.rows(step.add), kind).double()
         out.tensor.fill_(torch.nan)
-        norm = norm_after(step, following)
+        norm = _norm_after(step, following)
         assert products.linear(step, norm) == (norm is not None)
         if step.bias is not None:
             bias = run.parameter(step.bias).double()
@@ -92,7 +91,7 @@ def launch_all(call: LayerNetworkCall) -> None:
     products = TensorCoreProducts(run, Workspace(run.graph.x))
     for step, following in zip(run.program.steps, (*run.program.steps[1:], None), strict=True):
         if isinstance(step, Linear):
-            products.linear(step, norm_after(step, following))
+            products.linear(step, _norm_after(step, following))
     run = Pass(call, run.saved, backward=True, grad_x=True, grad_bonds=True)
     products = TensorCoreProducts(run, Workspace(run.graph.x))
     for grad_step in run.backward.steps:
@@ -100,6 +99,10 @@ def launch_all(call: LayerNetworkCall) -> None:
             products.input_grad(grad_step)
         elif isinstance(grad_step, WeightGrads):
             products.weight_grads(grad_step)
+
+
+def _norm_after(step: Linear, following: Step | None) -> str | None:
+    return following.norm if isinstance(following, Finish) and following.source == step.out else None
 
 
 def _input_grad_error(run: Pass, products: TensorCoreProducts, step: InputGrad) -> float:
