@@ -61,7 +61,7 @@ __device__ __forceinline__ void merge(const float* from, int parts, float* share
         const float4 origin = load4_past_l1(from + 4 * quad);
         Distances all[4] = {{origin.x}, {origin.y}, {origin.z}, {origin.w}};
         float rows_of_all = 0.0f;
-#pragma unroll 4
+#pragma unroll 8
         for (int i = share; i < parts; i += shares) {
             const float* part = from + size_t(i) * part_numbers;
             const float4 mean = load4_past_l1(part + 4 * quad), squares = load4_past_l1(part + out_width + 4 * quad);
@@ -74,10 +74,11 @@ __device__ __forceinline__ void merge(const float* from, int parts, float* share
         four(to) = make_float4(all[0].sum, all[1].sum, all[2].sum, all[3].sum);
         four(to + 4) = make_float4(all[0].squares, all[1].squares, all[2].squares, all[3].squares);
         to[8] = rows_of_all;
+        if (share == 0) four(shared + 12 * shares * quads + 4 * quad) = origin;
     }
     __syncthreads();
     for (int column = threadIdx.x; column < out_width; column += threads) {
-        Distances all = {load_past_l1(from + column)};
+        Distances all = {shared[12 * shares * quads + column]};
         float count = 0.0f;
         for (int share = 0; share < shares; share++) {
             const float* left = shared + 12 * (share * quads + column / 4);

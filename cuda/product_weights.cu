@@ -10,15 +10,13 @@
 
 constexpr int at_once = 32;  // rows
 constexpr int stride = TILE + 8;
-constexpr int small_stride = TILE + 2;  // of four numbers' small parts
-constexpr int small_numbers = at_once / 4 * small_stride;
 constexpr int blocks = TILE / 32;  // of 16 x 16, of a warp in each direction
 constexpr int threads = 128;
 constexpr int copies = at_once * TILE / 4 / threads;  // of a thread
 constexpr int mine = blocks * blocks * 2;             // float4 of a thread's sums
 constexpr int partial_size = 4 * mine * threads + TILE;
 
-struct Columns {  // TILE of them from `column` on, of rows of `row_stride`
+struct Operand {  // TILE columns from `column` on, of rows of `row_stride`
     const float* begin;
     int row_stride, column;
 
@@ -33,44 +31,26 @@ struct Columns {  // TILE of them from `column` on, of rows of `row_stride`
     }
 };
 
-// The place of the small parts of rows first + 4 e + t: columns 2 g + j of 16 lie in the order 8 j + g, so that lanes read from different banks.
-__device__ __forceinline__ int small_place(int first, int t, int column) {
-    return (first / 4 + t) * small_stride + column / 16 * 16 + column % 2 * 8 + column % 16 / 2;
-}
-// Four numbers of a column, of rows first + 4 e + t
-__device__ __forceinline__ void make_small(const float* tile, float4* small) {
-#pragma unroll 4
-    for (int item = threadIdx.x; item < at_once / 4 * TILE; item += threads) {
-        const int group = item / TILE, place = item % TILE, column = place / 16 * 16 + 2 * (place % 8) + place % 16 / 8;
-        const float* begin = tile + (group / 4 * 16 + group % 4) * stride + column;
-        const float v[4] = {begin[0], begin[4 * stride], begin[8 * stride], begin[12 * stride]};
-        small[group * small_stride + place] = small_parts(v);
-    }
-}
-// Columns 2 g and 2 g + 1 of the block of 16 columns from `column` on, of rows first + 4 e + t
-__device__ __forceinline__ void fetch(Operand (&to)[2], const float* tile, const float4* small, int first, int column, int g, int t) {
+// Columns 2 g, 2 g + 1 of the block of 16 columns from `tile` on, of rows first + 4 e + t
+__device__ __forceinline__ void across_rows(float (&v)[2][4], const float* tile, int first, int g, int t) {
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        const float2 x = *reinterpret_cast<const float2*>(tile + (first + 4 * e + t) * stride + column + 2 * g);
-        to[0].v[e] = x.x, to[1].v[e] = x.y;
+        const float2 x = *reinterpret_cast<const float2*>(tile + (first + 4 * e + t) * stride + 2 * g);
+        v[0][e] = x.x, v[1][e] = x.y;
     }
-#pragma unroll
-    for (int j = 0; j < 2; j++)
-        if (in_bf16) to[j].small = small[small_place(first, t, column + 2 * g + j)];
 }
 
-extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : blocks > 1 ? 3 : 5) product_weights(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) product_weights(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* tiles = reinterpret_cast<float*>(memory);  // [2, 2, at_once, stride]: G and x, now and next
-    float4* small = reinterpret_cast<float4*>(tiles + 4 * at_once * stride);  // [2, at_once / 4, small_stride]
-    int* flag = reinterpret_cast<int*>(small + 2 * small_numbers);
+    int* flag = reinterpret_cast<int*>(tiles + 4 * at_once * stride);
     int number = 0;
     while (number + 1 < p.num_products && p.products[number + 1].first_block <= static_cast<int>(blockIdx.x)) number++;
     const Product& it = p.products[number];
     const int index = blockIdx.x - it.first_block, tile = index % it.num_tiles, split = index / it.num_tiles;
     const int across = (it.out + TILE - 1) / TILE, out = TILE * (tile % across), in = TILE * (tile / across);
     const bool has_matrix = it.source != nullptr, has_bias = it.grad_bias != nullptr && in == 0;
-    const Columns g_rows = {it.gradient, (it.out + 3) / 4 * 4, out}, x_rows = {it.source, (it.in + 3) / 4 * 4, in};
+    const Operand g_rows = {it.gradient, (it.out + 3) / 4 * 4, out}, x_rows = {it.source, (it.in + 3) / 4 * 4, in};
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
     const int row = warp / 2 * 16 * blocks, column = warp % 2 * 16 * blocks;
@@ -91,24 +71,23 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : blocks > 
         wait_for_copies();
         __syncthreads();
         copy(first + at_once);
-        if (in_bf16 && has_matrix) {
-            make_small(left, small), make_small(right, small + small_numbers);
-            __syncthreads();
-        }
         float part[blocks][blocks][2][4] = {}, bias_part[blocks][2] = {};  // the tensor cores round sums towards zero: short ones only
-#pragma unroll 1
+#pragma unroll
         for (int step = 0; step < at_once; step += 16) {
-            Operand a[blocks][2];
+            Left a[blocks];
 #pragma unroll
             for (int i = 0; i < blocks; i++) {
-                fetch(a[i], left, small, step, row + 16 * i, g, t);
+                float v[2][4];
+                across_rows(v, left + row + 16 * i, step, g, t);
+                a[i] = Left(v);
 #pragma unroll
-                for (int j = 0; j < 2; j++) bias_part[i][j] += (a[i][j].v[0] + a[i][j].v[1]) + (a[i][j].v[2] + a[i][j].v[3]);
+                for (int j = 0; j < 2; j++) bias_part[i][j] += (v[j][0] + v[j][1]) + (v[j][2] + v[j][3]);
             }
 #pragma unroll
             for (int i = 0; has_matrix && i < blocks; i++) {
-                Operand b[2];
-                fetch(b, right, small + small_numbers, step, column + 16 * i, g, t);
+                float v[2][4];
+                across_rows(v, right + column + 16 * i, step, g, t);
+                const Right b[2] = {Right(v[0]), Right(v[1])};
                 multiply_add([&](int m, int j) -> float(&)[4] { return part[m][i][j]; }, a, b);
             }
         }

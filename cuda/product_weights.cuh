@@ -1,46 +1,59 @@
 // Products of 16 x 16 blocks on the tensor cores for gradients of weights, one warp each; lanes hold blocks as in matrix.cuh.
 //
 // float32 accuracy: x = high + low, high in TF32, and x y = high high + low y + x low, the last two in bf16: float32's range, 6e-7 of a gradient, and
-// four instructions where three products in TF32 are six. The parts in bf16 are made once, for all warps.
+// four instructions where three products in TF32 are six.
 #pragma once
 #include "matrix.cuh"
-#include "quads.cuh"
 
 constexpr bool exact = PRECISION == PRECISION_FLOAT32, in_tf32 = PRECISION != PRECISION_BF16, in_bf16 = PRECISION != PRECISION_TF32;
 
-// Four numbers that are contracted: as they are, of which TF32 sees the high part, and in bf16 what that leaves of them, and they themselves
-struct Operand {
-    float v[4];
-    float4 small;
-};
-__device__ __forceinline__ float4 small_parts(const float (&v)[4]) {
-    float rest[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) rest[i] = v[i] - number(bits(v[i]) & 0xffffe000u);
-    return make_float4(number(pack_bf16(rest[0], rest[1])), number(pack_bf16(rest[2], rest[3])), number(pack_bf16(v[0], v[1])),
-                       number(pack_bf16(v[2], v[3])));
-}
-__device__ __forceinline__ uint32 high_part(float x) { return exact ? bits(x) : rounded_tf32(bits(x)); }
+// Four numbers that are contracted, of which TF32 sees the high part: `to_nearest`, or all but the last 13 bits
+struct Operands {
+    uint32 high[2][2];   // of each of two instructions
+    uint32 small[2][2];  // in bf16: what TF32 leaves of the numbers, and they themselves
 
-// sum(m, j) += a[m] b[j] for rows g and g + 8 of a[m], column g of b[j]; small products first, independent ones next to each other
+    __device__ __forceinline__ Operands() {}
+    __device__ __forceinline__ Operands(const float (&v)[4], bool to_nearest) {
+        float rest[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32 x = bits(v[i]), rounded = !exact ? rounded_tf32(x) : to_nearest ? round_tf32(x) : x;  // a NaN stays in what is left
+            high[i / 2][i % 2] = rounded;
+            rest[i] = v[i] - number(rounded & 0xffffe000u);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) small[0][i] = pack_bf16(rest[2 * i], rest[2 * i + 1]), small[1][i] = pack_bf16(v[2 * i], v[2 * i + 1]);
+    }
+};
+// The product left out, low low, has no sign of its own if one of the two is rounded to nearest.
+struct Right : Operands {  // column g
+    __device__ __forceinline__ Right() {}
+    __device__ __forceinline__ explicit Right(const float (&v)[4]) : Operands(v, false) {}
+};
+struct Left {  // rows g and g + 8
+    Operands of[2];
+
+    __device__ __forceinline__ Left() {}
+    __device__ __forceinline__ explicit Left(const float (&v)[2][4]) : of{Operands(v[0], true), Operands(v[1], true)} {}
+};
+
+// sum(m, j) += a[m] b[j]; small products first, independent ones next to each other
 template <int N, class Sums>
-__device__ __forceinline__ void multiply_add(Sums sum, const Operand (&a)[N][2], const Operand (&b)[2]) {
+__device__ __forceinline__ void multiply_add(Sums sum, const Left (&a)[N], const Right (&b)[2]) {
 #pragma unroll
     for (int pass = in_bf16 ? exact ? 0 : 1 : 2; pass < (in_tf32 ? 4 : 2); pass++)
 #pragma unroll
         for (int j = 0; j < 2; j++)
 #pragma unroll
             for (int m = 0; m < N; m++) {
-                const Operand &x = a[m][0], &y = a[m][1], &z = b[j];
-                const int k = 2 * (pass % 2), other = exact ? 2 - k : 2;
+                const auto &x = a[m].of[0], &y = a[m].of[1];
+                const int k = pass % 2;
                 if (pass < 2) {
-                    const uint32 left[4] = {bits(at(x.small, k)), bits(at(y.small, k)), bits(at(x.small, k + 1)), bits(at(y.small, k + 1))};
-                    const uint32 right[2] = {bits(at(z.small, other)), bits(at(z.small, other + 1))};
-                    mma_bf16(sum(m, j), left, right);
+                    const uint32 left[4] = {x.small[k][0], y.small[k][0], x.small[k][1], y.small[k][1]};
+                    mma_bf16(sum(m, j), left, b[j].small[exact ? 1 - k : 1]);
                 } else {
-                    const uint32 left[4] = {high_part(x.v[k]), high_part(y.v[k]), high_part(x.v[k + 1]), high_part(y.v[k + 1])};
-                    const uint32 right[2] = {high_part(z.v[k]), high_part(z.v[k + 1])};
-                    mma_tf32(sum(m, j), left, right);
+                    const uint32 left[4] = {x.high[k][0], y.high[k][0], x.high[k][1], y.high[k][1]};
+                    mma_tf32(sum(m, j), left, b[j].high[k]);
                 }
             }
 }

@@ -30,6 +30,7 @@ class CudaSteps:
     """
 
     def __init__(self, run: Pass) -> None:
+        self._run = run
         workspace = Workspace(run.graph.x)
         self._rows = RowKernels(run, workspace)
         self._products = TensorCoreProducts(run, workspace) if fits(run) else CublasProducts(run)
@@ -38,7 +39,7 @@ class CudaSteps:
     def forward(self, step: Step, following: Step | None) -> None:
         """Compute a step's value."""
         if isinstance(step, Linear):
-            self._has_moments = self._products.linear(step, norm_after(step, following))
+            self._has_moments = self._products.linear(step, norm_after(self._run, step, following))
         elif isinstance(step, Gather):
             self._rows.gather(step)
         elif isinstance(step, Finish):

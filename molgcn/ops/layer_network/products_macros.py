@@ -10,6 +10,7 @@ from molgcn.ops.layer_network.backward import InputGrad, Product, WeightGrads
 from molgcn.ops.layer_network.passes import Pass, backward_steps
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS
 from molgcn.ops.layer_network.products_plan import RowBlocks, Shape, row_blocks, weight_blocks
+from molgcn.ops.layer_network.rows_finish_cuda import fit_a_block
 from molgcn.ops.layer_network.steps import Finish, Linear, Step
 from molgcn.ops.message_network import PRECISIONS
 
@@ -37,9 +38,11 @@ class Follows(NamedTuple):
         return Follows(add=step.source.add is not None, mask=step.source.mask is not None)
 
 
-def norm_after(step: Linear, following: Step | None) -> str | None:
-    """Return the norm that the next step begins with, if it is one of this step's value."""
-    return following.norm if isinstance(following, Finish) and following.source == step.out else None
+def norm_after(run: Pass, step: Linear, following: Step | None) -> str | None:
+    """Return the norm that begins the next step, if it is of this step's value and would need a launch more for its moments."""
+    if not isinstance(following, Finish) or following.source != step.out or fit_a_block(run):
+        return None
+    return following.norm
 
 
 def num_rows(run: Pass, value: int) -> int:
@@ -78,7 +81,7 @@ def prefetch_kernels(run: Pass, gpu: Gpu) -> Iterator[tuple[str, Macros]]:
     steps = run.program.steps
     for step, following in zip(steps, (*steps[1:], None), strict=True):
         if isinstance(step, Linear):
-            follows = Follows.linear(run, step, norm_after(step, following))
+            follows = Follows.linear(run, step, norm_after(run, step, following))
             yield "product_rows.cu", rows_macros(run, rows_plan(run, step.source, step.out, gpu), follows)
     if not run.call.options.save_for_backward:
         return

@@ -13,9 +13,10 @@ from molgcn.cuda_runtime.launch import Gpu
 MAX_WIDTH = 1024  # columns on either side of a product that the kernels compute
 _REGISTERS = 65536  # of a multiprocessor
 _RESERVED_BYTES = 1024  # of shared memory beside what a block asks for
-_MANY_PARTS = 128  # from which on sums are formed in groups
+_MANY_PARTS = 256  # from which on sums are formed in groups
 _ROWS_AT_ONCE = 32  # of a weight's gradient
 _FEWEST_ROWS = 128  # of a block of it
+_MANY_ROWS = 1024  # of a multiprocessor, from which on it has large tiles
 _RESIDENT = {32: 5, 64: 3, 96: 2}  # blocks of a multiprocessor, by their tile
 _MANY_SPLITS = 16  # from which on they are added in groups
 
@@ -63,7 +64,7 @@ class RowBlocks:
     def shared_bytes(self) -> int:
         """Shared memory of a block: its tile and the next, or shares of moments."""
         tiles = 4 * self.rows * _stride(self.in_width) * (1 if self.num_blocks == self.num_tiles else 2)
-        return 8 * self.rows + max(tiles, 16 + 48 * max(self.threads, 4 * in_chunks(self.out_width)))
+        return 8 * self.rows + max(tiles, 16 + 48 * max(self.threads, 4 * in_chunks(self.out_width)) + 64 * in_chunks(self.out_width))
 
     @property
     def blocks_per_group(self) -> int:
@@ -179,21 +180,21 @@ class WeightBlocks:
 
 def shared_bytes(tile: int) -> int:
     """Return the shared memory of a block of weights' gradients."""
-    return 2 * 2 * 4 * _ROWS_AT_ONCE * (tile + 8) + 2 * 16 * (_ROWS_AT_ONCE // 4) * (tile + 2) + 16
+    return 2 * 2 * 4 * _ROWS_AT_ONCE * (tile + 8) + 16
 
 
 @cache
 def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightBlocks, ...]:
     """Return the divisions of matrices whose gradients one launch computes: about as many blocks as there is room for.
 
-    Large tiles read G and x less often, but only where there are enough of them for all multiprocessors.
+    Large tiles read G and x less often, but only wide matrices of many rows have enough of them for all multiprocessors.
     """
     widest = max(max(shape.out, shape.in_) for shape in shapes)
-    large = 96 if -(-widest // 96) * 96 <= -(-widest // 64) * 64 else 64
-    for tile in (large, 64, 32):
+    large = 32 if widest <= 64 else 96 if -(-widest // 96) * 96 <= -(-widest // 64) * 64 else 64
+    for tile in (large, 32):
         tiles = [-(-shape.out // tile) * max(1, -(-shape.in_ // tile)) for shape in shapes]
         work = sum(shape.rows * count for shape, count in zip(shapes, tiles, strict=True))
-        if work >= _FEWEST_ROWS * 2 * gpu.num_multiprocessors and widest > 32:
+        if work >= _MANY_ROWS * gpu.num_multiprocessors:
             break
     rows = max(_FEWEST_ROWS, -(-work // (_RESIDENT[tile] * gpu.num_multiprocessors)))  # of a block
     plans = []
