@@ -71,6 +71,9 @@ struct Batch {
     std::array<std::vector<Address>, 4> lists;  // memory; parameters; their gradients; running means, variances, and both after this batch
 };
 
+// Of wide layers, whose weights and sums of gradients lie in no cache beside a tile: they are read and written a third as often.
+constexpr int wide_tile_rows = 3 * tile_rows;
+
 // The next list of structs, which are nothing but int.
 template <typename Struct>
 const Struct* take(const int*& next, int count) {
@@ -177,7 +180,7 @@ void run_pass(Address numbers, const Batch& batch) {
     LayerRun<T> run{};
     run.pass = read_pass(pointer<const int>(numbers));
     set_graph(batch, run);
-    const Tiles tiles(run.ptr, run.num_graphs, gradient_bytes(run));
+    const Tiles tiles(run.ptr, run.num_graphs, gradient_bytes(run), run.pass.channels > 128 ? wide_tile_rows : tile_rows);
     run.partition = tiles.partition();
     run.num_threads = int(std::min<int64_t>(batch.sizes[4], run.partition.num_chunks));
     for (int t = 0; t < run.partition.num_tiles; t++) {

@@ -5,7 +5,6 @@
 namespace molgcn {
 
 namespace {
-constexpr int tile_rows = 64;         // activations of a tile and a layer's weights lie in the first-level cache together
 constexpr int64_t max_chunks = 128;   // enough to keep many cores busy
 constexpr int64_t min_chunks = 8;
 constexpr int64_t gradient_memory = 64 << 20;
@@ -17,23 +16,23 @@ bool rises(const int32_t* pointers, int64_t count) {
 }
 }  // namespace
 
-Tiles::Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes) {
+Tiles::Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes, int rows) {
     for (int g = 0; g < num_graphs;) {
         const int first = g++;
-        while (g < num_graphs && g - first < tile_rows && row_ptr[g + 1] - row_ptr[first] <= tile_rows) g++;
-        const int rows = row_ptr[g] - row_ptr[first];
-        tiles_.push_back({first, g, row_ptr[first], rows});
-        max_rows_ = std::max(max_rows_, rows);
+        while (g < num_graphs && g - first < rows && row_ptr[g + 1] - row_ptr[first] <= rows) g++;
+        const int taken = row_ptr[g] - row_ptr[first];
+        tiles_.push_back({first, g, row_ptr[first], taken});
+        max_rows_ = std::max(max_rows_, taken);
         max_graphs_ = std::max(max_graphs_, g - first);
     }
-    const int64_t rows = row_ptr[num_graphs], most = std::clamp(gradient_memory / std::max<int64_t>(gradient_bytes, 1), min_chunks, max_chunks);
-    int64_t chunks = std::max<int64_t>(1, (rows + chunk_rows - 1) / chunk_rows);
+    const int64_t all = row_ptr[num_graphs], most = std::clamp(gradient_memory / std::max<int64_t>(gradient_bytes, 1), min_chunks, max_chunks);
+    int64_t chunks = std::max<int64_t>(1, (all + chunk_rows - 1) / chunk_rows);
     if (chunks > 2) chunks = (chunks + 3) / 4 * 4;  // even shares for two and four threads
     chunks = std::min(chunks, most);
     chunk_ptr_.push_back(0);
     for (int t = 0; t + 1 < int(tiles_.size()) && int64_t(chunk_ptr_.size()) < chunks; t++) {
         const int64_t end = int64_t{tiles_[t].first_row} + tiles_[t].num_rows;
-        if ((end + tile_rows / 2) * chunks >= rows * int64_t(chunk_ptr_.size())) chunk_ptr_.push_back(t + 1);  // at the nearest tile
+        if ((end + rows / 2) * chunks >= all * int64_t(chunk_ptr_.size())) chunk_ptr_.push_back(t + 1);  // at the nearest tile
     }
     if (!tiles_.empty()) chunk_ptr_.push_back(int(tiles_.size()));
     if (chunk_ptr_.size() == 1) chunk_ptr_.push_back(0);

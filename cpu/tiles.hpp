@@ -10,11 +10,13 @@
 
 namespace molgcn {
 
+constexpr int tile_rows = 64;         // activations of a tile and a layer's weights of width 64 lie in the first-level cache together
 constexpr int64_t chunk_rows = 256;  // at least, so that adding up a chunk's gradients costs little beside computing them
 
 class Tiles {
 public:
-    Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes);
+    // Tiles of about so many rows; a molecule of more is a tile of its own.
+    Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes, int rows = tile_rows);
 
     Partition partition() const { return {tiles_.data(), chunk_ptr_.data(), int(tiles_.size()), int(chunk_ptr_.size()) - 1, max_rows_, max_graphs_}; }
 
