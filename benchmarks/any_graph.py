@@ -1,9 +1,9 @@
 """Aggregation and layers on any graph: `python benchmarks/any_graph.py --output benchmarks/results/any_graph_MACHINE.md`, on CUDA."""
 
 import argparse
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import fill
 
 import torch
 
@@ -99,8 +99,7 @@ def main() -> None:
     text = "\n".join(["# Aggregation and layers on any graph", "", *facts, "", HEADER])
     for name in arguments.sections:
         section = SECTIONS[name]
-        about = textwrap.fill(" ".join(str(section.__doc__).split()), 120)
-        text += "\n".join(["", f"## {name}", "", about, "", *section(arguments.repeats), ""])
+        text += "\n".join(["", f"## {name}", "", fill(" ".join(str(section.__doc__).split()), 118), "", *section(arguments.repeats), ""])
         if arguments.output:
             arguments.output.write_text(text)
     print(text)

@@ -187,9 +187,10 @@ class _Call:
 
     def _vector(self, tensors: dict[str, Tensor]) -> int:
         """The channels that a thread reads at a time."""
-        weight = [self._inputs.edge_weight] if self._inputs.edge_weight is not None and self._each == 1 else []
-        addresses = [tensor.data_ptr() for tensor in (*tensors.values(), *weight)]
-        return vector(self._columns, self._inputs.x.dtype, self._each, *addresses)
+        bits = self._inputs.edge_weight.data_ptr() if self._inputs.edge_weight is not None and self._each == 1 else 0
+        for tensor in tensors.values():
+            bits |= tensor.data_ptr()
+        return vector(self._columns, self._inputs.x.dtype, self._each, bits % 16)
 
 
 torch.library.impl("molgcn::aggregate", "CUDA", forward)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -31,11 +32,19 @@ class Plan(NamedTuple):
     atomic: bool
 
 
-def vector(num_columns: int, dtype: torch.dtype, channels_per_weight: int, *addresses: int) -> int:
-    """Return how many channels a thread reads at a time: as many as fit in 16 bytes, lie aligned and have, if heads, one weight."""
+@cache
+def vector(num_columns: int, dtype: torch.dtype, channels_per_weight: int, misaligned: int = 0) -> int:
+    """Return how many channels a thread reads at a time: as many as fit in 16 bytes, lie aligned and have, if heads, one weight.
+
+    Args:
+        num_columns: D.
+        dtype: of the features.
+        channels_per_weight: D / K, 0 without weights.
+        misaligned: the last four bits of the addresses, all of them in one number.
+    """
     most = _LOAD // _SIZES[dtype]
     divided = [num_columns, *([channels_per_weight] if channels_per_weight > 1 else [])]
-    while most > 1 and (any(number % most for number in divided) or any(address % (most * _SIZES[dtype]) for address in addresses)):
+    while most > 1 and (any(number % most for number in divided) or misaligned % (most * _SIZES[dtype])):
         most //= 2
     return most
 
