@@ -1,13 +1,13 @@
 """Aggregation and layers on any graph: `python benchmarks/any_graph.py --output benchmarks/results/any_graph_MACHINE.md`, on CUDA."""
 
 import argparse
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 
 from molgcn.benchmark.aggregation import alone, renumbered, strategies, vector_weights
+from molgcn.benchmark.graph_layers import LAYERS, layer_times
 from molgcn.benchmark.graphs import graphs, mesh
 from molgcn.benchmark.machine import machine
 
@@ -66,12 +66,30 @@ def order(repeats: int) -> Iterator[str]:
     yield from _table(["as they come", "renumbered"], renumbered, [*graphs(DEVICE)[1:4], mesh(1000, DEVICE)], repeats)
 
 
-# A section of layers has its function here: it yields the lines of its table
+def layers(repeats: int) -> Iterator[str]:
+    """Forward and backward of one layer, with gradients of input and parameters.
+
+    PyG's is its quicker form: as written or, for GCN, with its graph cached. Its captured form is there where it does not wait for the
+    device. MB are the peak beyond the inputs.
+    """
+    yield _row(["layer", "graph", "width", "fused", "captured", "PyG", "captured", "times PyG", "captured", "MB", "PyG's MB"])
+    yield _row(["---", "---", *["---:"] * 9])
+    for name in LAYERS:
+        for case in graphs(DEVICE):
+            for width in WIDTHS:
+                found = layer_times(name, case, width, repeats)
+                replayed = "" if found.pyg_captured is None else f"{found.pyg_captured:.0f}"
+                numbers = (f"{found.fused:.0f}", f"{found.fused_captured:.0f}", f"{found.pyg:.0f}", replayed)
+                ratios = (f"{found.pyg / found.fused:.1f}", f"{found.pyg / found.fused_captured:.1f}")
+                yield _row([name, case.title, width, *numbers, *ratios, f"{found.fused_memory:.0f}", f"{found.pyg_memory:.0f}"])
+
+
 SECTIONS: dict[str, Callable[[int], Iterator[str]]] = {
     "Sum over neighbours": sums,
     "Vector weights": vectors,
     "Strategies": published,
     "Renumbering": order,
+    "Layers": layers,
 }
 
 

@@ -3,51 +3,21 @@
 #include <nanobind/stl/array.h>
 
 #include <array>
-#include <string>
 
 #include "conv_graph.hpp"
+#include "dispatch.hpp"
 #include "gcn_conv.hpp"
 
 namespace nb = nanobind;
 
 namespace molgcn {
 
-const std::string& instruction_set_in_use();
-
-#define MOLGCN_DECLARE_CONV(isa)                             \
-    namespace isa {                                          \
-    extern const ConvKernels<float> float_conv_kernels;      \
-    extern const ConvKernels<double> double_conv_kernels;    \
-    }
-MOLGCN_DECLARE_CONV(portable)
-#ifdef MOLGCN_X86
-MOLGCN_DECLARE_CONV(avx2)
-MOLGCN_DECLARE_CONV(avx512)
-#endif
+MOLGCN_DISPATCH(ConvKernels, conv_kernels)
 
 namespace {
 
-template <typename T>
-const ConvKernels<T>& kernels() {
-    const auto pick = [](const ConvKernels<float>& f, const ConvKernels<double>& d) -> const ConvKernels<T>& {
-        if constexpr (sizeof(T) == sizeof(float)) return f;
-        else return d;
-    };
-#ifdef MOLGCN_X86
-    const std::string& name = instruction_set_in_use();
-    if (name == "avx512") return pick(avx512::float_conv_kernels, avx512::double_conv_kernels);
-    if (name == "avx2") return pick(avx2::float_conv_kernels, avx2::double_conv_kernels);
-#endif
-    return pick(portable::float_conv_kernels, portable::double_conv_kernels);
-}
-
 using Address = uintptr_t;
 using Matrix = std::array<Address, 3>;  // rowptr, col, weight or place
-
-template <typename T>
-T* pointer(Address address) {
-    return reinterpret_cast<T*>(address);
-}
 
 template <typename T>
 Sparse<T> sparse(const Matrix& m) {
@@ -101,14 +71,14 @@ void weight_gradient(int64_t num_nodes, int num_threads, const Matrix& rows, Add
 template <typename T>
 void forward(const std::array<int64_t, 4>& sizes, const std::array<Address, 3>& tensors, const Matrix& adjacency, Address out) {
     const nb::gil_scoped_release release;
-    kernels<T>().forward(conv<T>(sizes, tensors), sparse<T>(adjacency), pointer<T>(out));
+    conv_kernels<T>().forward(conv<T>(sizes, tensors), sparse<T>(adjacency), pointer<T>(out));
 }
 
 template <typename T>
 void backward(const std::array<int64_t, 4>& sizes, const std::array<Address, 3>& tensors, const Matrix& transposed,
               const std::array<Address, 4>& gradients) {
     const nb::gil_scoped_release release;
-    kernels<T>().backward(conv<T>(sizes, tensors), sparse<T>(transposed),
+    conv_kernels<T>().backward(conv<T>(sizes, tensors), sparse<T>(transposed),
                           {pointer<const T>(gradients[0]), pointer<T>(gradients[1]), pointer<T>(gradients[2]), pointer<T>(gradients[3])});
 }
 
@@ -116,7 +86,7 @@ template <typename T>
 void entries(const std::array<int64_t, 4>& sizes, const std::array<Address, 3>& tensors, const Matrix& adjacency, Address grad_out,
              Address grad_entries) {
     const nb::gil_scoped_release release;
-    kernels<T>().entries(conv<T>(sizes, tensors), sparse<T>(adjacency), pointer<const T>(grad_out), pointer<T>(grad_entries));
+    conv_kernels<T>().entries(conv<T>(sizes, tensors), sparse<T>(adjacency), pointer<const T>(grad_out), pointer<T>(grad_entries));
 }
 
 template <typename T>

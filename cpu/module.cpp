@@ -9,6 +9,8 @@ namespace molgcn {
 void bind_gcn_stack(nb::module_& m);
 void bind_collate(nb::module_& m);
 void bind_gcn_conv(nb::module_& m);
+void bind_attention(nb::module_& m);
+void bind_gine(nb::module_& m);
 void bind_aggregate(nb::module_& m);
 void bind_head_loss(nb::module_& m);
 void bind_layer_network(nb::module_& m);
@@ -22,6 +24,8 @@ NB_MODULE(_cpu, m) {
     molgcn::bind_gcn_stack(m);
     molgcn::bind_collate(m);
     molgcn::bind_gcn_conv(m);
+    molgcn::bind_attention(m);
+    molgcn::bind_gine(m);
     molgcn::bind_aggregate(m);
     molgcn::bind_head_loss(m);
     molgcn::bind_layer_network(m);

@@ -14,6 +14,7 @@ SMALL = {
     "screening": {"MEASURED": 200, "LIBRARY": 100, "EPOCHS": 2},
     "transfer": {"CHEAP": 300, "DEAR": 60, "UNSEEN": 50, "EPOCHS": 2, "FINE_EPOCHS": 2},
     "fused_vs_pyg": {"MOLECULES": 200, "BATCH_SIZE": 64, "REPEATS": 2},
+    "own_model": {"NODES": 500, "EDGES": 3000, "STEPS": 3},
 }
 
 
@@ -50,6 +51,11 @@ def check(name, text, folder):
         assert len(errors) == 3
         assert all(error < 1e-5 for error in errors)
         assert len(re.findall(r"\d times", text)) == 7
+    elif name == "own_model":
+        differences = [float(value) for value in re.findall(r"relative difference (\S+)", text)]
+        assert len(differences) == 3
+        assert all(value < 1e-4 for value in differences)
+        assert "GATConv(32, 8, heads=4) None" in text
     else:
         difference = float(re.search(r"largest difference (\S+)", text)[1])
         assert difference < 1e-4

@@ -27,13 +27,14 @@ class Header:
     Args:
         name: of the header. There is no such file: whoever compiles takes the text from :func:`declared_headers`.
         lists: names of each list, for a macro that applies another to every name.
+        uses: another header, whose structs may be fields; files include it before this one.
         **structs: fields of each struct in the order of memory, as pairs of a C++ type and names separated by spaces. A type is a pointer,
             `int`, `uint32`, `long long`, `float`, `double` or a struct that is declared before. A name may end in the length of an array,
             "[MACRO]". A name that is a keyword of Python has an underscore at its end in Python.
     """
 
-    def __init__(self, name: str, lists: Mapping[str, Sequence[str]] | None = None, **structs: Fields) -> None:
-        self._structs = structs
+    def __init__(self, name: str, lists: Mapping[str, Sequence[str]] | None = None, uses: Header | None = None, **structs: Fields) -> None:
+        self._structs, self._uses = structs, uses
         self._types: dict[tuple, type[ctypes.Structure]] = {}
         lines = ["#pragma once"]
         lines += [f"#define {macro}(apply) {' '.join(f'apply({entry})' for entry in names)}" for macro, names in (lists or {}).items()]
@@ -48,6 +49,8 @@ class Header:
             struct: its name.
             **macros: those that are lengths of its arrays.
         """
+        if struct not in self._structs and self._uses is not None:
+            return self._uses.ctype(struct, **macros)
         key = (struct, *sorted(macros.items()))
         if key not in self._types:
             fields = [self._field(kind, field, macros) for kind, field in _one_by_one(self._structs[struct])]

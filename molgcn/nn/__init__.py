@@ -1,20 +1,35 @@
-"""Models; the backend chooses their layers' implementation. And `FusedGCNConv`, a layer for PyG's own models."""
+"""Models; the backend chooses their layers' implementation. And the layers of `any_graph` for PyG's own models."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from molgcn.nn.gcn import GCN
 from molgcn.nn.molecule_net import MoleculeNet
 
 if TYPE_CHECKING:
-    from molgcn.nn.conv import FusedGCNConv as FusedGCNConv
+    from molgcn.nn.any_graph import FusedGATConv as FusedGATConv
+    from molgcn.nn.any_graph import FusedGATv2Conv as FusedGATv2Conv
+    from molgcn.nn.any_graph import FusedGCNConv as FusedGCNConv
+    from molgcn.nn.any_graph import FusedGINConv as FusedGINConv
+    from molgcn.nn.any_graph import FusedGINEConv as FusedGINEConv
+    from molgcn.nn.any_graph import FusedSAGEConv as FusedSAGEConv
 
-__all__ = ["GCN", "FusedGCNConv", "MoleculeNet"]
+_ANY_GRAPH = ("FusedGATConv", "FusedGATv2Conv", "FusedGCNConv", "FusedGINConv", "FusedGINEConv", "FusedSAGEConv")
+
+__all__ = [
+    "GCN",
+    "FusedGATConv",
+    "FusedGATv2Conv",
+    "FusedGCNConv",
+    "FusedGINConv",
+    "FusedGINEConv",
+    "FusedSAGEConv",
+    "MoleculeNet",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports PyG only when its layer is asked for."""
-    if name == "FusedGCNConv":
-        from molgcn.nn.conv import FusedGCNConv
-
-        return FusedGCNConv
+    """Imports PyG only when one of its layers is asked for."""
+    if name in _ANY_GRAPH:
+        return getattr(import_module("molgcn.nn.any_graph"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

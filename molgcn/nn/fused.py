@@ -28,6 +28,7 @@ from molgcn.ops import (
 )
 from molgcn.ops.head_loss import loss_of
 from molgcn.ops.message_network_cuda import fuses_loss
+from molgcn.ops.philox import dropout_seed
 from molgcn.ops.precision import allowed_precision
 
 if TYPE_CHECKING:
@@ -212,10 +213,3 @@ def _check_device(device: torch.device, strategy: str) -> None:
         raise UserError(NO_EXTENSION)
     if strategy not in ("auto", "tile"):
         raise UserError(f"backend.strategy={strategy} is for CUDA. On the CPU use auto or tile.")
-
-
-def dropout_seed(device: torch.device, dropout: float) -> Tensor:
-    """Key of the dropout's numbers, from torch's generator; drawn on the device, so that a captured step draws anew on every replay."""
-    if dropout == 0.0:
-        return torch.empty(1, dtype=torch.int64, device=device)  # never read
-    return torch.randint(-(2**63), 2**63 - 1, (1,), device=device)

@@ -4,12 +4,18 @@ from importlib.util import find_spec
 
 from molgcn.ops import aggregate_autograd as aggregate_autograd
 from molgcn.ops import aggregate_cuda as aggregate_cuda
+from molgcn.ops import attention_cuda as attention_cuda
+from molgcn.ops import gcn_conv_cuda as gcn_conv_cuda
+from molgcn.ops import gine_cuda as gine_cuda
 from molgcn.ops import head_loss_cuda as head_loss_cuda
 from molgcn.ops import message_network_autograd as message_network_autograd
 from molgcn.ops import message_network_cuda as message_network_cuda
 from molgcn.ops.aggregate import aggregate
+from molgcn.ops.attention import AttentionInputs, attention
+from molgcn.ops.attention_reference import attention_reference
 from molgcn.ops.gcn_conv import ConvInputs, gcn_conv
 from molgcn.ops.gcn_conv_reference import gcn_conv_reference
+from molgcn.ops.gine import GineInputs, gine_aggregate
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import Objective, head_loss
 from molgcn.ops.layer_network import cuda as cuda
@@ -20,17 +26,22 @@ from molgcn.ops.spec import NetworkSpec, Parameters
 
 __all__ = [
     "HAS_CPU_EXTENSION",
+    "AttentionInputs",
     "CallOptions",
     "ConvInputs",
     "Epilogue",
+    "GineInputs",
     "Graph",
     "NetworkCall",
     "NetworkSpec",
     "Objective",
     "Parameters",
     "aggregate",
+    "attention",
+    "attention_reference",
     "gcn_conv",
     "gcn_conv_reference",
+    "gine_aggregate",
     "head_loss",
     "message_network",
     "message_network_reference",
@@ -40,7 +51,9 @@ __all__ = [
 HAS_CPU_EXTENSION = find_spec("molgcn._cpu") is not None  # built at install time where there is a compiler
 if HAS_CPU_EXTENSION:
     from molgcn.ops import aggregate_cpu as aggregate_cpu
+    from molgcn.ops import attention_cpu as attention_cpu
     from molgcn.ops import gcn_conv_cpu as gcn_conv_cpu
+    from molgcn.ops import gine_cpu as gine_cpu
     from molgcn.ops import head_loss_cpu as head_loss_cpu
     from molgcn.ops import message_network_cpu as message_network_cpu
     from molgcn.ops.layer_network import cpu as cpu

@@ -6,10 +6,13 @@ The operator takes the edge list as users have it, in any order; each device reg
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from molgcn.ops.derivative import Derivative
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -19,7 +22,7 @@ class ConvInputs(NamedTuple):
 
     Attributes:
         x: float32 or float64 [N, F].
-        weight: [C, F], as `torch.nn.Linear` stores it.
+        weight: [C, F], as `torch.nn.Linear` stores it; None sums x as it is, C = F.
         bias: [C] or None.
         edge_index: int64 [2, E], source and target of every edge, in any order; several edges between two nodes all count.
         edge_weight: [E] or None for ones.
@@ -30,7 +33,7 @@ class ConvInputs(NamedTuple):
     """
 
     x: Tensor
-    weight: Tensor
+    weight: Tensor | None
     bias: Tensor | None
     edge_index: Tensor
     edge_weight: Tensor | None
@@ -39,9 +42,14 @@ class ConvInputs(NamedTuple):
     loop_weight: float = 1.0
     reverse: bool = False
 
+    @property
+    def out_channels(self) -> int:
+        """C."""
+        return self.x.shape[1] if self.weight is None else self.weight.shape[0]
+
 
 _ARGUMENTS = (
-    "Tensor x, Tensor weight, Tensor? bias, Tensor edge_index, Tensor? edge_weight, bool normalize, bool add_self_loops, "
+    "Tensor x, Tensor? weight, Tensor? bias, Tensor edge_index, Tensor? edge_weight, bool normalize, bool add_self_loops, "
     "float loop_weight, bool reverse"
 )
 
@@ -91,13 +99,14 @@ def check(inputs: ConvInputs) -> None:
         ValueError: naming the first argument that does not fit.
     """
     x, weight, edge_index = inputs.x, inputs.weight, inputs.edge_index
-    if x.dim() != 2 or weight.dim() != 2 or weight.shape[1] != x.shape[1]:
-        raise ValueError(f"gcn_conv: expected x [N, F] and weight [C, F], got {list(x.shape)} and {list(weight.shape)}")
+    of_weight = None if weight is None else list(weight.shape)
+    if x.dim() != 2 or (of_weight is not None and of_weight[1:] != [x.shape[1]]):
+        raise ValueError(f"gcn_conv: expected x [N, F] and weight [C, F], got {list(x.shape)} and {of_weight}")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype != torch.int64:
         raise ValueError(f"gcn_conv: expected edge_index int64 [2, E], got {edge_index.dtype} {list(edge_index.shape)}")
     if x.dtype not in DTYPES:
         raise ValueError(f"gcn_conv: computes in float32 or float64, not {x.dtype}")
-    expected = {"bias": (inputs.bias, weight.shape[:1]), "edge_weight": (inputs.edge_weight, edge_index.shape[1:])}
+    expected = {"bias": (inputs.bias, (inputs.out_channels,)), "edge_weight": (inputs.edge_weight, edge_index.shape[1:])}
     for name, (tensor, shape) in expected.items():
         if tensor is not None and tensor.shape != shape:
             raise ValueError(f"gcn_conv: expected {name} {list(shape)}, got {list(tensor.shape)}")
@@ -113,60 +122,28 @@ def check(inputs: ConvInputs) -> None:
 def empty_output(*args: Any) -> Tensor:
     """Uninitialised [N, C]."""
     inputs = ConvInputs(*args)
-    return inputs.x.new_empty(inputs.x.shape[0], inputs.weight.shape[0])
+    return inputs.x.new_empty(inputs.x.shape[0], inputs.out_channels)
 
 
 @torch.library.register_fake("molgcn::gcn_conv_backward")
 def empty_gradients(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Uninitialised gradients of x, weight, bias and edge_weight; empty where not wanted."""
     inputs = ConvInputs(*args)
-    x, weight = inputs.x, inputs.weight
-    shapes = (x.shape, weight.shape, weight.shape[:1], inputs.edge_index.shape[1:])
+    x, channels = inputs.x, (inputs.out_channels,)
+    shapes = (x.shape, channels + x.shape[1:], channels, inputs.edge_index.shape[1:])
     grad_x, grad_weight, grad_bias, grad_edge = (x.new_empty(shape if want else (0,)) for shape, want in zip(shapes, wanted, strict=True))
     return grad_x, grad_weight, grad_bias, grad_edge
 
 
-_DIFFERENTIABLE = ("x", "weight", "bias", "edge_weight")
-_PLACES = tuple(ConvInputs._fields.index(name) for name in _DIFFERENTIABLE)
+def _gradients(grad_out: Tensor, outputs: tuple[Tensor, ...], wanted: list[bool], inputs: ConvInputs) -> tuple[Tensor, ...]:
+    found: tuple[Tensor, ...] = torch.ops.molgcn.gcn_conv_backward.default(grad_out, wanted, *inputs)
+    return found
 
 
-def _setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-    arguments = ConvInputs(*inputs)
-    ctx.save_for_backward(*arguments[:5])
-    ctx.options = arguments[5:]
-
-
-def _backward(ctx: Any, grad_out: Tensor) -> tuple:
-    inputs = ConvInputs(*ctx.saved_tensors, *ctx.options)
-    wanted = [ctx.needs_input_grad[place] for place in _PLACES]
-    found: Any
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True: derivatives of the derivatives are asked for
-        found = _differentiable_gradients(grad_out, wanted, inputs)
-    else:
-        found = torch.ops.molgcn.gcn_conv_backward(grad_out, wanted, *inputs)
-    gradients: list[Tensor | None] = [None] * len(ConvInputs._fields)
-    for place, want, gradient in zip(_PLACES, wanted, found, strict=True):
-        gradients[place] = gradient if want else None
-    return tuple(gradients)
-
-
-def _differentiable_gradients(grad_out: Tensor, wanted: list[bool], inputs: ConvInputs) -> list[Tensor | None]:
-    """The gradients by plain PyTorch, which can be differentiated again.
-
-    With respect to views of the inputs: these may have been computed from each other, which is not this layer's to differentiate.
-    """
+def _reference() -> Callable[[ConvInputs], Tensor]:
     from molgcn.ops.gcn_conv_reference import gcn_conv_reference
 
-    names = [name for name, want in zip(_DIFFERENTIABLE, wanted, strict=True) if want]
-    views = {name: tensor.view_as(tensor) for name in names for tensor in [getattr(inputs, name)]}
-    out = gcn_conv_reference(inputs._replace(**views))
-    found = iter(torch.autograd.grad(out, list(views.values()), grad_out, create_graph=True, allow_unused=True))
-    return [next(found) if want else None for want in wanted]
+    return gcn_conv_reference
 
 
-def _no_gradient(ctx: Any, *grads: Any) -> tuple:
-    raise RuntimeError("gcn_conv_backward has no derivative of its own; differentiate gcn_conv with create_graph=True")
-
-
-torch.library.register_autograd("molgcn::gcn_conv", _backward, setup_context=_setup_context)
-torch.library.register_autograd("molgcn::gcn_conv_backward", _no_gradient)
+Derivative("molgcn::gcn_conv", ConvInputs, 5, ("x", "weight", "bias", "edge_weight"), _gradients, _reference).register()

@@ -29,7 +29,7 @@ def _forward(*args: Any) -> Tensor:
 @torch.library.impl("molgcn::gcn_conv_backward", "CPU")
 def _backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs, grad_out = _contiguous(args), grad_out.contiguous()
-    expect("gcn_conv", "grad_out", grad_out, (inputs.x.shape[0], inputs.weight.shape[0]), inputs.x)
+    expect("gcn_conv", "grad_out", grad_out, (inputs.x.shape[0], inputs.out_channels), inputs.x)
     if len(wanted) != 4:
         raise ValueError(f"gcn_conv: expected wanted to say of x, weight, bias and edge_weight whether to give its gradient, got {wanted}")
     gradients = empty_gradients(grad_out, wanted, *inputs)
@@ -68,7 +68,8 @@ def _contiguous(args: tuple) -> ConvInputs:
     check(inputs)
     edge_weight = None if inputs.edge_weight is None else inputs.edge_weight.contiguous()
     bias = None if inputs.bias is None else inputs.bias.contiguous()
-    return inputs._replace(x=inputs.x.contiguous(), weight=inputs.weight.contiguous(), bias=bias, edge_weight=edge_weight)
+    weight = torch.eye(inputs.x.shape[1], dtype=inputs.x.dtype) if inputs.weight is None else inputs.weight.contiguous()
+    return inputs._replace(x=inputs.x.contiguous(), weight=weight, bias=bias, edge_weight=edge_weight)
 
 
 def _entries(inputs: ConvInputs) -> EntryWeights:
@@ -77,11 +78,11 @@ def _entries(inputs: ConvInputs) -> EntryWeights:
 
 
 def _sizes(inputs: ConvInputs) -> tuple[int, int, int, int]:
-    return inputs.x.shape[0], inputs.x.shape[1], inputs.weight.shape[0], torch.get_num_threads()
+    return inputs.x.shape[0], inputs.x.shape[1], inputs.out_channels, torch.get_num_threads()
 
 
 def _tensors(inputs: ConvInputs) -> tuple[int, int, int]:
-    return inputs.x.data_ptr(), inputs.weight.data_ptr(), _address(inputs.bias)
+    return inputs.x.data_ptr(), _address(inputs.weight), _address(inputs.bias)
 
 
 def _address(tensor: Tensor | None) -> int:

@@ -21,7 +21,7 @@ def gcn_conv_reference(inputs: ConvInputs) -> Tensor:
         own = torch.where(last < 0, added, torch.cat([weight, weight.new_zeros(1)])[last])
         source, target = torch.cat([source[bonds], nodes]), torch.cat([target[bonds], nodes])
         weight = torch.cat([weight[bonds], own])
-    features = x @ inputs.weight.T
+    features = x if inputs.weight is None else x @ inputs.weight.T
     out = features.new_zeros(features.shape)
     if inputs.normalize:
         bonds = source != target

@@ -41,3 +41,10 @@ def keep_mask(seed: Tensor, layer: int, num_nodes: int, channels: int, dropout: 
     block = torch.arange(blocks, device=seed.device).expand(num_nodes, blocks)
     words = philox((atom, block, torch.full_like(atom, layer), torch.zeros_like(atom)), (seed & _MASK, (seed >> 32) & _MASK))
     return torch.stack(words, dim=-1).reshape(num_nodes, 4 * blocks)[:, :channels] >= int(dropout * 2**32)
+
+
+def dropout_seed(device: torch.device, dropout: float) -> Tensor:
+    """Key of the dropout's numbers, from torch's generator; drawn on the device, so that a captured step draws anew on every replay."""
+    if dropout == 0.0:
+        return torch.empty(1, dtype=torch.int64, device=device)  # never read
+    return torch.randint(-(2**63), 2**63 - 1, (1,), device=device)

@@ -13,6 +13,7 @@ from molgcn.data.batch import GraphBatch
 from molgcn.data.slots import SlotBatch
 from molgcn.nn import fused
 from molgcn.ops.bound_stack import BoundStack
+from molgcn.ops.philox import dropout_seed
 from molgcn.training.steps.fused_update import FusedUpdate
 from molgcn.training.steps.heads import head_of
 from molgcn.training.steps.watch import Watch
@@ -121,7 +122,7 @@ class DirectStep:
         arrays = batch.slot if isinstance(batch, SlotBatch) else batch  # views of a slot take as long as the loss
         x = arrays.x if self._embed is None else batch.x.mm(self._embed[0].t())
         dropout = module.model.dropout
-        seed = int(fused.dropout_seed(x.device, dropout)) if dropout > 0 else 0
+        seed = int(dropout_seed(x.device, dropout)) if dropout > 0 else 0
         sizes = batch.num_graphs, batch.num_nodes, batch.num_edges
         pooled = self._stack.forward(sizes, x, arrays.ptr, arrays.rowptr, arrays.col, seed)
         states = module.model.with_descriptors(pooled, batch.descriptors)

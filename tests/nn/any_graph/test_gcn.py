@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch_geometric
 from compiler import needs_extension
-from conv_cases import STAR, assert_same, pair, random_graph
+from gcn_cases import STAR, assert_same, pair, random_graph
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch_geometric.nn.conv.gcn_conv import gcn_norm

@@ -2,15 +2,13 @@
 
 import copy
 import io
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from compiler import needs_extension
-from conv_cases import STAR, assert_same, pair, random_graph, results
+from gcn_cases import STAR, assert_same, pair, random_graph, results
 from torch.autograd import forward_ad
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
@@ -168,23 +166,3 @@ def test_importing_the_model_does_not_import_pyg():
     with pytest.raises(ImportError):
         from molgcn.nn import NoSuchLayer  # noqa: F401
     assert GCN is not None
-
-
-@pytest.mark.skipif("PYG_SOURCE" not in os.environ, reason="PYG_SOURCE names no checkout of pytorch_geometric")
-def test_pygs_own_tests(tmp_path):
-    """PyG's tests of GCNConv with this layer in its place, which the tests above cover in other words; the file's others are of `gcn_norm`.
-
-    Its full form (FULL_TEST) asks a scripted layer, which takes PyG's path, for the bits of one that is not; they agree to rounding.
-    """
-    source = (Path(os.environ["PYG_SOURCE"]) / "test/nn/conv/test_gcn_conv.py").read_text()
-    swapped = source.replace("from torch_geometric.nn import GCNConv", "from molgcn.nn import FusedGCNConv as GCNConv")
-    assert swapped != source
-    (tmp_path / "test_swapped.py").write_text(swapped)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "gcn_conv", "test_swapped.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout

@@ -1,0 +1,107 @@
+"""The fused layers for any graph beside PyG's: forward and backward of one layer, with respect to its input and its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from molgcn.benchmark.aggregation import Calls, times
+from molgcn.benchmark.graphs import GraphCase
+from molgcn.errors import UserError
+
+# Relative L2 differences from PyG's of the output and of the input's gradient, both float32: where rounding takes a score across zero, the
+# slope of GAT's leaky relu is another
+BOUNDS = (1e-5, 1e-3)
+LAYERS = ("GCN", "GIN", "SAGE", "GAT, 8 heads", "GATv2, 8 heads")
+
+_CAPTURABLE = {"GCN": ("PyG, cached",), "GIN": ("PyG",), "SAGE": ("PyG",)}  # PyG's other forms wait for the device
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """Microseconds of forward and backward, and peak MB beyond the inputs; PyG's are those of the quicker of its forms.
+
+    Attributes:
+        fused: eager.
+        fused_captured: the replay of a CUDA graph.
+        pyg: eager, of the quickest: as written or, for GCN, with its graph cached.
+        pyg_captured: the replay of a CUDA graph, None where PyG's layer waits for the device.
+        fused_memory: MB.
+        pyg_memory: MB.
+    """
+
+    fused: float
+    fused_captured: float
+    pyg: float
+    pyg_captured: float | None
+    fused_memory: float
+    pyg_memory: float
+
+
+def layer_times(name: str, case: GraphCase, width: int, repeats: int) -> LayerTimes:
+    """Measure one layer on one graph.
+
+    Raises:
+        UserError: where the fused layer's numbers are not PyG's.
+    """
+    device = case.edge_index.device
+    layers = _layers(name, width, device)
+    x = torch.randn(case.num_nodes, width, device=device, requires_grad=True)
+    grad = torch.randn_like(x)
+    calls = {kind: _step(layer, x, case.edge_index, grad) for kind, layer in layers.items()}
+    _check(f"{name} on {case.title}", calls)
+    memory = {kind: _peak(call) for kind, call in calls.items()}
+    eager = times(dict(calls), device, repeats, capture=False)
+    fixed: Calls = {kind: call for kind, call in calls.items() if kind == "fused" or kind in _CAPTURABLE.get(name, ())}
+    replayed = times(fixed, device, repeats, capture=True)
+    pyg = min((kind for kind in eager if kind != "fused"), key=lambda kind: eager[kind])
+    return LayerTimes(eager["fused"], replayed["fused"], eager[pyg], replayed.get(pyg), memory["fused"], memory[pyg])
+
+
+def _layers(name: str, width: int, device: torch.device) -> dict[str, torch.nn.Module]:
+    from torch_geometric import nn as pyg
+
+    from molgcn import nn as ours
+
+    kind, _, heads = name.partition(", ")
+    arguments: tuple[Any, ...] = (torch.nn.Linear(width, width),) if kind == "GIN" else (width, width)
+    options: dict[str, Any] = {}
+    if heads:
+        arguments, options = (width, width // 8), {"heads": 8}
+    fused = getattr(ours, f"Fused{kind}Conv")(*arguments, **options)
+    made = {"fused": fused, "PyG": getattr(pyg, f"{kind}Conv")(*arguments, **options)}
+    if kind == "GCN":
+        made["PyG, cached"] = pyg.GCNConv(*arguments, cached=True)
+    for layer in made.values():
+        layer.load_state_dict(fused.state_dict())
+    return {kind: layer.to(device) for kind, layer in made.items()}
+
+
+def _step(layer: torch.nn.Module, x: Tensor, edge_index: Tensor, grad: Tensor) -> Callable[[], tuple[Tensor, ...]]:
+    parameters = list(layer.parameters())
+
+    def step() -> tuple[Tensor, ...]:
+        out = layer(x, edge_index)
+        return out, *torch.autograd.grad(out, [x, *parameters], grad)
+
+    return step
+
+
+def _check(title: str, calls: dict[str, Callable[[], tuple[Tensor, ...]]]) -> None:
+    for actual, expected, bound in zip(calls["fused"](), calls["PyG"](), BOUNDS, strict=False):
+        error = ((actual - expected).norm() / expected.norm()).item()
+        if not error < bound:
+            raise UserError(f"{title} is wrong: it differs from PyG's by {error:.1e}.")
+
+
+def _peak(call: Callable[[], object]) -> float:
+    """MB that a call takes at most, its results included."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20

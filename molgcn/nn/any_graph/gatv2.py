@@ -1,0 +1,94 @@
+"""A drop-in for `torch_geometric.nn.GATv2Conv` that computes by this project's operator where it can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.nn import GATv2Conv
+
+from molgcn.nn.any_graph.attention import AttentionConv
+from molgcn.nn.any_graph.base import wide
+from molgcn.ops.attention import AttentionInputs, attention
+
+
+class FusedGATv2Conv(AttentionConv, GATv2Conv):
+    r"""PyG's `GATv2Conv` with scores, softmax, dropout and weighted sum as one operator, forward and backward.
+
+    It is the layer of `"How Attentive are Graph Attention Networks?" <https://arxiv.org/abs/2105.14491>`_:
+
+    .. math::
+        x'_i = \sum_{j \in N(i) \cup \{i\}} \alpha_{ij} W_l x_j, \qquad
+        \alpha_{i \cdot} = \mathrm{softmax}_j \left( a^T \mathrm{leaky} \left( W_l x_j + W_r x_i + W_e e_{ij} \right) \right)
+
+    Constructor, forward signature, state-dict keys, initialisation and `repr` are those of :class:`torch_geometric.nn.GATv2Conv`, and so
+    are the numbers. Dropout drops other weights than PyG's for the same seed, at the same rate. Of size E x H x C is only
+    :math:`W_e e_{ij}`, where there are edge attributes, and its gradient.
+
+    What is accelerated, and what takes PyG's own path, is as in :class:`molgcn.nn.FusedGATConv`.
+
+    Args:
+        in_channels: F, or those of sources and targets; -1 takes them from the first input.
+        out_channels: C.
+        heads: H.
+        concat: heads side by side, else their mean.
+        negative_slope: of the leaky relu.
+        dropout: of the attention weights.
+        add_self_loops: every node attends to itself.
+        edge_dim: D, width of `edge_attr`.
+        fill_value: attributes of added self-loops, as PyG.
+        bias: learn biases.
+        share_weights: :math:`W_r = W_l`.
+        residual: add a linear map of the targets' features.
+        **kwargs: of `torch_geometric.nn.MessagePassing`.
+
+    Shapes:
+        - **x:** [N, F], or [M, F_s] of sources and [N, F_t] of targets; **edge_index:** [2, E]; **edge_attr:** [E, D], optional
+        - **output:** [N, H * C], or [N, C] without `concat`
+    """
+
+    original = GATv2Conv
+    merged = ("lin_l", "lin_r", "lin_edge")
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, return_attention_weights: bool | None = None) -> Any:
+        """Node features, see the class.
+
+        Raises:
+            IndexError: for an edge whose node `x` does not have.
+        """
+        if self.why_not(x, edge_index, edge_attr, return_attention_weights=return_attention_weights) is not None:
+            return super().forward(x, edge_index, edge_attr, return_attention_weights)
+        reverse = self.flow == "target_to_source"
+        targets: Tensor | None
+        if isinstance(x, Tensor):
+            num_targets = x.shape[0]
+            if self.share_weights:
+                source = targets = wide(_linear(x, self.lin_l))
+            else:
+                source, targets = wide(_linear(x, self.lin_l, self.lin_r)), None
+        else:
+            source, targets = wide(_linear(x[0], self.lin_l)), wide(_linear(x[1], self.lin_r))
+            num_targets = x[1].shape[0]
+        num_loops = self._num_loops(source.shape[0], num_targets)
+        edges = None
+        if edge_attr is not None:
+            edges = wide(F.linear(self._attributes(edge_attr, edge_index, source.shape[0], num_loops), self.lin_edge.weight))
+        seed, dropout = self._drop(source.device)
+        sizes = (num_targets, self.heads, self.out_channels, num_loops)
+        inputs = AttentionInputs(source, targets, edges, self.att[0], edge_index, seed, *sizes, reverse, self.negative_slope, dropout)
+        return self._finished(attention(inputs), x)
+
+    def _why_not_inputs(self, x: Any, edge_index: Any, edge_attr: Any = None, return_attention_weights: Any = None) -> str | None:
+        if edge_attr is not None and self.lin_edge is None:
+            return "edge_attr is given to a layer without edge_dim"
+        return self._why_not_attention(x, edge_index, edge_attr, None, return_attention_weights)
+
+
+def _linear(x: Tensor, *linears: nn.Linear) -> Tensor:
+    """The results of linear maps side by side."""
+    if len(linears) == 1:
+        return F.linear(x, linears[0].weight, linears[0].bias)
+    bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
+    return F.linear(x, torch.cat([linear.weight for linear in linears]), bias)

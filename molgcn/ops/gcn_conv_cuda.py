@@ -1,0 +1,194 @@
+"""`molgcn::gcn_conv` on CUDA, by PyTorch's products and the kernels of `molgcn::aggregate`; imported for its registrations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from molgcn.ops import aggregate_cuda
+from molgcn.ops.aggregate import AggregateInputs
+from molgcn.ops.expect import expect
+from molgcn.ops.gcn_conv import ConvInputs, check, empty_gradients, runs_on
+from molgcn.ops.remembered import remembered
+
+
+def forward(*args: Any) -> Tensor:
+    """Compute the operator's output; see :mod:`molgcn.ops.gcn_conv`."""
+    inputs, entries = _prepared(args)
+    weight, bias = inputs.weight, inputs.bias
+    with torch.autocast(inputs.x.device.type, enabled=False):
+        if weight is not None and weight.shape[0] >= weight.shape[1]:
+            sums = entries.aggregate(inputs.x)
+            return sums @ weight.T if bias is None else torch.addmm(bias, sums, weight.T)
+        out = entries.aggregate(inputs.x if weight is None else inputs.x @ weight.T)
+        return out if bias is None else out.add_(bias)
+
+
+def backward(grad_out: Tensor, wanted: list[bool], *args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Compute the gradients; see :mod:`molgcn.ops.gcn_conv`."""
+    inputs, entries = _prepared(args)
+    x, weight = inputs.x, inputs.weight
+    expect("gcn_conv", "grad_out", grad_out, (x.shape[0], inputs.out_channels), x)
+    gradients = list(empty_gradients(grad_out, wanted, *inputs))
+    with torch.autocast(x.device.type, enabled=False):
+        if wanted[0] or wanted[1]:
+            sums = entries.aggregate_back(grad_out)
+            if wanted[0]:
+                gradients[0] = sums if weight is None else sums @ weight
+            if wanted[1]:
+                gradients[1] = sums.T @ x
+        if wanted[2]:
+            gradients[2] = grad_out.sum(0)
+        if wanted[3]:
+            rows = x if weight is None else x @ weight.T
+            gradients[3] = entries.of_edges(entries.of_entries(rows, grad_out))
+    return gradients[0], gradients[1], gradients[2], gradients[3]
+
+
+@dataclass
+class _List:
+    """The entries of Â in the order of the edge list, the added self-loops last; N nodes, E edges.
+
+    Attributes:
+        edges: int64 [2, E or E + N].
+        own: bool [E], edges from a node to itself.
+        last: int64 [N], place of each node's last edge to itself, E where it has none.
+    """
+
+    edges: Tensor
+    own: Tensor
+    last: Tensor
+
+    @classmethod
+    def of(cls, edge_index: Tensor, num_nodes: int, add_self_loops: bool) -> _List:
+        """Return the entries, remembered with the edge list."""
+        if add_self_loops:
+            return remembered(edge_index, (cls, num_nodes), lambda: cls._looped(edge_index.detach(), num_nodes))
+        return cls(edge_index, edge_index[0] == edge_index[1], edge_index[0, :0])
+
+    @classmethod
+    def _looped(cls, edge_index: Tensor, num_nodes: int) -> _List:
+        num_edges, device = edge_index.shape[1], edge_index.device
+        own, nodes = edge_index[0] == edge_index[1], torch.arange(num_nodes, device=device)
+        places = torch.arange(num_edges, device=device).masked_fill(~own, -1)
+        last = places.new_full((num_nodes,), -1).scatter_reduce(0, edge_index[1], places, "amax")
+        return cls(torch.cat([edge_index, nodes.expand(2, -1)], dim=1), own, last.masked_fill(last < 0, num_edges))
+
+
+@dataclass
+class _Entries:
+    """The entries of Â with their weights.
+
+    Attributes:
+        list: the entries.
+        raw: [entries] before normalisation; edges that self-loops replace weigh 0.
+        scale: [N], the nodes' D^-1/2; None without normalisation.
+        reverse: sources are `list.edges[1]`.
+    """
+
+    list: _List
+    raw: Tensor
+    scale: Tensor | None
+    reverse: bool
+
+    @classmethod
+    def of(cls, inputs: ConvInputs) -> _Entries:
+        """Return the entries; remembered with the edge list where all edges weigh one."""
+        num_nodes, edge_weight = inputs.x.shape[0], inputs.edge_weight
+        if edge_weight is not None:
+            return cls._weighted(inputs, edge_weight)
+        key = (cls, num_nodes, inputs.x.dtype, *inputs[5:])
+        return remembered(inputs.edge_index, key, lambda: cls._weighted(inputs, inputs.x.new_ones(inputs.edge_index.shape[1])))
+
+    @classmethod
+    def _weighted(cls, inputs: ConvInputs, edge_weight: Tensor) -> _Entries:
+        num_nodes = inputs.x.shape[0]
+        entries = _List.of(inputs.edge_index, num_nodes, inputs.add_self_loops)
+        raw = edge_weight
+        if inputs.add_self_loops:
+            with_added = torch.cat([edge_weight, edge_weight.new_full((1,), inputs.loop_weight)])
+            raw = torch.cat([edge_weight.masked_fill(entries.own, 0), with_added[entries.last]])
+        made = cls(entries, raw, None, inputs.reverse)
+        if inputs.normalize:
+            degree = made._sum_at_targets(raw, num_nodes)
+            made.scale = degree.pow(-0.5).masked_fill_(degree == 0, 0)
+        return made
+
+    @cached_property
+    def weight(self) -> Tensor:
+        """Â's entries."""
+        if self.scale is None:
+            return self.raw
+        return self.scale[self._sources] * self.raw * self.scale[self._targets]
+
+    @property
+    def _sources(self) -> Tensor:
+        return self.list.edges[int(self.reverse)]
+
+    @property
+    def _targets(self) -> Tensor:
+        return self.list.edges[1 - int(self.reverse)]
+
+    def aggregate(self, rows: Tensor) -> Tensor:
+        """Return Â times rows [N, D]."""
+        return aggregate_cuda.forward(*self._inputs(rows, self.weight, self.reverse))
+
+    def aggregate_back(self, grad: Tensor) -> Tensor:
+        """Return the transposed Â times rows [N, D]."""
+        shape_only = grad.new_empty(1, 1).expand(grad.shape)
+        return aggregate_cuda.backward(grad, None, [True, False], *self._inputs(shape_only, self.weight, self.reverse))[0]
+
+    def of_entries(self, rows: Tensor, grad: Tensor) -> Tensor:
+        """Return the gradient of every entry, where Â times `rows` has the gradient `grad`."""
+        return aggregate_cuda.backward(grad, None, [False, True], *self._inputs(rows, self.weight, self.reverse))[1][:, 0]
+
+    def of_edges(self, grad: Tensor) -> Tensor:
+        """Return the gradient of the edges' weights, from that of every entry.
+
+        With v = s_c w s_r and s = d^-1/2: dL/dw = g s_c s_r + dL/dd_r, and dL/dd = -s^3 / 2 (sum over the row of g w s_c + sum over the
+        column of g w s_r). A loop is in both sums; its own part, g s^2 - g s^4 (all loops' w), is written as g s^4 (the other entries'
+        w): nothing cancels, and where a node has loops only their gradient is 0.
+        """
+        own = grad
+        if self.scale is not None:
+            source, target, num_nodes = self._sources, self._targets, self.scale.shape[0]
+            loop, s = source == target, self.scale
+            weighed = grad * self.raw
+            between, around = weighed.masked_fill(loop, 0), weighed.masked_fill(~loop, 0)
+            bonds = self._sum_at_targets(between * s[source], num_nodes) + self._sum_at_targets(between * s[target], num_nodes, back=True)
+            others, loops = self._sum_at_targets(self.raw.masked_fill(loop, 0), num_nodes), self._sum_at_targets(around, num_nodes)
+            squared = s.square()
+            of_loop, of_bond = (
+                grad * (squared * squared * others)[target],
+                grad * s[source] * s[target] - (squared * squared * loops)[target],
+            )
+            own = torch.where(loop, of_loop, of_bond) - (0.5 * s * squared * bonds)[target]
+        num_edges = self.list.own.shape[0]
+        if own.shape[0] == num_edges:
+            return own
+        of_last = own.new_zeros(num_edges + 1).index_copy(0, self.list.last, own[num_edges:])[:-1]
+        return torch.where(self.list.own, of_last, own[:num_edges])
+
+    def _sum_at_targets(self, values: Tensor, num_nodes: int, back: bool = False) -> Tensor:
+        """The sums [N] of the entries' values at their targets, or at their sources."""
+        ones = values.new_ones(num_nodes, 1)
+        return aggregate_cuda.forward(*self._inputs(ones, values, self.reverse != back))[:, 0]
+
+    def _inputs(self, rows: Tensor, weight: Tensor, reverse: bool) -> AggregateInputs:
+        return AggregateInputs(rows, self.list.edges, weight[:, None], rows.shape[0], reverse=reverse)
+
+
+def _prepared(args: tuple) -> tuple[ConvInputs, _Entries]:
+    inputs = ConvInputs(*args)
+    check(inputs)
+    with torch.autocast(inputs.x.device.type, enabled=False):
+        return inputs, _Entries.of(inputs)
+
+
+torch.library.impl("molgcn::gcn_conv", "CUDA", forward)
+torch.library.impl("molgcn::gcn_conv_backward", "CUDA", backward)
+runs_on("cuda")

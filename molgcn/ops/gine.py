@@ -1,0 +1,97 @@
+r"""`molgcn::gine_aggregate`: GINE's sums over the neighbours, :math:`\sum_j \mathrm{relu}(x_j + e_{ij})`, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from molgcn.ops.derivative import Derivative
+from molgcn.ops.expect import expect
+
+DTYPES = (torch.float32, torch.float64)
+
+
+class GineInputs(NamedTuple):
+    """Arguments of :func:`gine_aggregate`, in the order of its schema; M sources, N targets, E edges.
+
+    Attributes:
+        x: float32 or float64 [M, D].
+        edges: features of the edges [E, D].
+        edge_index: int64 [2, E], source and target of every edge, in any order; several edges between two nodes all count.
+        num_targets: N.
+        reverse: edges go from `edge_index[1]` to `edge_index[0]`: PyG's flow "target_to_source".
+    """
+
+    x: Tensor
+    edges: Tensor
+    edge_index: Tensor
+    num_targets: int
+    reverse: bool = False
+
+
+_ARGUMENTS = "Tensor x, Tensor edges, Tensor edge_index, SymInt num_targets, bool reverse"
+# Of a CUDA graph that torch.compile makes by itself edge_index would be a copy, whose order is not remembered
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.cudagraph_unsafe)
+torch.library.define("molgcn::gine_aggregate", f"({_ARGUMENTS}) -> Tensor", tags=_TAGS)
+torch.library.define(
+    "molgcn::gine_aggregate_backward", f"(Tensor grad_out, {_ARGUMENTS}) -> (Tensor grad_x, Tensor grad_edges)", tags=_TAGS
+)
+
+
+def gine_aggregate(inputs: GineInputs) -> Tensor:
+    """Return the sums [N, D]; of size E x D nothing is made but the gradient of `edges`.
+
+    Source: Hu et al., ICLR 2020.
+
+    Args:
+        inputs: see :class:`GineInputs`; differentiable in x and edges, as often as wanted.
+
+    Raises:
+        ValueError: for tensors whose shape, dtype or device does not fit.
+        IndexError: for an edge whose node is not there.
+    """
+    return torch.ops.molgcn.gine_aggregate(*inputs)
+
+
+def gine_aggregate_reference(inputs: GineInputs) -> Tensor:
+    """What :func:`gine_aggregate` returns in plain PyTorch; same arguments."""
+    source, target = inputs.edge_index.flip(0) if inputs.reverse else inputs.edge_index
+    x = inputs.x
+    return x.new_zeros(inputs.num_targets, x.shape[1]).index_add(0, target, (x[source] + inputs.edges).relu())
+
+
+def check(inputs: GineInputs) -> None:
+    """Check shapes, dtypes and devices; the values of edge_index are left to the implementations.
+
+    Raises:
+        ValueError: naming the first argument that does not fit.
+    """
+    x, edge_index = inputs.x, inputs.edge_index
+    if x.dim() != 2 or x.dtype not in DTYPES:
+        raise ValueError(f"gine_aggregate: expected x [M, D] in float32 or float64, got {list(x.shape)} in {x.dtype}")
+    expect("gine_aggregate", "edge_index", edge_index, (2, *edge_index.shape[1:2]), x, torch.int64)
+    expect("gine_aggregate", "edges", inputs.edges, (edge_index.shape[1], x.shape[1]), x)
+
+
+@torch.library.register_fake("molgcn::gine_aggregate")
+def empty_output(*args: Any) -> Tensor:
+    """Uninitialised [N, D]."""
+    inputs = GineInputs(*args)
+    return inputs.x.new_empty(inputs.num_targets, inputs.x.shape[1])
+
+
+@torch.library.register_fake("molgcn::gine_aggregate_backward")
+def empty_gradients(grad_out: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+    """Uninitialised gradients of x and edges."""
+    inputs = GineInputs(*args)
+    return inputs.x.new_empty(inputs.x.shape), inputs.x.new_empty(inputs.edges.shape)
+
+
+def _gradients(grad_out: Tensor, outputs: tuple[Tensor, ...], wanted: list[bool], inputs: GineInputs) -> tuple[Tensor, ...]:
+    found: tuple[Tensor, ...] = torch.ops.molgcn.gine_aggregate_backward.default(grad_out, *inputs)
+    return found
+
+
+Derivative("molgcn::gine_aggregate", GineInputs, 3, ("x", "edges"), _gradients, lambda: gine_aggregate_reference).register()

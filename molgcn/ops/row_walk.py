@@ -1,0 +1,111 @@
+"""How CUDA kernels walk the rows of a graph: `cuda/row_walk.cuh` and `cuda/join_rows.cu`."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from molgcn.cuda_runtime.launch import gpu, kernel
+from molgcn.cuda_runtime.structs import Header, fill
+from molgcn.ops.edge_graph import EdgeGraph
+
+THREADS = 256
+_PIECE = 128  # edges of a row that one group of lanes takes, at most
+_VECTOR_BYTES = 16
+WALK_HEADER = Header(
+    "row_walk_structs.h",
+    Order=[
+        ("const int*", "rowptr col edge"),
+        ("const int*", "piece_row piece_begin long_row long_first"),  # of EdgeGraph.parts
+        ("int", "num_rows num_pieces num_long"),
+    ],
+)
+_JOIN_HEADER = Header(
+    "join_rows_structs.h",
+    Parameters=[
+        ("const int*", "long_row long_first"),
+        ("const real*", "partial"),  # [pieces, partial_stride]
+        ("real*", "joined"),  # [rows, joined_stride]
+        ("int", "num_long partial_stride joined_stride columns"),
+    ],
+)
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """How rows of heads lie on lanes.
+
+    Attributes:
+        macros: of the kernels.
+    """
+
+    macros: dict[str, int]
+
+    @classmethod
+    def of(cls, dtype: torch.dtype, heads: int, channels: int, multiples: list[int]) -> RowLayout:
+        """Choose a layout.
+
+        Args:
+            dtype: float32 or float64.
+            heads: of a row.
+            channels: of a head.
+            multiples: the length of vectors divides these: where rows begin, counted in numbers.
+        """
+        vector = _VECTOR_BYTES // dtype.itemsize
+        while any(number % vector for number in (channels, *multiples)):
+            vector //= 2
+        lanes = min(32, _power_of_two(-(-channels // vector)))
+        repeats, group_heads = -(-channels // (vector * lanes)), min(32 // lanes, _power_of_two(heads))
+        sizes = {"HEADS": heads, "CHANNELS": channels, "VECTOR": vector, "LANES": lanes, "REPEATS": repeats, "GROUP_HEADS": group_heads}
+        return cls({"DOUBLE": int(dtype == torch.float64), "PIECE": _PIECE, **sizes})
+
+    @property
+    def groups(self) -> int:
+        """Rows that a block walks at a time."""
+        return THREADS // (self.macros["LANES"] * self.macros["GROUP_HEADS"])
+
+    @property
+    def head_blocks(self) -> int:
+        """Blocks that a row needs for all of its heads."""
+        return -(-self.macros["HEADS"] // self.macros["GROUP_HEADS"])
+
+    def blocks(self, rows: int, device: torch.device, most: int = 64) -> int:
+        """Blocks for so many rows, for all heads of which there are at most `most` a multiprocessor."""
+        return self.head_blocks * max(1, min(-(-rows // self.groups), most * gpu(device).num_multiprocessors))
+
+
+def walk(order: ctypes.Structure, graph: EdgeGraph) -> int:
+    """Set the order that a kernel walks, and return how many pieces there are of long rows."""
+    fill(order, {"rowptr": graph.rowptr, "col": graph.col, "edge": graph.edge, "num_rows": graph.num_dst, "num_pieces": 0, "num_long": 0})
+    parts = graph.parts(_PIECE)
+    if parts is None:
+        return 0
+    num_pieces, num_long = parts.row.shape[0], parts.long_row.shape[0]
+    of_parts = {"piece_row": parts.row, "piece_begin": parts.begin, "long_row": parts.long_row, "long_first": parts.long_first}
+    fill(order, {**of_parts, "num_pieces": num_pieces, "num_long": num_long})
+    return num_pieces
+
+
+def join(graph: EdgeGraph, partial: Tensor, to: Tensor, columns: int) -> None:
+    """Add up the pieces' sums [pieces, at least columns], into columns of a tensor whose rows are those of the graph."""
+    parts = graph.parts(_PIECE)
+    if parts is None:
+        return
+    num_long = parts.long_row.shape[0]
+    parameters = _JOIN_HEADER.ctype()(num_long=num_long, partial_stride=partial.shape[1], joined_stride=to.stride(0), columns=columns)
+    fill(parameters, {"long_row": parts.long_row, "long_first": parts.long_first, "partial": partial, "joined": to})
+    blocks = max(1, min(-(-num_long * columns // THREADS), 8 * gpu(to.device).num_multiprocessors))
+    kernel("join_rows.cu", "join_rows", {"DOUBLE": int(to.dtype == torch.float64)}, to.device).launch(blocks, THREADS, 0, parameters)
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """Return a contiguous tensor where vectors can be read from."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % _VECTOR_BYTES == 0 else tensor.clone()
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()

@@ -1,0 +1,41 @@
+"""PyG's own tests of its layers, with the fused layers in their place."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.skipif("PYG_SOURCE" not in os.environ, reason="PYG_SOURCE names no checkout of pytorch_geometric")
+@pytest.mark.parametrize("name", ["gcn", "gin", "sage", "gat", "gatv2"])
+def test_they_pass(name, tmp_path):
+    """Those that pass with PyG's layers in the same surroundings.
+
+    Their full form (FULL_TEST) asks a scripted layer, which takes PyG's path, for the bits of one that is not; they agree to rounding.
+    """
+    source = (Path(os.environ["PYG_SOURCE"]) / f"test/nn/conv/test_{name}_conv.py").read_text()
+    swapped = re.sub(r"^from torch_geometric\.nn import (.+)$", _swapped, source, flags=re.MULTILINE)
+    assert "Fused" in swapped
+    failed = [_failures(tmp_path / kind, text) for kind, text in (("pyg", source), ("fused", swapped))]
+    assert failed[1] <= failed[0], failed[1] - failed[0]
+
+
+def _swapped(line):
+    names = line[1].split(", ")
+    fused = [f"Fused{name} as {name}" for name in names if name.endswith("Conv")]
+    others = [name for name in names if not name.endswith("Conv")]
+    lines = [f"from molgcn.nn import {', '.join(fused)}"] if fused else []
+    return "\n".join(lines + ([f"from torch_geometric.nn import {', '.join(others)}"] if others else []))
+
+
+def _failures(folder, text):
+    """Names of the tests that fail, none of which is missing."""
+    folder.mkdir()
+    (folder / "test_layers.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "test_layers.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout
+    return set(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE))
