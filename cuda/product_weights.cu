@@ -2,6 +2,7 @@
 // the rows. The block that finishes last with a tile adds the parts up in their order.
 //
 // Macros: PRECISION, TILE (32, 64 or 96), MAX_PRODUCTS.
+#include "arrivals.cuh"
 #include "product_weights.cuh"
 #include "quads.cuh"
 #include "sums.cuh"
@@ -39,14 +40,6 @@ __device__ __forceinline__ void across_rows(float (&v)[2][4], const float* tile,
     }
 }
 
-// Sums of `splits` parts, in their order
-__device__ __forceinline__ float4 total(const float* from, int splits) {
-    float4 sum = nothing();
-#pragma unroll 4
-    for (int part = 0; part < splits; part++) add(sum, load4_past_l1(from + size_t(part) * partial_size));
-    return sum;
-}
-
 extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) product_weights(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     float* tiles = reinterpret_cast<float*>(memory);  // [2, 2, at_once, stride]: G and x, now and next
@@ -82,7 +75,6 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
 #pragma unroll
         for (int step = 0; step < at_once; step += 16) {
             Left a[blocks];
-            Right b[blocks][2];
 #pragma unroll
             for (int i = 0; i < blocks; i++) {
                 float v[2][4];
@@ -90,11 +82,14 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
                 a[i] = Left(v);
 #pragma unroll
                 for (int j = 0; j < 2; j++) bias_part[i][j] += (v[j][0] + v[j][1]) + (v[j][2] + v[j][3]);
-                if (!has_matrix) continue;
-                across_rows(v, right + column + 16 * i, step, g, t);
-                b[i][0] = Right(v[0]), b[i][1] = Right(v[1]);
             }
-            if (has_matrix) multiply_add<blocks>(part, a, b);
+#pragma unroll
+            for (int i = 0; has_matrix && i < blocks; i++) {
+                float v[2][4];
+                across_rows(v, right + column + 16 * i, step, g, t);
+                const Right b[2] = {Right(v[0]), Right(v[1])};
+                multiply_add([&](int m, int j) -> float(&)[4] { return part[m][i][j]; }, a, b);
+            }
         }
 #pragma unroll
         for (int i = 0; i < blocks * blocks * 8; i++) (&sum[0][0][0][0])[i] += (&part[0][0][0][0])[i];
@@ -115,11 +110,8 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
         const float* s = &sum[0][0][0][0] + 4 * i;  // [m][column block][j]
         value[i] = make_float4(s[0], s[1], s[2], s[3]);
     }
-    if (it.splits > 1) {
-        const size_t distance = size_t(it.splits) * partial_size;  // from tile to tile
-        float* parts = it.partial + tile * distance;
-        float* to = parts + size_t(split) * partial_size;
-        const int place = 4 * threadIdx.x, bias_place = 4 * mine * threads + row + 2 * g;
+    const int place = 4 * threadIdx.x, bias_place = 4 * mine * threads + row + 2 * g;
+    const auto leave = [&](float* to) {
         if (has_matrix) {
 #pragma unroll
             for (int i = 0; i < mine; i++) four(to + place + 4 * i * threads) = value[i];
@@ -128,20 +120,38 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
 #pragma unroll
             for (int i = 0; i < blocks; i++) two(to + bias_place + 16 * i) = make_float2(bias[i][0], bias[i][1]);
         }
-        if (!last_to_arrive(it.arrivals + tile, it.splits, flag)) return;
-        if (has_matrix) {
+    };
+    // Sums of parts, in their order
+    const auto collect = [&](const float* from, int parts) {
 #pragma unroll
-            for (int i = 0; i < mine; i++) value[i] = total(parts + place + 4 * i * threads, it.splits);
-        }
-        if (keeps_bias) {
+        for (int i = 0; i < mine; i++) value[i] = nothing();
 #pragma unroll
-            for (int i = 0; i < blocks * 2; i++) {
-                float& x = (&bias[0][0])[i];
-                x = 0.0f;
-#pragma unroll 4
-                for (int part = 0; part < it.splits; part++) x += load_past_l1(parts + size_t(part) * partial_size + bias_place + 16 * (i / 2) + i % 2);
+        for (int i = 0; i < blocks * 2; i++) (&bias[0][0])[i] = 0.0f;
+#pragma unroll 2
+        for (int part = 0; part < parts; part++, from += partial_size) {
+            if (has_matrix) {
+#pragma unroll
+                for (int i = 0; i < mine; i++) add(value[i], load4_past_l1(from + place + 4 * i * threads));
+            }
+            if (keeps_bias) {
+#pragma unroll
+                for (int i = 0; i < blocks * 2; i++) (&bias[0][0])[i] += load_past_l1(from + bias_place + 16 * (i / 2) + i % 2);
             }
         }
+    };
+    // Parts in groups, and the groups, by those blocks that arrive last
+    const int per_group = it.splits_per_group, groups = parts_of(it.splits, per_group), group = split / per_group;
+    float* to = it.partial + size_t(tile) * (it.splits + groups) * partial_size;
+    float* from = to + size_t(group) * per_group * partial_size;
+    uint32* arrivals = it.arrivals + tile * (groups + 1) + group;
+    int parts = part_size(it.splits, per_group, group), index_of_part = split;
+#pragma unroll 1
+    for (int rest = it.splits > 1 ? groups > 1 ? 2 : 1 : 0; rest > 0; rest--) {
+        leave(to + size_t(index_of_part) * partial_size);
+        if (!last_to_arrive(arrivals, parts, flag)) return;
+        collect(from, parts);
+        to += size_t(it.splits) * partial_size;
+        from = to, arrivals += groups - group, parts = groups, index_of_part = group;
     }
 #pragma unroll
     for (int i = 0; has_matrix && i < mine; i++) {

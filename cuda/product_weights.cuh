@@ -7,51 +7,53 @@
 
 constexpr bool exact = PRECISION == PRECISION_FLOAT32, in_tf32 = PRECISION != PRECISION_BF16, in_bf16 = PRECISION != PRECISION_TF32;
 
-// Four numbers that are contracted
+// Four numbers that are contracted, of which TF32 sees the high part: `to_nearest`, or all but the last 13 bits
 struct Operands {
-    uint32 high[2][2];   // in TF32, of each of two instructions
+    uint32 high[2][2];   // of each of two instructions
     uint32 small[2][2];  // in bf16: what TF32 leaves of the numbers, and they themselves
 
     __device__ __forceinline__ Operands() {}
-    __device__ __forceinline__ explicit Operands(const float (&v)[4]) {
+    __device__ __forceinline__ Operands(const float (&v)[4], bool to_nearest) {
         float rest[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const uint32 rounded = exact ? round_tf32(bits(v[i])) : rounded_tf32(bits(v[i]));  // a NaN stays in what is left
+            const uint32 x = bits(v[i]), rounded = !exact ? rounded_tf32(x) : to_nearest ? round_tf32(x) : x;  // a NaN stays in what is left
             high[i / 2][i % 2] = rounded;
-            rest[i] = v[i] - number(rounds_tf32 ? rounded : rounded & 0xffffe000u);
+            rest[i] = v[i] - number(rounded & 0xffffe000u);
         }
 #pragma unroll
         for (int i = 0; i < 2; i++) small[0][i] = pack_bf16(rest[2 * i], rest[2 * i + 1]), small[1][i] = pack_bf16(v[2 * i], v[2 * i + 1]);
     }
 };
-using Right = Operands;  // column g
-struct Left {            // rows g and g + 8
+// The product left out, low low, has no sign of its own if one of the two is rounded to nearest.
+struct Right : Operands {  // column g
+    __device__ __forceinline__ Right() {}
+    __device__ __forceinline__ explicit Right(const float (&v)[4]) : Operands(v, false) {}
+};
+struct Left {  // rows g and g + 8
     Operands of[2];
 
     __device__ __forceinline__ Left() {}
-    __device__ __forceinline__ explicit Left(const float (&v)[2][4]) : of{Operands(v[0]), Operands(v[1])} {}
+    __device__ __forceinline__ explicit Left(const float (&v)[2][4]) : of{Operands(v[0], true), Operands(v[1], true)} {}
 };
 
-// sum[m][p][j] += a[m] b[p][j]; small products first, independent ones next to each other
-template <int N>
-__device__ __forceinline__ void multiply_add(float (&sum)[N][N][2][4], const Left (&a)[N], const Right (&b)[N][2]) {
+// sum(m, j) += a[m] b[j]; small products first, independent ones next to each other
+template <int N, class Sums>
+__device__ __forceinline__ void multiply_add(Sums sum, const Left (&a)[N], const Right (&b)[2]) {
 #pragma unroll
     for (int pass = in_bf16 ? exact ? 0 : 1 : 2; pass < (in_tf32 ? 4 : 2); pass++)
 #pragma unroll
-        for (int p = 0; p < N; p++)
+        for (int j = 0; j < 2; j++)
 #pragma unroll
-            for (int j = 0; j < 2; j++)
-#pragma unroll
-                for (int m = 0; m < N; m++) {
-                    const auto &x = a[m].of[0], &y = a[m].of[1], &z = b[p][j];
-                    const int k = pass % 2;
-                    if (pass < 2) {
-                        const uint32 left[4] = {x.small[k][0], y.small[k][0], x.small[k][1], y.small[k][1]};
-                        mma_bf16(sum[m][p][j], left, z.small[exact ? 1 - k : 1]);
-                    } else {
-                        const uint32 left[4] = {x.high[k][0], y.high[k][0], x.high[k][1], y.high[k][1]};
-                        mma_tf32(sum[m][p][j], left, z.high[k]);
-                    }
+            for (int m = 0; m < N; m++) {
+                const auto &x = a[m].of[0], &y = a[m].of[1];
+                const int k = pass % 2;
+                if (pass < 2) {
+                    const uint32 left[4] = {x.small[k][0], y.small[k][0], x.small[k][1], y.small[k][1]};
+                    mma_bf16(sum(m, j), left, b[j].small[exact ? 1 - k : 1]);
+                } else {
+                    const uint32 left[4] = {x.high[k][0], y.high[k][0], x.high[k][1], y.high[k][1]};
+                    mma_tf32(sum(m, j), left, b[j].high[k]);
                 }
+            }
 }

@@ -1,4 +1,4 @@
-// Sums over all rows that blocks form together, in one order and without cancellation.
+// Sums over all rows, in parts and without cancellation.
 #pragma once
 #include "device.cuh"
 
@@ -23,14 +23,3 @@ struct Distances {
 
 __device__ __forceinline__ int parts_of(int count, int each) { return (count + each - 1) / each; }
 __device__ __forceinline__ int part_size(int count, int each, int i) { return min(each, count - i * each); }
-
-// Whether this block is the last of `size` to arrive; the order of the sums then decides, not that of the blocks.
-__device__ __forceinline__ bool last_to_arrive(uint32* arrivals, int size, int* flag) {
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) *flag = atomicAdd(arrivals, 1u) == static_cast<uint32>(size - 1);
-    __syncthreads();
-    const bool last = *flag;
-    if (last) __threadfence();
-    return last;
-}

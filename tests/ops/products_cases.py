@@ -12,7 +12,7 @@ from molgcn.ops.layer_network.call import BondGraph, LayerNetworkCall, Options
 from molgcn.ops.layer_network.passes import Pass, Rows, saved_numbers
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts
 from molgcn.ops.layer_network.spec import LayerNetworkSpec
-from molgcn.ops.layer_network.steps import Finish, Linear
+from molgcn.ops.layer_network.steps import Finish, Linear, Step
 from molgcn.ops.layer_network.workspace import Workspace
 from molgcn.ops.philox import keep_mask
 
@@ -47,16 +47,15 @@ def worst_forward(call: LayerNetworkCall) -> float:
     """The largest error of a row that matrix products make; moments and statistics are checked too."""
     run = Pass(call, _saved(call), backward=False)
     products = TensorCoreProducts(run, Workspace(run.graph.x))
-    following = {step.source: step.norm for step in run.program.steps if isinstance(step, Finish) and step.norm is not None}
     worst = 0.0
-    for step in run.program.steps:
+    for step, following in zip(run.program.steps, (*run.program.steps[1:], None), strict=True):
         if not isinstance(step, Linear):
             continue
         out, kind = run.rows(step.out), run.program.values[step.out].rows
         expected, size = _product(_filled(run, run.rows(step.source), kind), run.parameter(step.weight).T)
         add = None if step.add is None else _filled(run, run.rows(step.add), kind).double()
         out.tensor.fill_(torch.nan)
-        norm = following.get(step.out)
+        norm = _norm_after(step, following)
         assert products.linear(step, norm) == (norm is not None)
         if step.bias is not None:
             bias = run.parameter(step.bias).double()
@@ -90,9 +89,9 @@ def launch_all(call: LayerNetworkCall) -> None:
     """Launch every product of a forward and a backward pass, on whatever their memory holds."""
     run = Pass(call, _saved(call), backward=False)
     products = TensorCoreProducts(run, Workspace(run.graph.x))
-    for step in run.program.steps:
+    for step, following in zip(run.program.steps, (*run.program.steps[1:], None), strict=True):
         if isinstance(step, Linear):
-            products.linear(step, None)
+            products.linear(step, _norm_after(step, following))
     run = Pass(call, run.saved, backward=True, grad_x=True, grad_bonds=True)
     products = TensorCoreProducts(run, Workspace(run.graph.x))
     for grad_step in run.backward.steps:
@@ -100,6 +99,10 @@ def launch_all(call: LayerNetworkCall) -> None:
             products.input_grad(grad_step)
         elif isinstance(grad_step, WeightGrads):
             products.weight_grads(grad_step)
+
+
+def _norm_after(step: Linear, following: Step | None) -> str | None:
+    return following.norm if isinstance(following, Finish) and following.source == step.out else None
 
 
 def _input_grad_error(run: Pass, products: TensorCoreProducts, step: InputGrad) -> float:
@@ -193,6 +196,6 @@ def _check_statistics(run: Pass, norm: str, rows: Tensor) -> None:
     unbiased = variance * len(rows) / max(len(rows) - 1, 1)
     largest = rows.abs().amax(0)
     assert ((mean - expected).abs() <= 1e-6 * largest).all()
-    torch.testing.assert_close(deviation, (variance + run.spec.eps).rsqrt(), rtol=3e-6, atol=0)
+    torch.testing.assert_close(deviation, (variance + run.spec.eps).rsqrt(), rtol=1e-5, atol=0)
     torch.testing.assert_close(new[0], (1 - momentum) * old[0] + momentum * expected, rtol=3e-6, atol=1e-6 * float(largest.amax()))
-    torch.testing.assert_close(new[1], (1 - momentum) * old[1] + momentum * unbiased, rtol=3e-6, atol=0)
+    torch.testing.assert_close(new[1], (1 - momentum) * old[1] + momentum * unbiased, rtol=1e-5, atol=0)

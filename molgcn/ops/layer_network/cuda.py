@@ -16,6 +16,7 @@ from molgcn.ops.layer_network.operator import Outputs
 from molgcn.ops.layer_network.passes import Pass, saved_numbers
 from molgcn.ops.layer_network.products_cublas import CublasProducts
 from molgcn.ops.layer_network.products_cuda import TensorCoreProducts, fits
+from molgcn.ops.layer_network.products_macros import norm_after
 from molgcn.ops.layer_network.rows_cuda import RowKernels
 from molgcn.ops.layer_network.steps import Finish, Gather, Linear, Step
 from molgcn.ops.layer_network.workspace import Workspace
@@ -29,6 +30,7 @@ class CudaSteps:
     """
 
     def __init__(self, run: Pass) -> None:
+        self._run = run
         workspace = Workspace(run.graph.x)
         self._rows = RowKernels(run, workspace)
         self._products = TensorCoreProducts(run, workspace) if fits(run) else CublasProducts(run)
@@ -37,8 +39,7 @@ class CudaSteps:
     def forward(self, step: Step, following: Step | None) -> None:
         """Compute a step's value."""
         if isinstance(step, Linear):
-            norm = following.norm if isinstance(following, Finish) and following.source == step.out else None
-            self._has_moments = self._products.linear(step, norm)
+            self._has_moments = self._products.linear(step, norm_after(self._run, step, following))
         elif isinstance(step, Gather):
             self._rows.gather(step)
         elif isinstance(step, Finish):

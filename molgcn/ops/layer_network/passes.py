@@ -130,7 +130,7 @@ class Pass:
         self._saved = saved_layout(self.program, kept, self._sizes)
         self._names = {name: place for place, name in enumerate(call.spec.parameters)}
         if backward:
-            self.backward = _backward_of(call, grad_x=grad_x, grad_bonds=grad_bonds)
+            self.backward = backward_steps(call, grad_x=grad_x, grad_bonds=grad_bonds)
             self._places = backward_plan(self.program, self.backward, self._sizes)
         else:
             self._places = scratch_layout(self.program, kept, self._sizes)
@@ -201,7 +201,8 @@ def _sizes(call: LayerNetworkCall) -> Sizes:
     return Sizes(call.graph.num_nodes, call.graph.num_bond_rows)
 
 
-def _backward_of(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:
+def backward_steps(call: LayerNetworkCall, *, grad_x: bool, grad_bonds: bool) -> Backward:
+    """Return the backward pass of a call."""
     program = program_of(call.spec, call.dropout_rate > 0)
     together = _LAYERS_TOGETHER if call.graph.x.is_cuda and call.graph.num_nodes <= _FEW_ATOMS else 1
     return backward_of(program, grad_x, grad_bonds, call.spec.train_eps, call.spec.pool == "max", together)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from molgcn.cuda_runtime.structs import Header
 
 MAX_WEIGHTS = 64  # that one launch prepares
-MAX_PRODUCTS = 16  # gradients of matrices that one launch computes
+MAX_PRODUCTS = 32  # gradients of matrices that one launch computes
 
 _OPERANDS = Header(
     "product_operands_structs.h",
@@ -24,12 +24,12 @@ OPERANDS = _OPERANDS.ctype(MAX_WEIGHTS=MAX_WEIGHTS)
 _ROWS = Header(
     "product_rows_structs.h",
     Norm=[  # batch norm that follows, with batch statistics
-        ("float*", "moments"),  # [2, OUT]: mean and 1 / deviation; null: none
+        ("float*", "moments"),  # [2, OUT]: mean and 1 / deviation
         ("const float*", "mean variance"),  # running
         ("float*", "new_mean new_variance"),
-        ("float*", "partial group_sums"),  # [tiles or groups, 2, out_width]: mean and squared distances
+        ("float*", "partial group_sums"),  # [blocks or groups, part_numbers], see product_moments.cuh
         ("uint32*", "arrivals"),  # [groups + 1]
-        ("int", "tiles_per_group"),
+        ("int", "blocks_per_group"),
         ("float", "eps momentum"),
     ],
     Parameters=[
@@ -39,7 +39,7 @@ _ROWS = Header(
         ("float*", "out"),
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
         ("const uint64*", "seed"),
-        ("int", "num_rows relu dropout_site"),
+        ("int", "num_rows dropout_site"),
         ("uint32", "dropout_threshold"),
         ("float", "dropout_scale mask_scale"),
         ("Norm", "norm"),
@@ -53,9 +53,9 @@ _WEIGHTS = Header(
         ("const float*", "gradient source"),  # G, x or null
         ("float*", "grad_weight grad_bias"),  # each or null
         ("const int*", "atoms bonds"),  # `num_real` in quads.cuh
-        ("float*", "partial"),  # [tiles, splits, partial_size]
-        ("uint32*", "arrivals"),  # [tiles]
-        ("int", "num_rows out in first_block num_tiles splits rows_per_split"),
+        ("float*", "partial"),  # [tiles, splits + groups, partial_size]
+        ("uint32*", "arrivals"),  # [tiles, groups + 1]
+        ("int", "num_rows out in first_block num_tiles splits rows_per_split splits_per_group"),
     ],
     Parameters=[("Product", "products[MAX_PRODUCTS]"), ("int", "num_products")],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +12,10 @@ from molgcn.cuda_runtime.launch import gpu, kernel
 from molgcn.ops.layer_network.backward import InputGrad, WeightGrads
 from molgcn.ops.layer_network.passes import Pass, Rows
 from molgcn.ops.layer_network.products_arguments import MAX_PRODUCTS, MAX_WEIGHTS, OPERANDS, ROWS, WEIGHTS
-from molgcn.ops.layer_network.products_plan import MAX_WIDTH, RowBlocks, Shape, in_chunks, row_blocks, shared_bytes, weight_blocks
+from molgcn.ops.layer_network.products_macros import Follows, prefetch_kernels, rows_macros, rows_plan, shapes_of, weights_macros
+from molgcn.ops.layer_network.products_plan import MAX_WIDTH, RowBlocks, in_chunks, shared_bytes, weight_blocks
 from molgcn.ops.layer_network.steps import Linear
 from molgcn.ops.layer_network.workspace import Workspace
-from molgcn.ops.message_network import PRECISIONS
 
 _OPERANDS_THREADS = 256
 _WEIGHTS_THREADS = 128
@@ -52,7 +52,7 @@ class TensorCoreProducts:
     def linear(self, step: Linear, norm: str | None) -> bool:
         """Compute a step's value; return whether the moments of `norm`, which follows, were computed too."""
         run, it = self.run, ROWS()
-        it.relu = step.relu
+        it.atoms, it.bonds = self._real(step.source)
         if step.bias is not None:
             it.bias = run.parameter(step.bias).data_ptr()
         if step.add is not None:
@@ -61,21 +61,25 @@ class TensorCoreProducts:
             it.seed, it.dropout_site = run.call.seed.data_ptr(), step.dropout
             it.dropout_threshold = int(run.call.dropout_rate * 2**32)
             it.dropout_scale = 1 / (1 - run.call.dropout_rate)
-        with_moments = norm in run.spec.batch_norms and run.call.batch_statistics
-        source, kind = run.rows(step.source), run.program.values[step.source].rows
-        self._multiply(it, self._forward_operands[step.weight], source, run.rows(step.out), kind, norm if with_moments else None)
-        return with_moments
+        follows = Follows.linear(run, step, norm)
+        plan = rows_plan(run, step.source, step.out, self._gpu)
+        if follows.moments and norm is not None:
+            self._ask_for_moments(it.norm, norm, plan)
+        self._multiply(it, self._forward_operands[step.weight], run.rows(step.source), run.rows(step.out), plan, follows)
+        return follows.moments
 
     def input_grad(self, step: InputGrad) -> None:
         """Compute the gradient of a step's source."""
         run, source, it = self.run, step.source, ROWS()
+        it.atoms, it.bonds = self._real(source.value)
         if source.add is not None:
             it.add = run.gradient(source.add).address
         if source.mask is not None:
             it.mask = run.rows(source.value).address
             it.mask_scale = 1.0 if source.mask.dropout is None else 1 / (1 - run.call.dropout_rate)
-        operand, kind = self._backward_operands[step.step.weight], run.program.values[source.value].rows
-        self._multiply(it, operand, run.gradient(step.grad), run.gradient(source.out), kind)
+        plan = rows_plan(run, step.step.out, source.value, self._gpu)
+        operand = self._backward_operands[step.step.weight]
+        self._multiply(it, operand, run.gradient(step.grad), run.gradient(source.out), plan, Follows.input_grad(step))
 
     def weight_grads(self, step: WeightGrads) -> None:
         """Compute the gradients of matrices and biases."""
@@ -84,11 +88,8 @@ class TensorCoreProducts:
 
     def _weight_grads(self, step: WeightGrads) -> None:
         run, it = self.run, WEIGHTS()
-        shapes = []
-        for product in step.products:
-            grad = run.gradient(product.grad)
-            shapes.append(Shape(grad.tensor.shape[0], grad.width, 0 if product.source is None else run.rows(product.source).width))
-        plans = weight_blocks(tuple(shapes), self._gpu)
+        shapes = shapes_of(run, run.backward.gradients, step.products)
+        plans = weight_blocks(shapes, self._gpu)
         partial = self._reused(sum(plan.partial_bytes for plan in plans))
         blocks, it.num_products = 0, len(plans)
         for each, product, shape, plan in zip(it.products, step.products, shapes, plans, strict=False):
@@ -97,29 +98,25 @@ class TensorCoreProducts:
                 each.source, each.grad_weight = run.rows(product.source).address, run.grad_parameters[product.weight].data_ptr()
             if product.bias is not None:
                 each.grad_bias = run.grad_parameters[product.bias].data_ptr()
-            each.atoms, each.bonds = self._real(run.program.values[run.backward.gradients[product.grad]].rows)
+            each.atoms, each.bonds = self._real(run.backward.gradients[product.grad])
             each.num_rows, each.out, each.in_ = shape
             each.num_tiles, each.splits, each.rows_per_split = plan.num_tiles, plan.splits, plan.rows_per_split
-            each.partial, each.arrivals, each.first_block = partial, self._workspace.counters(plan.num_tiles), blocks
+            each.partial, each.arrivals, each.first_block = partial, self._workspace.counters(plan.num_counters), blocks
+            each.splits_per_group = plan.splits_per_group
             partial += plan.partial_bytes
             blocks += plan.num_blocks
         tile = plans[0].tile
-        defines = {"PRECISION": self._precision, "TILE": tile, "MAX_PRODUCTS": MAX_PRODUCTS}
-        function = kernel("product_weights.cu", "product_weights", defines, self._device)
+        function = kernel("product_weights.cu", "product_weights", weights_macros(run, tile), self._device)
         function.launch(blocks, _WEIGHTS_THREADS, shared_bytes(tile), it, overlap=True)
 
-    def _multiply(self, it: Any, operand: _Operand, rows: Rows, out: Rows, kind: str, norm: str | None = None) -> None:
+    def _multiply(self, it: Any, operand: _Operand, rows: Rows, out: Rows, plan: RowBlocks, follows: Follows) -> None:
         """Launch the product of rows and a weight, with what `it` says of the rest."""
-        plan = row_blocks(rows.tensor.shape[0], rows.width, out.width, self._gpu)
         it.fragments, it.scales = operand
         it.x, it.out, it.num_rows = rows.address, out.address, rows.tensor.shape[0]
-        it.atoms, it.bonds = self._real(kind)
-        if norm is not None:
-            self._ask_for_moments(it.norm, norm, plan)
-        defines = {**plan.defines, "PRECISION": self._precision, "DROPOUT": int(it.seed != 0)}
-        function = kernel("product_rows.cu", "product_rows", defines, self._device)
+        prefetch = partial(prefetch_kernels, self.run, self._gpu)
+        function = kernel("product_rows.cu", "product_rows", rows_macros(self.run, plan, follows), self._device, prefetch)
         overlap = not self._just_prepared  # the kernel reads operands before it waits for the launch before it
-        function.launch(plan.num_tiles, plan.threads, plan.shared_bytes, it, overlap=overlap)
+        function.launch(plan.num_blocks, plan.threads, plan.shared_bytes, it, overlap=overlap)
         self._just_prepared = False
 
     def _ask_for_moments(self, it: Any, norm: str, plan: RowBlocks) -> None:
@@ -127,9 +124,9 @@ class TensorCoreProducts:
         it.moments = run.moments(norm).data_ptr()
         it.mean, it.variance = (tensor.data_ptr() for tensor in run.running(norm))
         it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(norm))
-        it.partial = self._reused((plan.num_tiles + plan.num_groups) * plan.moments_bytes)
-        it.group_sums = it.partial + plan.num_tiles * plan.moments_bytes
-        it.arrivals, it.tiles_per_group = self._workspace.counters(plan.num_groups + 1), plan.tiles_per_group
+        it.partial = self._reused((plan.num_blocks + plan.num_groups) * plan.part_bytes)
+        it.group_sums = it.partial + plan.num_blocks * plan.part_bytes
+        it.arrivals, it.blocks_per_group = self._workspace.counters(plan.num_groups + 1), plan.blocks_per_group
         it.eps, it.momentum = run.spec.eps, run.spec.momentum
 
     @cached_property
@@ -162,11 +159,11 @@ class TensorCoreProducts:
         self._just_prepared = True
         return operands
 
-    def _real(self, kind: str) -> tuple[int, int]:
-        """Return where the number of real rows is told, as `num_real` in cuda/quads.cuh takes it."""
+    def _real(self, value: int) -> tuple[int, int]:
+        """Return where the number of a value's real rows is told, as `num_real` in cuda/quads.cuh takes it."""
         graph = self.run.graph
         atoms = graph.ptr.data_ptr() + 4 * graph.num_graphs
-        if kind == "atoms":
+        if self.run.program.values[value].rows == "atoms":
             return atoms, 0
         return (0, 0) if graph.code is not None else (atoms, graph.rowptr.data_ptr())
 
@@ -175,7 +172,3 @@ class TensorCoreProducts:
         if size not in self._scratch:
             self._scratch[size] = self._workspace.scratch(size)
         return self._scratch[size]
-
-    @property
-    def _precision(self) -> int:
-        return PRECISIONS.index(self.run.call.options.precision)

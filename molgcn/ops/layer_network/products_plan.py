@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
 from molgcn.cuda_runtime.launch import Gpu
 
 MAX_WIDTH = 1024  # columns on either side of a product that the kernels compute
-_MANY_PARTS = 128  # from which on sums are formed in groups
+_REGISTERS = 65536  # of a multiprocessor
+_RESERVED_BYTES = 1024  # of shared memory beside what a block asks for
+_MANY_PARTS = 256  # from which on sums are formed in groups
 _ROWS_AT_ONCE = 32  # of a weight's gradient
+_FEWEST_ROWS = 128  # of a block of it
+_MANY_ROWS = 1024  # of a multiprocessor, from which on it has large tiles
+_RESIDENT = {32: 5, 64: 3, 96: 2}  # blocks of a multiprocessor, by their tile
+_MANY_SPLITS = 16  # from which on they are added in groups
 
 
 def in_chunks(width: int) -> int:
@@ -22,14 +29,15 @@ def in_chunks(width: int) -> int:
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """How rows times a matrix are divided: a block has `rows` rows, and its warps share the columns of the result.
+    """How rows times a matrix are divided: a tile has `rows` rows, and the warps of a block share the columns of the result.
 
     Attributes:
-        row_tiles: times 16 rows of a block.
+        row_tiles: times 16 rows of a tile.
         column_tiles: times 16 columns of a warp.
         warps: of a block.
-        min_blocks: that a multiprocessor has registers for.
-        num_tiles: blocks.
+        min_blocks: that a multiprocessor has registers and memory for.
+        num_tiles: tiles of rows.
+        num_blocks: blocks, which go through several tiles each where those are many.
         in_width: columns of the rows.
         out_width: columns of the result.
     """
@@ -39,12 +47,13 @@ class RowBlocks:
     warps: int
     min_blocks: int
     num_tiles: int
+    num_blocks: int
     in_width: int
     out_width: int
 
     @property
     def rows(self) -> int:
-        """Rows of a block."""
+        """Rows of a tile."""
         return 16 * self.row_tiles
 
     @property
@@ -54,23 +63,24 @@ class RowBlocks:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block: its rows, or shares of moments."""
-        return 4 * (self.rows + 4) + max(4 * self.rows * _stride(self.in_width), 32 * max(self.threads, 4 * in_chunks(self.out_width)))
+        """Shared memory of a block: its tile and the next, or shares of moments."""
+        tiles = 4 * self.rows * _stride(self.in_width) * (1 if self.num_blocks == self.num_tiles else 2)
+        return 8 * self.rows + max(tiles, 16 + 48 * max(self.threads, 4 * in_chunks(self.out_width)) + 64 * in_chunks(self.out_width))
 
     @property
-    def tiles_per_group(self) -> int:
+    def blocks_per_group(self) -> int:
         """Blocks whose moments are merged together before those of the groups."""
-        return self.num_tiles if self.num_tiles <= _MANY_PARTS else math.isqrt(self.num_tiles - 1) + 1
+        return self.num_blocks if self.num_blocks <= _MANY_PARTS else math.isqrt(self.num_blocks - 1) + 1
 
     @property
     def num_groups(self) -> int:
         """Groups of blocks."""
-        return -(-self.num_tiles // self.tiles_per_group)
+        return -(-self.num_blocks // self.blocks_per_group)
 
     @property
-    def moments_bytes(self) -> int:
-        """Memory for the moments of one block, or group."""
-        return 4 * 2 * 16 * in_chunks(self.out_width)
+    def part_bytes(self) -> int:
+        """Memory for the moments of a block or group: `part_numbers` in cuda/product_moments.cuh."""
+        return 4 * (2 * 16 * in_chunks(self.out_width) + 4)
 
     @property
     def defines(self) -> dict[str, int]:
@@ -93,16 +103,30 @@ def _stride(width: int) -> int:
 
 @cache
 def row_blocks(num_rows: int, in_width: int, out_width: int, gpu: Gpu) -> RowBlocks:
-    """Return the division of so many rows times a matrix: small blocks, so that small batches too reach all multiprocessors."""
+    """Return the division of so many rows times a matrix: small tiles, so that small batches too reach all multiprocessors.
+
+    Measured on an H100: up to 192 columns more blocks hide each other's waits; beyond, large tiles read the matrix less often.
+    """
     chunks = in_chunks(out_width)
-    column_tiles = 1 if chunks <= 12 else 2 if chunks <= 24 else 3 if chunks <= 48 else 4
-    warps = -(-chunks // column_tiles)
-    for row_tiles in (2, 1):
-        min_blocks = max(1, min(8, (24 if column_tiles == 1 else 16) // warps))
-        plan = RowBlocks(row_tiles, column_tiles, warps, min_blocks, max(1, -(-num_rows // (16 * row_tiles))), in_width, out_width)
-        if plan.shared_bytes <= gpu.shared_limit and plan.num_tiles >= 2 * gpu.num_multiprocessors:
+    column_tiles = 1 if chunks <= 12 else -(-chunks // 16) if chunks > 32 else 2
+    for row_tiles in (4, 2, 1) if column_tiles > 1 else (2, 1):
+        plan = _row_blocks(num_rows, in_width, out_width, row_tiles, column_tiles, gpu)
+        registers = 40 + 8 * column_tiles * row_tiles + 16 * column_tiles + 8 * row_tiles  # of a thread
+        fits = plan.shared_bytes <= gpu.shared_limit and registers * plan.threads <= _REGISTERS
+        if fits and plan.num_tiles >= 2 * gpu.num_multiprocessors:
             break
     return plan
+
+
+def _row_blocks(num_rows: int, in_width: int, out_width: int, row_tiles: int, column_tiles: int, gpu: Gpu) -> RowBlocks:
+    warps = -(-in_chunks(out_width) // column_tiles)
+    num_tiles = max(1, -(-num_rows // (16 * row_tiles)))
+    for min_blocks in range(max(1, min(8, 24 // warps)) if column_tiles == 1 else 1, 0, -1):
+        num_blocks = min(num_tiles, min_blocks * gpu.num_multiprocessors)
+        plan = RowBlocks(row_tiles, column_tiles, warps, min_blocks, num_tiles, num_blocks, in_width, out_width)
+        if min_blocks * (plan.shared_bytes + _RESERVED_BYTES) <= gpu.shared_limit + _RESERVED_BYTES:
+            break
+    return plan if plan.shared_bytes <= gpu.shared_limit else replace(plan, num_blocks=num_tiles)
 
 
 class Shape(NamedTuple):
@@ -135,9 +159,24 @@ class WeightBlocks:
         return self.num_tiles * self.splits
 
     @property
+    def splits_per_group(self) -> int:
+        """Parts whose sums are added together before those of the groups."""
+        return self.splits if self.splits <= _MANY_SPLITS else math.isqrt(self.splits - 1) + 1
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of parts."""
+        return -(-self.splits // self.splits_per_group)
+
+    @property
+    def num_counters(self) -> int:
+        """Counters of the blocks that have arrived."""
+        return self.num_tiles * (self.num_groups + 1)
+
+    @property
     def partial_bytes(self) -> int:
-        """Memory for the parts' sums."""
-        return 4 * self.num_blocks * (self.tile**2 + self.tile) if self.splits > 1 else 0
+        """Memory for the sums of parts and groups."""
+        return 4 * self.num_tiles * (self.splits + self.num_groups) * (self.tile**2 + self.tile) if self.splits > 1 else 0
 
 
 def shared_bytes(tile: int) -> int:
@@ -147,14 +186,23 @@ def shared_bytes(tile: int) -> int:
 
 @cache
 def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightBlocks, ...]:
-    """Return the divisions of matrices whose gradients one launch computes: about as many blocks as there is room for."""
+    """Return the divisions of matrices whose gradients one launch computes: about as many blocks as there is room for.
+
+    Large tiles read G and x less often, but only wide matrices of many rows have enough of them for all multiprocessors.
+    """
     widest = max(max(shape.out, shape.in_) for shape in shapes)
-    tile = 32 if widest <= 32 else 96 if -(-widest // 96) * 96 <= -(-widest // 64) * 64 else 64  # large ones read G and x less often
-    tiles = [-(-shape.out // tile) * max(1, -(-shape.in_ // tile)) for shape in shapes]
-    work = sum(shape.rows * count for shape, count in zip(shapes, tiles, strict=True))
-    rows = max(128, work // ((2 if tile == 96 else 4) * gpu.num_multiprocessors))  # of a block
-    plans = []
-    for shape, count in zip(shapes, tiles, strict=True):
-        splits = max(1, -(-shape.rows // rows))
-        plans.append(WeightBlocks(tile, count, splits, -(-max(shape.rows, 1) // (splits * _ROWS_AT_ONCE)) * _ROWS_AT_ONCE))
-    return tuple(plans)
+    large = 32 if widest <= 64 else 96 if -(-widest // 96) * 96 <= -(-widest // 64) * 64 else 64
+    for tile in (large, 32):
+        tiles = [-(-shape.out // tile) * max(1, -(-shape.in_ // tile)) for shape in shapes]
+        work = sum(shape.rows * count for shape, count in zip(shapes, tiles, strict=True))
+        if work >= _MANY_ROWS * gpu.num_multiprocessors:
+            break
+    room = _RESIDENT[tile] * gpu.num_multiprocessors
+    rows = max(_FEWEST_ROWS, -(-work // room))  # of a block
+    splits = [max(1, -(-shape.rows // rows)) for shape in shapes]
+    if sum(map(operator.mul, tiles, splits)) > room:  # a few blocks that wait for room would take as long as all others
+        splits = [max(1, shape.rows // rows) for shape in shapes]
+    rows_per_split = [
+        -(-max(shape.rows, 1) // (count * _ROWS_AT_ONCE)) * _ROWS_AT_ONCE for shape, count in zip(shapes, splits, strict=True)
+    ]
+    return tuple(map(WeightBlocks, [tile] * len(shapes), tiles, splits, rows_per_split))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from molgcn.ops.layer_network.backward import FinishGrad
-from molgcn.ops.layer_network.passes import Rows
+from molgcn.ops.layer_network.passes import Pass, Rows
 from molgcn.ops.layer_network.rows_launches import THREADS, RowLaunches, Tile, tile_of
 from molgcn.ops.layer_network.rows_lines import line_defines, line_grid, line_tile
 from molgcn.ops.layer_network.steps import Finish
@@ -14,6 +14,12 @@ from molgcn.ops.layer_network.steps import Finish
 _BLOCK_THREADS = 1024  # of blocks that have all atoms in their registers
 _BLOCKS = 4  # of a multiprocessor, where blocks hand in sums
 _APPLY_BLOCKS = 16  # where they do not
+
+
+def fit_a_block(run: Pass) -> bool:
+    """Return whether one block has all atoms of some columns, and their moments without another launch."""
+    rows_of_thread = 2 if run.graph.x.element_size() == 8 else 4  # `rows` in cuda/rows_finish_block.cu
+    return run.graph.num_nodes <= rows_of_thread * _BLOCK_THREADS
 
 
 class FinishLaunches:
@@ -26,7 +32,6 @@ class FinishLaunches:
     def __init__(self, launches: RowLaunches) -> None:
         self._launches, self.run = launches, launches.run
         self._num_atoms = self.run.graph.num_nodes
-        self._rows_of_thread = 2 if launches.double else 4  # `rows` in cuda/rows_finish_block.cu
 
     def forward(self, step: Finish, *, has_moments: bool) -> None:
         """Compute a step's value; `has_moments` says that the moments of its norm are there."""
@@ -42,7 +47,7 @@ class FinishLaunches:
             moments = run.moments(step.norm).data_ptr()
             it.new_mean, it.new_variance = (tensor.data_ptr() for tensor in run.new_running(step.norm))
             it.new_moments = it.moments = moments
-            if not has_moments and self._fits_a_block:
+            if not has_moments and fit_a_block(run):
                 return self._launch_block("rows_finish_block", it, source)
             if not has_moments:
                 self._launch_sums("rows_finish.cu", "rows_moments", it, tile, 3)
@@ -70,7 +75,7 @@ class FinishLaunches:
             self._grad_parameters(it, forward)
         if statistics and forward.norm is not None:
             it.moments = run.moments(forward.norm).data_ptr()
-            if self._fits_a_block:
+            if fit_a_block(run):
                 it.of_source = gradient
                 return self._launch_block("rows_finish_grad_block", it, source)
         if kind is not None:
@@ -85,10 +90,6 @@ class FinishLaunches:
         """Return the kind of a step's norm, and whether it takes the statistics of the batch."""
         kind = None if step.norm is None else self.run.spec.norms[step.norm]
         return kind, kind == "batch" and self.run.call.options.training
-
-    @property
-    def _fits_a_block(self) -> bool:
-        return self._num_atoms <= self._rows_of_thread * _BLOCK_THREADS
 
     def _arguments(self, step: Finish, source: Rows, tile: Tile, rows: Mapping[str, Rows | None]) -> Any:
         run = self.run

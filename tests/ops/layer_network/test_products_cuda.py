@@ -22,7 +22,8 @@ def poisoned():
 @pytest.mark.parametrize(
     ("in_channels", "hidden", "real", "padding", "options"),
     [
-        (11, 20, 17, 3, {"num_layers": 1}),
+        (11, 20, 17, 3, {"num_layers": 1, "feed_forward": False, "mlp_norm": False}),
+        pytest.param(11, 20, 40, 0, {"num_layers": 1}, marks=pytest.mark.slow),
         pytest.param(16, 32, 75, 9, BONDS, marks=pytest.mark.slow),
         pytest.param(5, 70, 40, 3, {"message": "sage", "mlp_norm": False, "project": True, "num_layers": 1}, marks=pytest.mark.slow),
         pytest.param(11, 20, 0, 5, {"num_layers": 1}, marks=pytest.mark.slow),
@@ -52,9 +53,9 @@ def test_lower_precision_is_what_was_asked_for(emulate, precision, bound):
 @pytest.mark.parametrize("arch", EVERY_ARCHITECTURE)
 def test_compiles_for_every_architecture(arch):
     number = ARCHITECTURES.index(arch)
-    hidden, precision = (32, 70, 20, 128, 300, 172)[number], ("float32", "tf32", "bf16")[number % 3]
+    hidden, precision = (20, 70, 20, 32, 300, 172)[number], ("float32", "tf32", "bf16")[number % 3]
     with launching_by(compiler := Compiler(arch)):
-        launch_all(call_of(11, hidden, 5, precision=precision, num_layers=1, dropout=0.3 * (number % 2)))
+        launch_all(call_of(11, hidden, 5, precision=precision, num_layers=1, feed_forward=number % 2 == 0, dropout=0.3))
     assert compiler.sources == {"product_operands.cu", "product_rows.cu", "product_weights.cu"}
 
 
@@ -69,7 +70,7 @@ def test_plans(width, num_rows, limit):
         assert plan.threads <= 512
         assert 16 * plan.warps * plan.column_tiles >= width
         assert plan.rows * plan.num_tiles >= num_rows
-        assert plan.num_groups * plan.tiles_per_group >= plan.num_tiles
+        assert plan.num_groups * plan.blocks_per_group >= plan.num_blocks
     shapes = (Shape(num_rows, width, width), Shape(4, width, 7), Shape(num_rows, width, 0))
     for shape, weights in zip(shapes, weight_blocks(shapes, Gpu(132, limit)), strict=True):
         assert shared_bytes(weights.tile) <= limit
