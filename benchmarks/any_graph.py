@@ -1,6 +1,7 @@
 """Aggregation and layers on any graph: `python benchmarks/any_graph.py --output benchmarks/results/any_graph_MACHINE.md`, on CUDA."""
 
 import argparse
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -196,9 +197,12 @@ def weight_blocks(shapes: Sequence[Shape], gpu: Gpu) -> tuple[WeightBlocks, ...]
         work = sum(shape.rows * count for shape, count in zip(shapes, tiles, strict=True))
         if work >= _MANY_ROWS * gpu.num_multiprocessors:
             break
-    rows = max(_FEWEST_ROWS, -(-work // (_RESIDENT[tile] * gpu.num_multiprocessors)))  # of a block
-    plans = []
-    for shape, count in zip(shapes, tiles, strict=True):
-        splits = max(1, -(-shape.rows // rows))
-        plans.append(WeightBlocks(tile, count, splits, -(-max(shape.rows, 1) // (splits * _ROWS_AT_ONCE)) * _ROWS_AT_ONCE))
-    return tuple(plans)
+    room = _RESIDENT[tile] * gpu.num_multiprocessors
+    rows = max(_FEWEST_ROWS, -(-work // room))  # of a block
+    splits = [max(1, -(-shape.rows // rows)) for shape in shapes]
+    if sum(map(operator.mul, tiles, splits)) > room:  # a few blocks that wait for room would take as long as all others
+        splits = [max(1, shape.rows // rows) for shape in shapes]
+    rows_per_split = [
+        -(-max(shape.rows, 1) // (count * _ROWS_AT_ONCE)) * _ROWS_AT_ONCE for shape, count in zip(shapes, splits, strict=True)
+    ]
+    return tuple(map(WeightBlocks, [tile] * len(shapes), tiles, splits, rows_per_split))
