@@ -203,13 +203,18 @@ class Builder:
         step = self._makers.get(rows)
         if rows in self._present or step is None or isinstance(step, Linear):
             return
-        if isinstance(step, Finish) and (step.dropout is not None or step.add is not None):
+        if isinstance(step, Finish) and (step.dropout is not None or self._adds(step.add)):
             return
         self._present.add(rows)
         *_, made = self._forward(step)  # a batch norm's moments are known
         for read in made.read:
             self._make_again(read)
         self._tiles.append(made)
+
+    def _adds(self, value: int | None) -> bool:
+        """Whether a value is a sum with an earlier one, so that values that add it would be made from ever earlier ones."""
+        step = self._makers.get(-1 if value is None else value)
+        return isinstance(step, Finish) and step.add is not None
 
     def _stored_tables(self) -> Iterator[Instruction]:
         """Yield what makes the tables that gathers read."""
