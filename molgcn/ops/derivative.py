@@ -12,15 +12,16 @@ _Outputs = tuple[Tensor, ...]
 
 
 class Derivative(NamedTuple):
-    """How an operator is differentiated. Its first output is; others are kept for backward.
+    """How an operator is differentiated: its first output; others are only kept for backward.
 
     Attributes:
         operator: its name, "molgcn::...".
         inputs: the named tuple of its arguments.
         num_tensors: so many of them, the first ones, are tensors or None.
         differentiable: names of those that have gradients.
-        backward: gradients of these of the output's gradient, the outputs, whether each gradient is wanted, and the inputs.
-        reference: what the operator's first output is, in plain PyTorch; what a module is asked for when it is needed.
+        backward: gradients of these of the output's gradient, the kept outputs, whether each gradient is wanted, and the kept inputs.
+        reference: gives what the operator's first output is, in plain PyTorch, when it is needed.
+        kept: which outputs, and what of the inputs, are kept for backward; by default several outputs or none, and all inputs.
     """
 
     operator: str
@@ -29,6 +30,7 @@ class Derivative(NamedTuple):
     differentiable: tuple[str, ...]
     backward: Callable[[Tensor, _Outputs, list[bool], Any], Sequence[Tensor | None]]
     reference: Callable[[], Callable[[Any], Tensor]]
+    kept: Callable[[_Outputs, Any], tuple[_Outputs, Any]] = lambda outputs, inputs: (outputs if len(outputs) > 1 else (), inputs)
 
     def register(self) -> None:
         """Register the derivative of the operator, and that its backward has none of its own."""
@@ -56,6 +58,9 @@ class Derivative(NamedTuple):
         """
         names = [name for name, want in zip(self.differentiable, wanted, strict=True) if want]
         views = {name: getattr(inputs, name).view_as(getattr(inputs, name)) for name in names}
+        for view in views.values():
+            if not view.requires_grad:  # a stand-in for values that do not count
+                view.requires_grad_()
         out = self.reference()(inputs._replace(**views))
         found = iter(torch.autograd.grad(out, list(views.values()), grad_out, create_graph=True, allow_unused=True))
         return [next(found) if want else None for want in wanted]
@@ -71,9 +76,9 @@ class _Function(torch.autograd.Function):
         outputs: _Outputs = found if isinstance(found, tuple) else (found,)
         ctx.mark_non_differentiable(*outputs[1:])
         ctx.set_materialize_grads(False)
-        kept = outputs if len(outputs) > 1 else ()
-        ctx.save_for_backward(*kept, *args[: derivative.num_tensors])
-        ctx.derivative, ctx.num_kept, ctx.options = derivative, len(kept), args[derivative.num_tensors :]
+        kept, inputs = derivative.kept(outputs, derivative.inputs(*args))
+        ctx.save_for_backward(*kept, *inputs[: derivative.num_tensors])
+        ctx.derivative, ctx.num_kept, ctx.options = derivative, len(kept), inputs[derivative.num_tensors :]
         return outputs
 
     @staticmethod

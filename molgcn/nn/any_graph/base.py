@@ -28,7 +28,7 @@ class AnyGraphConv(MessagePassing):
     Attributes:
         original: PyG's layer.
         aggregations: those that the layer accelerates.
-        merged: attributes that hold linear maps whose weights the layer takes itself, past their `forward`.
+        merged: attributes that hold linear maps without bias whose weights the layer takes itself, past their `forward`.
         smallest: arguments of the smallest layer that there is.
     """
 
@@ -145,4 +145,6 @@ def _why_not_linear(name: str, linear: Any) -> str | None:
         return f"{name} is a {type(linear).__name__}"
     if has_hooks(linear):  # also a width that the first input decides
         return f"{name} has hooks, or no width yet"
+    if linear.bias is not None:
+        return f"{name} has a bias"
     return None

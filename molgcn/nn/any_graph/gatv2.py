@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 from torch_geometric.nn import GATv2Conv
 
 from molgcn.nn.any_graph.attention import AttentionConv
@@ -50,7 +48,6 @@ class FusedGATv2Conv(AttentionConv, GATv2Conv):
     """
 
     original = GATv2Conv
-    merged = ("lin_l", "lin_r", "lin_edge")
 
     def forward(self, x: Any, edge_index: Any, edge_attr: Tensor | None = None, return_attention_weights: bool | None = None) -> Any:
         """Node features, see the class.
@@ -61,20 +58,15 @@ class FusedGATv2Conv(AttentionConv, GATv2Conv):
         if self.why_not(x, edge_index, edge_attr, return_attention_weights=return_attention_weights) is not None:
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
         reverse = self.flow == "target_to_source"
-        targets: Tensor | None
-        if isinstance(x, Tensor):
-            num_targets = x.shape[0]
-            if self.share_weights:
-                source = targets = wide(_linear(x, self.lin_l))
-            else:
-                source, targets = wide(_linear(x, self.lin_l, self.lin_r)), None
-        else:
-            source, targets = wide(_linear(x[0], self.lin_l)), wide(_linear(x[1], self.lin_r))
-            num_targets = x[1].shape[0]
+        x_source, x_target = (x, x) if isinstance(x, Tensor) else x
+        source = targets = wide(self.lin_l(x_source))
+        if x_target is not x_source or not self.share_weights:
+            targets = wide(self.lin_r(x_target))
+        num_targets = targets.shape[0]
         num_loops = self._num_loops(source.shape[0], num_targets)
         edges = None
         if edge_attr is not None:
-            edges = wide(F.linear(self._attributes(edge_attr, edge_index, source.shape[0], num_loops), self.lin_edge.weight))
+            edges = wide(self.lin_edge(self._attributes(edge_attr, edge_index, source.shape[0], num_loops)))
         seed, dropout = self._drop(source.device)
         sizes = (num_targets, self.heads, self.out_channels, num_loops)
         inputs = AttentionInputs(source, targets, edges, self.att[0], edge_index, seed, *sizes, reverse, self.negative_slope, dropout)
@@ -84,11 +76,3 @@ class FusedGATv2Conv(AttentionConv, GATv2Conv):
         if edge_attr is not None and self.lin_edge is None:
             return "edge_attr is given to a layer without edge_dim"
         return self._why_not_attention(x, edge_index, edge_attr, None, return_attention_weights)
-
-
-def _linear(x: Tensor, *linears: nn.Linear) -> Tensor:
-    """The results of linear maps side by side."""
-    if len(linears) == 1:
-        return F.linear(x, linears[0].weight, linears[0].bias)
-    bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
-    return F.linear(x, torch.cat([linear.weight for linear in linears]), bias)

@@ -78,6 +78,21 @@ def test_fills_of_self_loops_that_have_no_kernel(name):
     check(*pair(case), "fill_value is 'max'", *inputs_for(case, random_graph()))
 
 
+@pytest.mark.parametrize("case", [case for case in EACH_ONCE if case[0] in ("GCNConv", "GATConv")], ids=name_of)
+def test_linear_maps_that_others_have_changed(case):
+    """A bias where PyG's layer has none, a hook, another class."""
+    arguments = inputs_for(case, random_graph())
+    for layer in (layers := pair(case)):
+        layer.lin.bias = torch.nn.Parameter(torch.arange(layer.lin.weight.shape[0], dtype=torch.float64))
+    check(*layers, "lin has a bias", *arguments)
+    for layer in (layers := pair(case)):
+        layer.lin.register_forward_hook(lambda module, inputs, out: 2 * out)
+    check(*layers, "lin has hooks", *arguments)
+    fused, _ = pair(case)
+    fused.lin = torch.nn.utils.parametrizations.weight_norm(fused.lin)
+    assert "lin is a Parametrized" in fused.why_not(*arguments)
+
+
 def test_sources_and_targets_in_the_reverse_flow():
     for case in EACH_ONCE:
         if case[0] not in ("GCNConv", "GINEConv"):
