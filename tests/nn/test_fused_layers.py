@@ -3,7 +3,7 @@
 import pytest
 import torch
 from compiler import needs_extension
-from layer_cases import CASES, call_of
+from family_cases import CASES, call_of
 from network_cases import BATCHES, NUM_FEATURES, batch_of, network
 from test_molecule_net import outcome, padded
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from layer_cases import CASES, call_of, pooling_network
+from family_cases import CASES, call_of, pooling_network
 from network_cases import batch_of
 
 from molgcn.data import GraphBatch
