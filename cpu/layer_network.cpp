@@ -67,8 +67,8 @@ struct Batch {
     std::array<Address, 2> tensors;   // pooled rows or their gradient; moments
     std::array<double, 3> numbers;    // dropout, eps, momentum
     int64_t seed;
-    std::array<std::pair<Address, int64_t>, 2> fresh;  // memory that nobody has written yet, and its bytes
-    std::array<std::vector<Address>, 4> lists;  // memory; parameters; their gradients; running means, variances, and both after this batch
+    std::vector<std::pair<Address, int64_t>> fresh;  // memory that nobody has written yet, and its bytes
+    std::array<std::vector<Address>, 4> lists;       // memory; parameters; their gradients; running means, variances, and both after this batch
 };
 
 // Of wide layers, whose weights and sums of gradients lie in no cache beside a tile: they are read and written a third as often.
@@ -199,9 +199,9 @@ void run_pass(Address numbers, const Batch& batch) {
 void bind_layer_network(nb::module_& m) {
     nb::class_<Batch>(m, "LayerBatch")
         .def("__init__", [](Batch* self, std::array<int64_t, 5> sizes, std::array<Address, 4> graph, std::array<Address, 2> tensors,
-                            std::array<double, 3> numbers, int64_t seed, std::array<std::pair<Address, int64_t>, 2> fresh,
+                            std::array<double, 3> numbers, int64_t seed, std::vector<std::pair<Address, int64_t>> fresh,
                             std::array<std::vector<Address>, 4> lists) {
-            new (self) Batch{sizes, graph, tensors, numbers, seed, fresh, std::move(lists)};
+            new (self) Batch{sizes, graph, tensors, numbers, seed, std::move(fresh), std::move(lists)};
         });
     m.def("layer_pass_float32", &run_pass<float>);
     m.def("layer_pass_float64", &run_pass<double>);

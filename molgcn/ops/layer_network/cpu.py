@@ -147,7 +147,7 @@ def _backward(grad_pooled: Tensor, saved: Tensor, grad_x: bool, grad_bonds: bool
     check_backward(grad_pooled, saved, saved_numbers(call), call)
     grad_bonds = grad_bonds and call.spec.edge_channels is not None
     gradients = empty_gradients(call, grad_x, grad_bonds)
-    _run(_backward_pass(Kind.of(call), grad_x, grad_bonds), call, grad_pooled.contiguous(), saved, gradients=gradients)
+    _run(_backward_pass(Kind.of(call), grad_x, grad_bonds), call, grad_pooled.contiguous(), saved.contiguous(), gradients=gradients)
     return gradients
 
 
@@ -187,13 +187,14 @@ def _run(
     statistics = [tensor.data_ptr() for tensor in call.statistics]
     if new_statistics is not None and call.batch_statistics:
         statistics += [tensor.data_ptr() for tensor in new_statistics.view(-1, spec.hidden_channels)]
+    coded = Kind.of(call).coded
     batch = _cpu.LayerBatch(
-        (graph.num_graphs, graph.num_nodes, graph.col.shape[0], -1 if graph.code is None else graph.num_bond_rows, torch.get_num_threads()),
-        (graph.ptr.data_ptr(), graph.rowptr.data_ptr(), graph.col.data_ptr(), _address(graph.code)),
+        (graph.num_graphs, graph.num_nodes, graph.col.shape[0], graph.num_bond_rows if coded else -1, torch.get_num_threads()),
+        (graph.ptr.data_ptr(), graph.rowptr.data_ptr(), graph.col.data_ptr(), _address(graph.code) if coded else 0),
         (pooled.data_ptr(), saved.data_ptr() if call.batch_statistics else 0),
         (call.dropout_rate, spec.eps, spec.momentum),
         int(call.seed) if call.dropout_rate > 0 else 0,
-        [(tensor.data_ptr(), itemsize * tensor.numel()) for tensor in (scratch, saved if gradients is None else scratch)],
+        [(tensor.data_ptr(), itemsize * tensor.numel()) for tensor in ((scratch, saved) if gradients is None else (scratch,))],
         (memory, [tensor.data_ptr() for tensor in call.parameters], [tensor.data_ptr() for tensor in grad_parameters], statistics),
     )
     _PASS[graph.x.dtype](laid_out.numbers.buffer_info()[0], batch)

@@ -219,6 +219,16 @@ def test_gradients_that_are_not_wanted(message, coded):
         assert all(torch.equal(actual[name], one) for name, one in expected.items())
 
 
+@pytest.mark.parametrize("coded", [True, False])
+def test_networks_that_see_no_bonds_take_batches_that_have_them(coded):
+    call = call_of(network("gin norm"))
+    with_bonds = graph(rings(), SIZES, network("gine"), coded=coded)
+    actual = results(
+        call._replace(graph=call.graph._replace(bonds=None if coded else with_bonds.bonds, code=with_bonds.code)), grad_bonds=False
+    )
+    assert all(torch.equal(actual[name], one) for name, one in results(call).items())
+
+
 def test_nothing_is_kept_without_gradients():
     call = call_of(network())
     pooled, statistics, saved = torch.ops.molgcn.layer_network(*call._replace(options=Options(True, save_for_backward=False)).arguments)
