@@ -46,7 +46,7 @@ public:
     }
 
     // Whether the atom itself counts, and how much.
-    bool has_own(const TileStep<T>&, const Instruction& step) const { return aggregation_ == Aggregation::gcn_loops || step.weight >= 0; }
+    bool has_own(const Instruction& step) const { return aggregation_ == Aggregation::gcn_loops || step.weight >= 0; }
     T own(const TileStep<T>& t, const Instruction& step, int i) const {
         return aggregation_ == Aggregation::gcn_loops ? T(scale_[i] * scale_[i]) : T(1) + t.parameters.scalar(step.weight);
     }
@@ -75,7 +75,7 @@ void each_panel(ptrdiff_t stride, const Run& run) {
 template <int P, typename T>
 [[gnu::noinline]] void gather_columns(const TileStep<T>& t, const Instruction& step, const TileBonds<T>& bonds, int column) {
     const TileRows<T> source = t.rows(step.source), out = t.rows(step.out);
-    const bool has_own = bonds.has_own(t, step), with_rows = bonds.with_rows();
+    const bool has_own = bonds.has_own(step), with_rows = bonds.with_rows();
     const T* bias = step.bias < 0 ? nullptr : t.parameters.vector(step.bias) + column;
     for (int i = 0; i < out.count; i++) {
         Vec<T> c[P] = {};
@@ -116,7 +116,7 @@ void gather_rows(const TileStep<T>& t, const Instruction& step) {
 template <int P, typename T>
 [[gnu::noinline]] void scatter_columns(const TileStep<T>& t, const Instruction& step, const TileBonds<T>& bonds, int column) {
     const TileRows<T> grad = t.rows(step.grad), source = t.rows(step.source), result = t.rows(step.result), out = t.rows(step.out), add = t.rows(step.add);
-    const bool has_own = bonds.has_own(t, step), with_rows = bonds.with_rows();
+    const bool has_own = bonds.has_own(step), with_rows = bonds.with_rows();
     for (int i = 0; i < out.count; i++) {
         const T own = has_own ? bonds.own(t, step, i) : T(0);
         for (int p = 0; p < P; p++) {
