@@ -18,7 +18,7 @@ from molgcn.ops.gcn_conv_reference import gcn_conv_reference
 from molgcn.ops.gine import GineInputs, gine_aggregate
 from molgcn.ops.graph import Graph
 from molgcn.ops.head_loss import Objective, head_loss
-from molgcn.ops.layer_network import cuda as cuda
+from molgcn.ops.layer_network import steps_cuda as steps_cuda
 from molgcn.ops.message_network import CallOptions, Epilogue, NetworkCall, message_network
 from molgcn.ops.message_network_reference import message_network_reference
 from molgcn.ops.renumber import renumber
@@ -56,4 +56,4 @@ if HAS_CPU_EXTENSION:
     from molgcn.ops import gine_cpu as gine_cpu
     from molgcn.ops import head_loss_cpu as head_loss_cpu
     from molgcn.ops import message_network_cpu as message_network_cpu
-    from molgcn.ops.layer_network import cpu as cpu
+    from molgcn.ops.layer_network import passes_cpu as passes_cpu

@@ -150,7 +150,7 @@ def test_what_cannot_take_it_says_so():
     with pytest.raises(ValueError, match="CPU does not take merged leaves"):
         message_network(folded)
     for options in ({"strategy": "vertex"}, {"norm": "batch", "training": True}):
-        with pytest.raises(UserError, match="vertex does not take merged leaves"):
+        with pytest.raises(UserError, match="layer does not take merged leaves"):
             message_network_cuda.forward(*converted(inputs_of(SIZES, 11, 32, 3, **options)[0], torch.float32).arguments)
 
 

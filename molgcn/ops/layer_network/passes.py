@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from torch import Tensor
@@ -15,6 +15,7 @@ from molgcn.ops.layer_network.program import Program, program_of
 from molgcn.ops.layer_network.steps import BONDS, Step, X
 
 _FEW_ATOMS = 8192  # of a batch on a GPU whose launches take longer than what they compute
+_LAYOUTS = 256  # that are remembered: batches without padding have many sizes
 _LAYERS_TOGETHER = 4  # whose gradients of weights are one launch there
 
 
@@ -67,7 +68,7 @@ def saved_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout
     return side_by_side({value: sizes.numbers(program, value) for value in sorted(kept) if _in_memory(program, value)})
 
 
-@cache
+@lru_cache(maxsize=_LAYOUTS)
 def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layout:
     """Return where the other values of a forward pass lie."""
     others = [value for value in range(len(program.values)) if value not in kept and _in_memory(program, value)]
@@ -76,7 +77,7 @@ def scratch_layout(program: Program, kept: frozenset[int], sizes: Sizes) -> Layo
     return lay_out(spans(made, touched, until_end=(program.out,)))
 
 
-@cache
+@lru_cache(maxsize=_LAYOUTS)
 def backward_plan(program: Program, backward: Backward, sizes: Sizes) -> Layout:
     """Return where the gradients of a backward pass lie."""
     made = {number: sizes.numbers(program, value) for number, value in enumerate(backward.gradients)}

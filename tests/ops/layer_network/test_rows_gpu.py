@@ -4,7 +4,7 @@ import pytest
 import torch
 from layer_network_cases import NETWORKS, padded, passes, random_call, spec_of, worst_difference
 
-from molgcn.ops.layer_network.cuda import CudaSteps
+from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.plain import PlainSteps
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
