@@ -8,8 +8,8 @@ from layer_network_cases import NETWORKS, Found, padded, passes, random_call, sp
 
 from molgcn.cuda_runtime.launch import launching_by
 from molgcn.ops.layer_network.call import LayerNetworkCall
-from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.plain import PlainSteps
+from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 
 def emulated(call: LayerNetworkCall, **options: float) -> Found:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from layer_network_cases import NETWORKS, padded, passes, random_call, spec_of, worst_difference
 
-from molgcn.ops.layer_network.steps_cuda import CudaSteps
 from molgcn.ops.layer_network.plain import PlainSteps
+from molgcn.ops.layer_network.steps_cuda import CudaSteps
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poison")]
 SIZES = [5, 9, 0, 18, 1, 30, 1, 7, 22, 40, 64, 3, 200, 70]
