@@ -19,8 +19,8 @@ def known_strategy(strategy: str) -> str:
     expected = f"Expected one of {', '.join(STRATEGIES)}."
     if strategy in GONE:
         raise UserError(
-            f"backend.strategy={strategy} is gone: for molecules it was never the fastest, and auto never took it. {expected} For graphs of "
-            f"any kind it lives on as molgcn.ops.aggregate(..., strategy={strategy!r})."
+            f"backend.strategy={strategy} is gone: for molecules it was never the fastest, and auto never took it. {expected} On graphs of "
+            f"any kind it is molgcn.ops.aggregate(..., strategy={strategy!r})."
         )
     if strategy not in STRATEGIES:
         raise UserError(f"backend.strategy={strategy} is unknown. {expected}")
