@@ -100,11 +100,10 @@ def _measure_row(molecules: PackedMolecules, key: Row, candidates: tuple[str, ..
     row: Row = {f"{name}_us": round(1000 * time, 1) for name, time in medians(interleaved(calls, device, repeats)).items()}
     if device.type == "cuda":
         row |= {f"{name}_launches": count_kernels(call, device) for name, call in calls.items()}
-        row |= {
-            f"{name}_mb": round(_peak_memory(one.call(key["work"]), device) / 2**20, 1)
-            for name, one in made.items()
-            if name in ("fused", "pyg")
-        }
+        for side in ("fused", "pyg"):
+            one = next((one for name, one in made.items() if name.startswith(side)), None)
+            if one is not None:
+                row[f"{side}_mb"] = round(_peak_memory(one.call(key["work"]), device) / 2**20, 1)
     return row
 
 
@@ -185,37 +184,33 @@ def _peak_memory(call: Callable[[], object], device: torch.device) -> int:
 
 def sheet(rows: list[Row]) -> list[str]:
     """Return a Markdown table of rows: microseconds, launches, how many times faster than PyG, and megabytes beyond the batch."""
-    columns = [
-        "network",
-        "B",
-        "work",
-        "precision",
-        "PyG, us",
-        "compiled",
-        "fused",
-        "captured",
-        "launches",
-        "of PyG",
-        "of compiled",
-        "MB, PyG MB",
+    cells = [_cells(row) for row in rows]
+    titles = [title for title in cells[0] if any(row[title] for row in cells)] if cells else []
+    lines = [
+        f"| {' | '.join(titles)} |",
+        f"|{'|'.join('---' if title in ('network', 'work', 'precision') else '---:' for title in titles)}|",
     ]
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * 4}{'---:|' * 8}"]
-    for row in rows:
-        times = {name: row.get(f"{name}_us") for name in ("pyg", "pyg_compiled", "fused", "fused_captured")}
-        ours = min((time for name, time in times.items() if time and name.startswith("fused")), default=None)
-        factors = [f"{times[name] / ours:.1f}" if ours and times[name] else "" for name in ("pyg", "pyg_compiled")]
-        shown = [f"{time:,.0f}" if time else "" for time in times.values()]
-        memory = ", ".join(f"{row[f'{name}_mb']:,.0f}" for name in ("fused", "pyg") if row.get(f"{name}_mb"))
-        launches = str(row.get("fused_captured_launches") or row.get("fused_launches") or "")
-        cells = [
-            row["network"],
-            f"{row['batch_size']:,}",
-            row["work"].replace("_", " and "),
-            row["precision"],
-            *shown,
-            launches,
-            *factors,
-            memory,
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    return lines + [f"| {' | '.join(row[title] for title in titles)} |" for row in cells]
+
+
+def _cells(row: Row) -> dict[str, str]:
+    times = {name: row.get(f"{name}_us") for name in ("pyg", "pyg_compiled", "fused", "fused_captured")}
+    ours = min((time for name, time in times.items() if time and name.startswith("fused")), default=None)
+    pyg, compiled, fused, captured = (f"{time:,.0f}" if time else "" for time in times.values())
+    factors = [f"{times[name] / ours:.1f}" if ours and times[name] else "" for name in ("pyg", "pyg_compiled")]
+    memory = [f"{row[name]:,.0f}" if row.get(name) else "" for name in ("fused_mb", "pyg_mb")]
+    return {
+        "network": row["network"],
+        "B": f"{row['batch_size']:,}",
+        "work": row["work"].replace("_", " and "),
+        "precision": row["precision"],
+        "PyG, us": pyg,
+        "compiled": compiled,
+        "fused": fused,
+        "captured": captured,
+        "launches": str(row.get("fused_captured_launches") or row.get("fused_launches") or ""),
+        "times PyG": factors[0],
+        "times compiled": factors[1],
+        "MB": memory[0],
+        "MB, PyG": memory[1],
+    }
