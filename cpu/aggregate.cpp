@@ -3,49 +3,19 @@
 #include <nanobind/stl/array.h>
 
 #include <array>
-#include <string>
 
 #include "aggregate.hpp"
+#include "dispatch.hpp"
 
 namespace nb = nanobind;
 
 namespace molgcn {
 
-const std::string& instruction_set_in_use();
-
-#define MOLGCN_DECLARE_AGGREGATE(isa)                              \
-    namespace isa {                                                \
-    extern const AggregateKernels<float> float_aggregate_kernels;   \
-    extern const AggregateKernels<double> double_aggregate_kernels; \
-    }
-MOLGCN_DECLARE_AGGREGATE(portable)
-#ifdef MOLGCN_X86
-MOLGCN_DECLARE_AGGREGATE(avx2)
-MOLGCN_DECLARE_AGGREGATE(avx512)
-#endif
+MOLGCN_DISPATCH(AggregateKernels, aggregate_kernels)
 
 namespace {
 
-template <typename T>
-const AggregateKernels<T>& kernels() {
-    const auto pick = [](const AggregateKernels<float>& f, const AggregateKernels<double>& d) -> const AggregateKernels<T>& {
-        if constexpr (sizeof(T) == sizeof(float)) return f;
-        else return d;
-    };
-#ifdef MOLGCN_X86
-    const std::string& name = instruction_set_in_use();
-    if (name == "avx512") return pick(avx512::float_aggregate_kernels, avx512::double_aggregate_kernels);
-    if (name == "avx2") return pick(avx2::float_aggregate_kernels, avx2::double_aggregate_kernels);
-#endif
-    return pick(portable::float_aggregate_kernels, portable::double_aggregate_kernels);
-}
-
 using Address = uintptr_t;
-
-template <typename T>
-T* pointer(Address address) {
-    return reinterpret_cast<T*>(address);
-}
 
 // sizes: rows, columns, channels per weight, threads; graph: rowptr, col, edge; tensors: pulled, weight, own, largest, grad, out.
 template <typename T>
@@ -59,13 +29,13 @@ Aggregate<T> aggregate(const std::array<int64_t, 4>& sizes, const std::array<Add
 template <typename T>
 void pull(const std::array<int64_t, 4>& sizes, const std::array<Address, 3>& graph, const std::array<Address, 6>& tensors, int pass) {
     const nb::gil_scoped_release release;
-    kernels<T>().pull(aggregate<T>(sizes, graph, tensors), Pass(pass));
+    aggregate_kernels<T>().pull(aggregate<T>(sizes, graph, tensors), Pass(pass));
 }
 
 template <typename T>
 void weights(const std::array<int64_t, 4>& sizes, const std::array<Address, 3>& graph, const std::array<Address, 6>& tensors) {
     const nb::gil_scoped_release release;
-    kernels<T>().weights(aggregate<T>(sizes, graph, tensors));
+    aggregate_kernels<T>().weights(aggregate<T>(sizes, graph, tensors));
 }
 
 }  // namespace

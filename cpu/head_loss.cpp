@@ -4,44 +4,19 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "dispatch.hpp"
 #include "head_loss.hpp"
 
 namespace nb = nanobind;
 
 namespace molgcn {
 
-const std::string& instruction_set_in_use();
-
-#define MOLGCN_DECLARE_HEAD(isa)                             \
-    namespace isa {                                          \
-    extern const HeadKernels<float> float_head_kernels;      \
-    extern const HeadKernels<double> double_head_kernels;    \
-    }
-MOLGCN_DECLARE_HEAD(portable)
-#ifdef MOLGCN_X86
-MOLGCN_DECLARE_HEAD(avx2)
-MOLGCN_DECLARE_HEAD(avx512)
-#endif
+MOLGCN_DISPATCH(HeadKernels, head_kernels)
 
 namespace {
-
-template <typename T>
-const HeadKernels<T>& kernels() {
-    const auto pick = [](const HeadKernels<float>& f, const HeadKernels<double>& d) -> const HeadKernels<T>& {
-        if constexpr (sizeof(T) == sizeof(float)) return f;
-        else return d;
-    };
-#ifdef MOLGCN_X86
-    const std::string& name = instruction_set_in_use();
-    if (name == "avx512") return pick(avx512::float_head_kernels, avx512::double_head_kernels);
-    if (name == "avx2") return pick(avx2::float_head_kernels, avx2::double_head_kernels);
-#endif
-    return pick(portable::float_head_kernels, portable::double_head_kernels);
-}
 
 using Address = uintptr_t;
 
@@ -60,13 +35,13 @@ public:
 
     void forward(int64_t num_graphs, const std::array<Address, 6>& batch) const {
         const nb::gil_scoped_release release;
-        kernels<T>().forward(of(num_graphs, batch));
+        head_kernels<T>().forward(of(num_graphs, batch));
     }
 
     void backward(int64_t num_graphs, const std::array<Address, 6>& batch, Address grad_loss, Address grad_x, const std::vector<Address>& grad_weights,
                   const std::vector<Address>& grad_biases) const {
         const nb::gil_scoped_release release;
-        kernels<T>().backward(of(num_graphs, batch), {*reinterpret_cast<const T*>(grad_loss), reinterpret_cast<T*>(grad_x),
+        head_kernels<T>().backward(of(num_graphs, batch), {*reinterpret_cast<const T*>(grad_loss), reinterpret_cast<T*>(grad_x),
                                                       reinterpret_cast<T* const*>(grad_weights.data()), reinterpret_cast<T* const*>(grad_biases.data())});
     }
 

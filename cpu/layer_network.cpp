@@ -1,4 +1,4 @@
-// Python's entry to the operator of networks of layers: addresses of checked, contiguous tensors in; see molgcn/ops/layer_network/cpu.py.
+// Python's entry to the operator of networks of layers: addresses of checked, contiguous tensors in; see molgcn/ops/layer_network/passes_cpu.py.
 #include "layer_network.hpp"
 
 #include <nanobind/nanobind.h>
@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "dispatch.hpp"
 #include "huge_pages.hpp"
 #include "tiles.hpp"
 
@@ -19,48 +19,18 @@ namespace nb = nanobind;
 
 namespace molgcn {
 
-const std::string& instruction_set_in_use();
-
-#define MOLGCN_DECLARE_LAYERS(isa)                          \
-    namespace isa {                                         \
-    extern const LayerKernel<float> float_layer_pass;       \
-    extern const LayerKernel<double> double_layer_pass;     \
-    }
-MOLGCN_DECLARE_LAYERS(portable)
-#ifdef MOLGCN_X86
-MOLGCN_DECLARE_LAYERS(avx2)
-MOLGCN_DECLARE_LAYERS(avx512)
-#endif
+MOLGCN_DISPATCH(LayerKernel, layer_pass)
 
 namespace {
 
-template <typename T>
-LayerKernel<T> kernel() {
-    const auto pick = [](LayerKernel<float> f, LayerKernel<double> d) {
-        if constexpr (sizeof(T) == sizeof(float)) return f;
-        else return d;
-    };
-#ifdef MOLGCN_X86
-    const std::string& name = instruction_set_in_use();
-    if (name == "avx512") return pick(avx512::float_layer_pass, avx512::double_layer_pass);
-    if (name == "avx2") return pick(avx2::float_layer_pass, avx2::double_layer_pass);
-#endif
-    return pick(portable::float_layer_pass, portable::double_layer_pass);
-}
-
 using Address = uintptr_t;
-
-template <typename T>
-T* pointer(Address address) {
-    return reinterpret_cast<T*>(address);
-}
 
 template <typename T>
 T* const* pointers(const std::vector<Address>& addresses) {
     return reinterpret_cast<T* const*>(addresses.data());
 }
 
-// A batch's addresses and sizes; see molgcn/ops/layer_network/cpu.py.
+// A batch's addresses and sizes; see molgcn/ops/layer_network/passes_cpu.py.
 struct Batch {
     std::array<int64_t, 5> sizes;     // B, N, E, rows of the table of distinct bonds (-1: each bond has a row), threads
     std::array<Address, 4> graph;     // ptr, rowptr, col, code
@@ -190,7 +160,7 @@ void run_pass(Address numbers, const Batch& batch) {
     const std::vector<double> scale = scales(run);
     run.scale = scale.data();
     set_tensors(batch, run);
-    kernel<T>()(run);
+    layer_pass<T>()(run);
     clear_padding(batch, run);
 }
 
