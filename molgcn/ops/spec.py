@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, NamedTuple, Self
+from functools import cached_property
+from typing import NamedTuple, Self
 
-import torch
 from torch import Tensor
+
+from molgcn.ops.spec_text import from_text, to_text
 
 MESSAGES = ("gcn",)
 NORMS = (None, "batch", "layer")
@@ -83,7 +84,7 @@ class NetworkSpec:
 
     def to_string(self) -> str:
         """Return the versioned form that operators take: "molgcn.network/1 in_channels=11 hidden_channels=32 ..."."""
-        return _text(self) if torch.compiler.is_compiling() else _to_string(self)
+        return to_text(self, _HEADING)
 
     @classmethod
     def from_string(cls, text: str) -> NetworkSpec:
@@ -92,35 +93,7 @@ class NetworkSpec:
         Raises:
             ValueError: for a text of another version, or one that does not name every option once.
         """
-        return _from_string(text)
-
-
-_FIELDS = tuple(NetworkSpec.__dataclass_fields__)
-_VALUES: Mapping[str, Any] = {"None": None, "True": True, "False": False}
-
-
-def _text(spec: NetworkSpec) -> str:
-    return " ".join([_HEADING, *[f"{name}={getattr(spec, name)}" for name in _FIELDS]])
-
-
-_to_string = cache(_text)  # which torch.compile warns of, and goes around
-
-
-@cache
-def _from_string(text: str) -> NetworkSpec:
-    heading, *words = text.split(" ")
-    names = [word.partition("=")[0] for word in words]
-    if heading != _HEADING or tuple(names) != _FIELDS:
-        raise ValueError(f"a network's spec starts with {_HEADING!r} and names {', '.join(_FIELDS)}, got {text!r}")
-    return NetworkSpec(
-        *[_value(word.partition("=")[2], NetworkSpec.__annotations__[name]) for name, word in zip(names, words, strict=True)]
-    )
-
-
-def _value(text: str, kind: str) -> Any:
-    if text in _VALUES:
-        return _VALUES[text]
-    return int(text) if kind == "int" else float(text) if kind == "float" else text
+        return from_text(cls, _HEADING, text)
 
 
 class Parameters(NamedTuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from functools import cache, cached_property
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+
+from molgcn.ops.spec_text import from_text, to_text
 
 MESSAGES = ("gcn", "gin", "gine", "gcn_edge", "sage")
 NORMS = (None, "batch", "layer")
@@ -131,7 +132,7 @@ class LayerNetworkSpec:
 
     def to_string(self) -> str:
         """Return the versioned form that the operator takes: "molgcn.layer_network/1 message=gine in_channels=11 ..."."""
-        return " ".join([_HEADING, *[f"{field.name}={getattr(self, field.name)}" for field in fields(self)]])
+        return to_text(self, _HEADING)
 
     @classmethod
     def from_string(cls, text: str) -> LayerNetworkSpec:
@@ -140,7 +141,7 @@ class LayerNetworkSpec:
         Raises:
             ValueError: for a text of another version, or one that does not name every option once.
         """
-        return _from_string(text)
+        return from_text(cls, _HEADING, text)
 
 
 def _conv_shapes(spec: LayerNetworkSpec, layer: int) -> dict[str, tuple[int, ...]]:
@@ -169,22 +170,3 @@ def _feed_forward_shapes(spec: LayerNetworkSpec, layer: int) -> dict[str, tuple[
 
 def _linear(name: str, in_channels: int, out_channels: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}.weight": (out_channels, in_channels), f"{name}.bias": (out_channels,)}
-
-
-_VALUES: Mapping[str, Any] = {"None": None, "True": True, "False": False}
-
-
-@cache
-def _from_string(text: str) -> LayerNetworkSpec:
-    heading, *words = text.split(" ")
-    values = dict(word.split("=", 1) for word in words)
-    kinds = {field.name: str(field.type) for field in fields(LayerNetworkSpec)}
-    if heading != _HEADING or list(values) != list(kinds):
-        raise ValueError(f"a network's spec starts with {_HEADING!r} and names {', '.join(kinds)}, got {text!r}")
-    return LayerNetworkSpec(**{name: _value(value, kinds[name]) for name, value in values.items()})
-
-
-def _value(text: str, kind: str) -> Any:
-    if text in _VALUES:
-        return _VALUES[text]
-    return int(text) if kind.startswith("int") else float(text) if kind == "float" else text
