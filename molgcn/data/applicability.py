@@ -1,6 +1,6 @@
-"""Whether molecules are like those that a model was trained on: elements, numbers of heavy atoms, dummy atoms, several fragments.
+"""Compares molecules with those that a model was trained on: elements, numbers of heavy atoms, dummy atoms, several fragments.
 
-A network gives a number for any molecule; nothing in it says that it never saw the like.
+A network predicts a number for any molecule, and the number does not show that the molecule is unlike all that it was trained on.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ DUMMY = 0
 
 @dataclass(frozen=True)
 class Contents:
-    """What molecules hold, counted.
+    """Counts of what molecules contain.
 
     Attributes:
-        elements: how many hold exactly these elements as atoms, by atomic number, 0 for a dummy.
-        sizes: how many have that many heavy atoms.
-        mixtures: how many are several fragments.
+        elements: number of molecules with exactly this set of elements. A set holds atomic numbers, 0 for a dummy atom.
+        sizes: number of molecules with this number of heavy atoms.
+        mixtures: number of molecules of several fragments.
     """
 
     elements: Counter[frozenset[int]] = field(default_factory=Counter)
@@ -43,11 +43,13 @@ class Contents:
 
 
 def contents_of(molecules: PackedMolecules, smiles: Sequence[str] | None = None) -> Contents:
-    """Count what featurised molecules hold: from their feature rows, so that a packed set needs no RDKit for it.
+    """Count the elements, sizes and mixtures of featurised molecules.
+
+    The counts come from the feature rows, so that a packed set needs no RDKit for them.
 
     Args:
         molecules: M molecules.
-        smiles: their M SMILES, if they are not in the set, which make it quicker.
+        smiles: their M SMILES, if the set does not hold them. With SMILES the mixtures are found faster.
     """
     numbers, codes = _atomic_numbers(molecules)
     sizes = np.bincount(heavy_atoms(molecules))
@@ -65,7 +67,7 @@ def heavy_atoms(molecules: PackedMolecules) -> np.ndarray:
 
 
 def _atomic_numbers(molecules: PackedMolecules) -> tuple[np.ndarray, np.ndarray]:
-    """Return the atomic number of each distinct feature row, and of each atom the number of its row."""
+    """Return the atomic number of each distinct feature row, and the row of each atom."""
     assert molecules.features is not None
     element = get_featurizer(molecules.features).element
     rows = molecules.x if molecules.table is None else molecules.table
@@ -74,7 +76,7 @@ def _atomic_numbers(molecules: PackedMolecules) -> tuple[np.ndarray, np.ndarray]
 
 
 def _element_sets(numbers: np.ndarray, codes: np.ndarray, starts: np.ndarray) -> Counter[frozenset[int]]:
-    """Count molecules by the elements in them: of each a bit mask, of 64 elements at a time."""
+    """Count molecules by their sets of elements, each of which is built as a bit mask in words of 64 elements."""
     words = []
     for first in range(0, int(numbers.max()) + 1, 64):
         bits = np.where((numbers >= first) & (numbers < first + 64), np.uint64(1) << (numbers % 64).astype(np.uint64), np.uint64(0))
@@ -87,7 +89,7 @@ def _element_sets(numbers: np.ndarray, codes: np.ndarray, starts: np.ndarray) ->
 
 
 def _count_mixtures(molecules: PackedMolecules, smiles: Sequence[str] | None) -> int:
-    if smiles is not None:  # without a dot in it there is one fragment
+    if smiles is not None:  # a SMILES without a dot is one fragment
         dotted = _dotted(smiles)
         if len(dotted) == 0:
             return 0
@@ -96,14 +98,17 @@ def _count_mixtures(molecules: PackedMolecules, smiles: Sequence[str] | None) ->
 
 
 def _dotted(smiles: Sequence[str]) -> np.ndarray:
-    """The positions of SMILES with a dot."""
+    """Return the positions of the SMILES that contain a dot."""
     if isinstance(smiles, PackedStrings):
         return np.unique(np.searchsorted(smiles.ptr, np.flatnonzero(smiles.data == ord(".")), side="right") - 1)
     return np.array([place for place, text in enumerate(smiles) if "." in text], np.int64)
 
 
 def num_fragments(molecules: PackedMolecules) -> np.ndarray:
-    """Return the number of connected parts of each molecule, int64 [M]: atoms take the least number among their neighbours' and theirs."""
+    """Return the number of connected components of each molecule, int64 [M].
+
+    Every atom starts with its own number and repeatedly takes the least number among its own and its neighbours'.
+    """
     atoms = np.arange(molecules.num_nodes)
     targets = np.repeat(atoms, molecules.degree)
     sources = molecules.neighbors + np.repeat(molecules.node_ptr[:-1], np.diff(molecules.edge_ptr))
@@ -116,7 +121,7 @@ def num_fragments(molecules: PackedMolecules) -> np.ndarray:
 
 
 def domain_of(contents: Contents) -> dict[str, Any]:
-    """Return what a checkpoint says of the molecules that it was trained on: plain values."""
+    """Return what a checkpoint stores about the molecules that it was trained on, in plain values."""
     return {
         "elements": sorted(frozenset[int]().union(*contents.elements)),
         "heavy_atoms": [min(contents.sizes), max(contents.sizes)],
@@ -125,7 +130,7 @@ def domain_of(contents: Contents) -> dict[str, Any]:
 
 
 def is_domain(value: Any) -> bool:
-    """Whether a value from a file is what :func:`domain_of` returns."""
+    """Return whether a value from a file has the form that :func:`domain_of` returns."""
     return (
         isinstance(value, Mapping)
         and all(isinstance(value.get(key), list) and all(isinstance(one, int) for one in value[key]) for key in ("elements", "heavy_atoms"))
@@ -135,7 +140,11 @@ def is_domain(value: Any) -> bool:
 
 
 def common_domain(domains: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """Return what all models of an ensemble were trained on, as far as they say it."""
+    """Return what all models of an ensemble were trained on, or None where none of them says it.
+
+    Args:
+        domains: :func:`domain_of` for each model, None for a model that does not say it.
+    """
     known = [domain for domain in domains if domain is not None]
     if not known:
         return None
@@ -147,11 +156,11 @@ def common_domain(domains: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]
 
 
 def describe_unlike(contents: Contents, domain: Mapping[str, Any] | None = None) -> str:
-    """Say how many molecules are unlike those of the training, "" if none is.
+    """Return a text that says how many molecules are unlike the training molecules, "" if none is.
 
     Args:
-        contents: of the molecules.
-        domain: what :func:`domain_of` says of the training; None, as in older checkpoints, leaves elements and sizes out.
+        contents: the counts of the molecules.
+        domain: :func:`domain_of` for the training molecules. None, as in older checkpoints, leaves elements and sizes out.
     """
     found = []
     seen = frozenset(domain["elements"]) if domain else frozenset[int]()
@@ -178,6 +187,6 @@ def describe_unlike(contents: Contents, domain: Mapping[str, Any] | None = None)
 
 
 def warn_of_extrapolation(title: str, contents: Contents, domain: Mapping[str, Any] | None) -> None:
-    """Log one line that counts the molecules of `title` that are unlike those of the training, if there are any."""
+    """Log a warning that counts the molecules of `title` that are unlike the training molecules, if there are any."""
     if unlike := describe_unlike(contents, domain):
         log.warning("%s has molecules unlike those of the training: %s; their predictions are extrapolations", title, unlike)

@@ -16,14 +16,22 @@ _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EO
 
 
 class WrongContentError(Exception):
-    """A file that is not what was asked for; the text says why."""
+    """Raised for a file that is not what was asked for. The text says why."""
 
 
 def unpack(archive: Path, names: Sequence[str], folder: Path) -> list[Path]:
-    """Writes the named members to `folder` under those names, whatever folder they lie in inside the archive.
+    """Write the named members of an archive to `folder`, whatever folder they lie in inside the archive.
+
+    Args:
+        archive: the zip or tar file.
+        names: file names of the members.
+        folder: where they are written, under the same names.
+
+    Returns:
+        The paths of the files written, in the order of `names`.
 
     Raises:
-        WrongContentError: when it is not an archive, is damaged, or a name is missing.
+        WrongContentError: when the file is not an archive, is damaged, or has no member of a name.
     """
     try:
         if zipfile.is_zipfile(archive):
@@ -34,12 +42,12 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> list[Path]:
             entries = {Path(entry.name).name: entry for entry in tarred.getmembers() if entry.isfile()}
             stored = [_store(tarred.extractfile(_member(entries, name)), folder / name) for name in names]
             while tarred.fileobj is not None and tarred.fileobj.read(1 << 20):
-                pass  # the checksum of what was compressed is at its end
+                pass  # reading to the end checks the checksum
             return stored
     except _DAMAGED as error:
         raise WrongContentError(f"it is not a readable archive ({error})") from error
     except OSError as error:
-        if error.errno not in (None, errno.EINVAL):  # the disk's; a decoder's has no number, a seek to a wrong offset has EINVAL
+        if error.errno not in (None, errno.EINVAL):  # an error of the disk; decoders give no errno, a seek to a wrong offset gives EINVAL
             raise
         raise WrongContentError(f"it is not a readable archive ({error})") from error
 
@@ -51,7 +59,7 @@ def _member(members: dict[str, Any], name: str) -> Any:
 
 
 def _store(stream: IO[bytes] | None, path: Path) -> Path:
-    assert stream is not None  # only members that are files are asked for
+    assert stream is not None  # every member asked for is a file
     with stream, open(path, "wb") as file:
         shutil.copyfileobj(stream, file, 1 << 20)
     return path

@@ -21,33 +21,33 @@ from molgcn.errors import UserError
 
 
 class GraphBatch:
-    """B molecules of N atoms and E directed bonds, what the models take.
+    """A batch of B molecules with N atoms and E directed bonds, the input of the models.
 
-    Only real atoms and molecules show, whatever buffer they lie in. Atoms keep their order; bonds are sorted by target, then source.
+    The attributes hold real atoms and molecules only, without padding. Atoms keep their order. Bonds are sorted by target, then source.
 
     Args:
-        x: float [N, F], atom features; may be replaced, for example by a tensor that requires a gradient.
+        x: float [N, F], atom features. May be replaced, for example by a tensor that requires a gradient.
         ptr: int32 [B + 1], first atom of each molecule.
         rowptr: int32 [N + 1], first bond that points at each atom.
         col: int32 [E], source atom of each bond, counted through the batch.
-        targets: float [B, T], NaN where missing; of a set with bounds or weights [B, 2 T + 1], see :mod:`molgcn.data.label_columns`.
-        indices: int64 [B], the molecules' places in the packed set; default 0, 1, ...
-        tile_nodes: T, node places a tile; default 64, or 128 where a molecule needs it.
-        tile_ptr: int32 [tiles + 1], first molecule of each tile; default as many molecules a tile as fit, in their order.
-        large_molecules: whether a molecule or a tile may have more than T atoms; default True where `tile_nodes` or `tile_ptr` is given,
-            else found out. Without them kernels take half as long to compile.
+        targets: float [B, T], NaN where missing. A set with bounds or weights has [B, 2 T + 1], see :mod:`molgcn.data.label_columns`.
+        indices: int64 [B], positions of the molecules in the packed set. Default: 0, 1, ...
+        tile_nodes: number of atoms that a tile has room for. Default: 64, or 128 where a molecule needs it.
+        tile_ptr: int32 [tiles + 1], first molecule of each tile. Default: as many molecules a tile as fit, in their order.
+        large_molecules: whether a molecule or a tile may have more than `tile_nodes` atoms. Default: True where `tile_nodes` or
+            `tile_ptr` is given, else read from the molecules. With False the kernels take half as long to compile.
         leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`.
-        edge_attr: float [E, D], features of the bonds in the order of `col`, or None; may be replaced. Needless where `edge_code` is given.
-        edge_code: int32 [E], the bonds' rows of `edge_table`, or None where their features are not coded.
-        edge_table: float [K, D], distinct features of bonds, or None.
-        rwse: float [N, k], an encoding of the atoms by random walks, or None.
-        bond_rw: float [E, k], an encoding of the bonds by random walks, or None.
-        descriptors: float [B, K], numbers of each molecule beside its graph, or None.
-        component: int32 [N], which of several molecules of a row an atom is of, or None.
+        edge_attr: float [E, D], bond features in the order of `col`, or None. May be replaced. Not needed where `edge_code` is given.
+        edge_code: int32 [E], the row of `edge_table` of each bond, or None where bond features are not coded.
+        edge_table: float [K, D], distinct rows of bond features, or None.
+        rwse: float [N, k], random-walk encoding of the atoms, or None.
+        bond_rw: float [E, k], random-walk encoding of the bonds, or None.
+        descriptors: float [B, K], descriptors of each molecule, or None.
+        component: int32 [N], the component of its row to which each atom belongs, or None where a row is one molecule.
 
     Attributes:
-        padded: the same batch in its slot's full, never changing shape, for captured steps; None where it lies in no slot.
-        counts: of a padded batch: int32 [4] on its device, molecules, atoms, bonds and tiles in use; else None.
+        padded: the same batch at the full, constant shape of its slot, for captured steps. None where the batch lies in no slot.
+        counts: int32 [4] on the device: molecules, atoms, bonds and tiles in use of a padded batch. None for any other batch.
     """
 
     padded: GraphBatch | None = None
@@ -107,7 +107,14 @@ class GraphBatch:
     def from_packed(
         cls, molecules: PackedMolecules, indices: Any, tile_ptr: np.ndarray | None = None, tile_nodes: int | None = None
     ) -> GraphBatch:
-        """Gathers the molecules at `indices` (int, slice, bool mask or int array); tiles as in the class, if planned."""
+        """Gather the molecules of a packed set at `indices` into a batch.
+
+        Args:
+            molecules: the packed set.
+            indices: int, slice, bool mask or int array.
+            tile_ptr: int32 [tiles + 1], first molecule of each tile. Default: as many molecules a tile as fit.
+            tile_nodes: number of atoms that a tile has room for. Default: that of the set.
+        """
         check_once(molecules)
         indices, tile_nodes = np.atleast_1d(np.arange(len(molecules))[indices]), tile_nodes or molecules.tile_nodes
         num_nodes = (molecules.node_ptr[1:] - molecules.node_ptr[:-1])[indices]
@@ -135,16 +142,19 @@ class GraphBatch:
 
     @classmethod
     def from_pyg(cls, batch: Any) -> GraphBatch:
-        """Takes over a `torch_geometric.data.Batch` (or `Data`); `x` and `edge_attr` keep dtype, device and autograd history.
+        """Convert a `torch_geometric.data.Batch` or `Data`.
+
+        `x` and `edge_attr` keep their device and autograd history. `x` keeps its dtype, and `edge_attr` too if it is floating point.
 
         Raises:
-            UserError: when bonds are not undirected or leave their molecule, or `edge_attr` has not one row for each.
+            UserError: when `batch` is not sorted, bonds are not undirected or leave their molecule, or `edge_attr` does not have one row
+                for each bond.
         """
         num_nodes, device = batch.x.shape[0], batch.x.device
         index = getattr(batch, "batch", None)
         index = torch.zeros(num_nodes, dtype=torch.long, device=device) if index is None else index
         num_graphs = int(batch.num_graphs) if hasattr(batch, "num_graphs") else 1
-        source, target = batch.edge_index.long()  # numbers of pairs of atoms pass 32 bits
+        source, target = batch.edge_index.long()  # target * num_nodes + source does not fit into 32 bits
         if torch.any(index[1:] < index[:-1]):
             raise UserError("`batch` is not sorted. Expected the atoms of one molecule next to each other, as PyG's Batch has them.")
         if torch.any(index[source] != index[target]):
@@ -177,27 +187,27 @@ class GraphBatch:
 
     @property
     def num_graphs(self) -> int:
-        """B."""
+        """Number of molecules, B."""
         return self.ptr.shape[0] - 1
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """Number of atoms, N."""
         return self.rowptr.shape[0] - 1
 
     @property
     def num_edges(self) -> int:
-        """E."""
+        """Number of directed bonds, E."""
         return self.col.shape[0]
 
     @cached_property
     def tile_nodes(self) -> int:
-        """T, node places a tile."""
+        """Number of atoms that a tile has room for."""
         return tile_size(self._largest)
 
     @cached_property
     def large_molecules(self) -> bool:
-        """Whether a molecule or a tile may have more than T atoms."""
+        """Whether a molecule or a tile may have more than `tile_nodes` atoms."""
         return self._largest > self.tile_nodes
 
     @cached_property
@@ -206,15 +216,18 @@ class GraphBatch:
 
     @cached_property
     def tile_ptr(self) -> Tensor:
-        """int32 [tiles + 1]: first molecule of each tile, a run of molecules of at most T atoms together, or one larger molecule."""
+        """First molecule of each tile, int32 [tiles + 1].
+
+        A tile is a run of molecules of at most `tile_nodes` atoms together, or one larger molecule.
+        """
         return torch.from_numpy(next_fit(self.ptr.cpu().numpy(), self.tile_nodes)).to(self.ptr.device)
 
     @cached_property
     def edge_index(self) -> Tensor:
-        """int64 [2, E]: source and target of every bond, as PyG has them; of a padded batch see :mod:`molgcn.data.padding`.
+        """Source and target of every bond as in PyG, int64 [2, E]. For a padded batch see :mod:`molgcn.data.padding`.
 
         Raises:
-            UserError: where equal leaves are one row.
+            UserError: when equal leaves are one row.
         """
         return self._edge_index()
 
@@ -232,7 +245,7 @@ class GraphBatch:
 
     @cached_property
     def edge_attr(self) -> Tensor | None:
-        """Features of the bonds in the order of `edge_index`, float [E, D]; None without."""
+        """Bond features in the order of `edge_index`, float [E, D], or None where the batch has none."""
         return self._edge_attr_of_codes()
 
     def _edge_attr_of_codes(self) -> Tensor | None:
@@ -240,7 +253,7 @@ class GraphBatch:
 
     @cached_property
     def batch(self) -> Tensor:
-        """int64 [N]: the molecule of every atom; of a padded batch see :mod:`molgcn.data.padding`."""
+        """The molecule of every atom, int64 [N]. For a padded batch see :mod:`molgcn.data.padding`."""
         return self._batch()
 
     def _batch(self) -> Tensor:
@@ -250,18 +263,18 @@ class GraphBatch:
         return torch.repeat_interleave(graphs, torch.diff(self.ptr), output_size=self.num_nodes)
 
     def to(self, device: str | torch.device, non_blocking: bool = False) -> GraphBatch:
-        """The batch on another device; itself when it is there already."""
+        """Return the batch on a device, which is the batch itself where it is there already."""
         device = torch.device(device)
         if self.x.device.type == device.type and device.index in (None, self.x.device.index):
             return self
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def clone(self) -> GraphBatch:
-        """A copy in memory of its own, to keep when the batch is a view of a loader's slot."""
+        """Return a copy in its own memory, to keep a batch that is a view of a loader's slot."""
         return self._map(Tensor.clone)
 
     def double(self) -> GraphBatch:
-        """The batch with features and targets in float64."""
+        """Return the batch with all its floating-point tensors in float64."""
         return self._map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> GraphBatch:
@@ -286,7 +299,11 @@ class GraphBatch:
         return vars(self).get("tile_ptr")
 
     def to_pyg(self) -> Any:
-        """As a `torch_geometric.data.Batch` with x, edge_index, y, batch, ptr, indices and what else a network reads of it."""
+        """Convert to a `torch_geometric.data.Batch`.
+
+        It has `x`, `edge_index`, `y`, `batch`, `ptr` and `indices`, and those of `edge_attr`, `rwse`, `bond_rw`, `descriptors` and
+        `component` that this batch has.
+        """
         from torch_geometric.data import Batch
 
         names = ("edge_attr", "rwse", "bond_rw", "descriptors", "component")

@@ -1,6 +1,6 @@
-"""What batches hold of each molecule, atom and bond beside the graph: it follows from the list of the packed set's arrays.
+"""The arrays that a batch holds for each molecule, atom and bond beside the graph, derived from the list of a packed set's arrays.
 
-Slots, pieces and sets in a GPU's memory have an array for each, of the same name; cpu/collate.hpp and cuda/collate.cu gather all alike.
+Slots, pieces and sets in a GPU's memory have an array of the same name for each. cpu/collate.hpp and cuda/collate.cu gather them all alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAMES = {
     axis: [name for array in ARRAYS if array.gathered and array.axis == axis for name in (array.name, array.gathered_codes) if name]
     for axis in get_args(BatchAxis)
 }
-"""All that batches may hold of a molecule, atom or bond."""
+"""The names of all arrays that a batch may hold, by what their entries belong to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +26,11 @@ class BatchArray:
     """An array of a packed set that batches hold.
 
     Attributes:
-        name: of the batch's attribute, one of :data:`NAMES`.
-        axis: what its entries belong to.
-        values: codes uint8 or uint16 [entries], or float32 [entries, columns], as the set has them.
-        columns: of the batch's float32 rows; 0 where the batch holds the codes themselves, as int32 [entries].
-        table: float32 [K, columns], of which codes are rows, or None.
+        name: name of the batch's attribute, one of :data:`NAMES`.
+        axis: what the entries belong to: "molecule", "atom" or "bond".
+        values: the set's array, codes uint8 or uint16 [entries] or rows float32 [entries, columns].
+        columns: number of columns of the batch's float32 rows, or 0 where the batch holds the codes themselves as int32 [entries].
+        table: float32 [K, columns], the rows that the codes stand for, or None.
     """
 
     name: str
@@ -41,7 +41,7 @@ class BatchArray:
 
     @property
     def code_bytes(self) -> int:
-        """Bytes of a code; 0 where `values` are rows."""
+        """Bytes of a code, 0 where `values` are rows."""
         return self.values.itemsize if self.values.ndim == 1 else 0
 
     @property
@@ -51,22 +51,22 @@ class BatchArray:
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """What follows the number of entries in the shape of the batch's array."""
+        """Shape of one entry of the batch's array."""
         return (self.columns,) if self.columns else ()
 
     @property
     def batch_type(self) -> type[np.float32] | type[np.int32]:
-        """Type of the batch's array."""
+        """NumPy type of the batch's array."""
         return np.float32 if self.columns else np.int32
 
     def take(self, places: np.ndarray | slice) -> np.ndarray:
-        """Return the batch's entries for those at `places` of the set, a copy."""
+        """Return a copy of the entries at `places` of the set, in the type of the batch's array."""
         values = self.values[places] if self.table is None else self.table[self.values[places]]
         return values.astype(self.batch_type)
 
 
 def batch_arrays(molecules: PackedMolecules) -> list[BatchArray]:
-    """Return what batches of a set hold: of the arrays that may be gathered those that it has."""
+    """Return the arrays that batches of a set hold: those of the set's arrays that are gathered."""
     found = []
     for array in ARRAYS:
         values = getattr(molecules, array.name)

@@ -1,4 +1,4 @@
-"""Packed sets on disk, under a name made from the content of the source and the options that shaped them."""
+"""Stores packed sets on disk, under a name made from the content of the source and the options that shaped them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ log = logging.getLogger(__name__)
 
 
 def cache_folder(cache_dir: str | Path | None = None) -> Path:
-    """`cache_dir`, or `$XDG_CACHE_HOME/molgcn`, by default `~/.cache/molgcn`."""
+    """Return `cache_dir` if it is given, else `$XDG_CACHE_HOME/molgcn`, by default `~/.cache/molgcn`.
+
+    Raises:
+        UserError: when the user has no home folder and no folder is named.
+    """
     if cache_dir is not None:
         return Path(cache_dir).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
@@ -31,10 +35,10 @@ def cache_folder(cache_dir: str | Path | None = None) -> Path:
 
 
 def file_hash(path: Path) -> str:
-    """sha256 of a file.
+    """Return the sha256 of a file.
 
     Raises:
-        UserError: when it cannot be read.
+        UserError: when the file cannot be read.
     """
     try:
         with open(path, "rb") as file:
@@ -44,7 +48,7 @@ def file_hash(path: Path) -> str:
 
 
 def identity_hash(identity: dict[str, Any]) -> str:
-    """sha256 of a JSON-like description, independent of the order of its keys."""
+    """Return the sha256 of a JSON-like description, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
@@ -54,16 +58,16 @@ def load_or_pack(
     pack: Callable[[], PackedMolecules],
     cache_dir: str | Path | None = None,
 ) -> PackedMolecules:
-    """The packed set of `identity` by memory map, packed and saved first if it is not there.
+    """Return the memory-mapped packed set of `identity`, which is packed and saved first if it is not in the cache.
 
-    A cache that cannot be read is rebuilt and one that cannot be written is done without, each with one line of warning:
-    neither stops a training run. Of several processes that need the same set one packs it, the others wait for it.
+    A cache that cannot be read is rebuilt. A cache that cannot be written is not used. Both log one warning and neither stops a
+    training run. When several processes need the same set, one packs it and the others wait.
 
     Args:
         name: start of the folder's name.
         identity: everything that determines the packed set: content hashes, options, versions.
-        pack: makes the set.
-        cache_dir: see :func:`cache_folder`.
+        pack: function that makes the set.
+        cache_dir: the cache folder, see :func:`cache_folder`.
     """
     folder = cache_folder(cache_dir) / "packed" / f"{name}-{identity_hash(identity)[:20]}"
     with exclusive(folder):

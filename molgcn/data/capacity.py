@@ -1,4 +1,4 @@
-"""How many molecules, atoms, bonds and tiles a slot has places for."""
+"""The numbers of molecules, atoms, bonds and tiles that a slot has room for."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from molgcn.errors import UserError
 
 @dataclass(frozen=True)
 class Capacity:
-    """Places of a slot.
+    """The size of a slot.
 
     Attributes:
-        graphs: molecules.
-        nodes: atoms.
-        edges: bonds.
-        tiles: tiles.
-        tile_nodes: nodes of a tile.
-        large_molecules: whether a molecule may have more nodes than a tile.
-        leaves_merged: whether atoms alike are one row.
+        graphs: largest number of molecules.
+        nodes: largest number of atoms.
+        edges: largest number of directed bonds.
+        tiles: largest number of tiles.
+        tile_nodes: number of atoms that a tile has room for.
+        large_molecules: whether a molecule may have more atoms than a tile.
+        leaves_merged: whether equal leaves are one row, see :func:`molgcn.data.merge_leaves.merge_leaves`.
     """
 
     graphs: int
@@ -43,17 +43,17 @@ class Capacity:
         tile_nodes: int | None = None,
         repeats: bool = False,
     ) -> Capacity:
-        """Return what any `batch_size` molecules of the set, or all if it has fewer, fit into.
+        """Return a capacity into which any `batch_size` molecules of the set fit.
 
-        It has as many atoms and bonds as the set's largest molecules have, each counted by itself.
+        It has room for the atoms of the molecules with the most atoms, and for the bonds of the molecules with the most bonds.
 
         Args:
             molecules: the set.
-            batch_size: molecules a batch.
-            nodes: atoms, if given; for slots that several sets share.
-            edges: bonds, if given.
-            tile_nodes: node places of a tile; default the set's.
-            repeats: whether a batch may hold a molecule several times, so that all of it may be the largest one.
+            batch_size: number of molecules in a batch. A smaller set needs room for all its molecules only.
+            nodes: number of atoms, for slots that several sets share. Default: as many as the set needs.
+            edges: number of directed bonds. Default: as many as the set needs.
+            tile_nodes: number of atoms that a tile has room for. Default: that of the set.
+            repeats: whether a batch may hold a molecule several times, so that the largest molecule may fill the whole batch.
 
         Raises:
             UserError: when `nodes` or `edges` is less than the set needs.

@@ -1,4 +1,4 @@
-"""CIP labels, R and S of atoms, E and Z of double bonds: what RDKit's tags say in a way that does not depend on the order of atoms."""
+"""CIP labels: R and S of atoms, E and Z of double bonds. Unlike RDKit's tags they do not depend on the order of atoms."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from molgcn.data.featurizers.fields import ATOM_STEREO, BOND_STEREO, BOND_STEREO
 from molgcn.data.molecules import InvalidMoleculeError
 
 _MOST_STEPS = 1_250_000  # about a second; proteins need some hundred
-_LABEL = "_CIPCode"  # RDKit's property
+_LABEL = "_CIPCode"  # the property in which RDKit stores a label
 
 
 def with_labels(mol: Any, atoms: bytes, bonds: bytes) -> tuple[bytes, bytes]:
-    """Return a molecule's atoms and bonds with CIP labels in place of chiral tags, and bonds' stereo as STEREOE, STEREOZ or STEREONONE.
+    """Return a molecule's atoms with CIP labels in place of chiral tags, and its bonds with STEREOE, STEREOZ or STEREONONE.
 
     Args:
-        mol: the `rdkit.Chem.Mol`, whose labels are set.
-        atoms: its atoms as :data:`molgcn.data.mol_bytes.MolBytes` has them.
-        bonds: its bonds likewise.
+        mol: the `rdkit.Chem.Mol`. Its CIP labels are set.
+        atoms: its atoms as bytes, see :data:`molgcn.data.mol_bytes.MolBytes`.
+        bonds: its bonds as bytes, see :data:`molgcn.data.mol_bytes.MolBytes`.
 
     Raises:
-        InvalidMoleculeError: where the rules take too long to decide.
+        InvalidMoleculeError: when RDKit needs too many steps to find the labels.
     """
     from rdkit.Chem.rdCIPLabeler import AssignCIPLabels
 

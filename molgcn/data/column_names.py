@@ -1,4 +1,4 @@
-"""Names of columns as a command line and YAML give them."""
+"""Types for names of columns that come from a command line or YAML."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def _as_text(value: object) -> object:
 
 
 def as_names(value: Any) -> Any:
-    """Return one name or several as a list, None as it is."""
+    """Return one name or several names as a list of texts, and None unchanged."""
     if value is None:
         return None
     return [_as_name(one) for one in (value if isinstance(value, list | tuple) else [value])]
 
 
 def as_one_or_several(value: Any) -> Any:
-    """Return one name as a text, several as a list."""
+    """Return one name as a text and several names as a list."""
     names = as_names(value)
     return names[0] if isinstance(names, list) and len(names) == 1 else names
 
 
-# YAML and Hydra make a number of a header such as 1, and one column needs no brackets
+# YAML and Hydra turn a name such as 1 into a number, and a single column may be given without brackets
 ColumnName = Annotated[str, BeforeValidator(_as_name)]
-# a cell may say True or 1
+# YAML and Hydra turn the text of a cell such as True or 1 into a boolean or a number
 CellText = Annotated[str, BeforeValidator(_as_text)]
 SmilesColumns = Annotated[str | list[str], BeforeValidator(as_one_or_several)]
 ColumnNames = Annotated[list[str], BeforeValidator(as_names)]

@@ -1,4 +1,4 @@
-"""Packs several molecules of a row, such as a solute and its solvent, as one graph in which each atom says its component."""
+"""Packs the molecules of a row, such as a solute and its solvent, as one graph whose atoms know their component."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from molgcn.data.segments import smallest_uint
 
 
 def num_components(molecules: PackedMolecules) -> int:
-    """Return how many molecules each row of a set has, k."""
+    """Return the number of molecules in each row of a set, k."""
     return 1 if molecules.component is None else int(molecules.component[-1]) + 1
 
 
 def join_components(sets: Sequence[PackedMolecules], names: Sequence[str]) -> PackedMolecules:
-    """Return the rows of k sets side by side: row i has the molecules i of all of them, in order, as one graph.
+    """Join k sets side by side: row i of the result is one graph of the molecules i of all sets, in order.
 
-    Descriptors are joined too, each named `<component>.<descriptor>`. Targets, rows and SMILES are left to
+    Descriptors are joined too, each named `<component>.<descriptor>`. Targets, rows and SMILES are added later by
     :meth:`PackedMolecules.with_data`.
 
     Args:
         sets: k sets of M molecules.
-        names: of the k components.
+        names: names of the k components.
     """
     count, total = len(sets), len(sets[0])
     bare = [replace(one, descriptors=None, descriptor_names=()) for one in sets]
     apart = PackedMolecules.concat(bare)[np.arange(count * total).reshape(count, total).T.ravel()]
     sizes, bonds = apart.num_nodes_per_graph, np.diff(apart.edge_ptr)
-    starts = apart.node_ptr[:-1] - np.repeat(apart.node_ptr[:-1:count], count)  # of each component in its row
+    starts = apart.node_ptr[:-1] - np.repeat(apart.node_ptr[:-1:count], count)  # first atom of each component, counted in its row
     neighbors = apart.neighbors + np.repeat(starts, bonds)
     joined: dict[str, Any] = {
         "node_ptr": apart.node_ptr[::count].copy(),
@@ -51,22 +51,25 @@ def join_components(sets: Sequence[PackedMolecules], names: Sequence[str]) -> Pa
 
 
 def names_of_row(descriptors: Sequence[str], components: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of descriptors that are computed of each component: with its name before it where there are several."""
+    """Return the names of descriptors that are computed for each component.
+
+    Where there are several components, each name is `<component>.<descriptor>`.
+    """
     if len(components) == 1:
         return tuple(descriptors)
     return tuple(f"{component}.{name}" for component in components for name in descriptors)
 
 
 def featurize_components(columns: Sequence[Sequence[str]], names: Sequence[str], featurize: Callable[..., Featurized]) -> Featurized:
-    """Featurise the SMILES of k columns and join those of each row.
+    """Featurise the SMILES of k columns and join the molecules of each row.
 
     Args:
         columns: k lists of SMILES.
-        names: of the columns, for messages.
-        featurize: featurises a list, with the column's name as second argument.
+        names: names of the columns, for messages and descriptors.
+        featurize: function that featurises a list of SMILES. Its second argument is the name of the column.
 
     Returns:
-        The rows whose components are all molecules, and why the others are not.
+        The rows in which every component is a molecule, and the reasons why the other rows were left out.
     """
     parts = [featurize(column, name) for column, name in zip(columns, names, strict=True)]
     failures: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""Several packed sets as one."""
+"""Joins several packed sets into one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from molgcn.errors import UserError
 if TYPE_CHECKING:
     from molgcn.data.packed import PackedMolecules
 
-_MADE_ANEW = ("hashes", "rwse", "bond_rw")  # may depend on the other molecules of a set; are made for the steps that a model wants
+_MADE_ANEW = ("hashes", "rwse", "bond_rw")  # hashes may depend on the whole set, encodings are made for the steps that a model wants
 
 
 def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
-    """See :meth:`PackedMolecules.concat`."""
+    """Join packed sets into one, see :meth:`PackedMolecules.concat`."""
     if not parts:
         raise UserError("PackedMolecules.concat needs at least one set.")
     first = parts[0]
@@ -47,27 +47,30 @@ def concat_packed(parts: Sequence[PackedMolecules]) -> PackedMolecules:
 
 
 class Gathered:
-    """Pieces of one set, with codes into one table, joined as they come: beside the set this takes the memory of its largest array."""
+    """Collects the pieces of one set, whose codes refer to one table, and joins them.
+
+    Joining takes one array at a time, so that it needs no more memory beside the set than its largest array takes.
+    """
 
     def __init__(self) -> None:
         self._first: PackedMolecules | None = None
         self._arrays: dict[str, list[Any]] = {array.name: [] for array in ARRAYS if array.axis != "table row"}
 
     def add(self, piece: PackedMolecules) -> None:
-        """Adds molecules behind those that are there; all but the arrays is the first piece's."""
+        """Append a piece. Everything but the arrays is taken from the first piece."""
         self._first = self._first or piece
         for name, values in self._arrays.items():
             values.append(getattr(piece, name))
 
     def whole(self) -> PackedMolecules:
-        """The set; the pieces are let go of."""
+        """Return the joined set and release the pieces. This can be called once."""
         assert self._first is not None
         joined = {array.name: array.join(self._arrays.pop(array.name)) for array in ARRAYS if array.name in self._arrays}
         return replace(self._first, **joined)
 
 
 def _concat_features(parts: Sequence[PackedMolecules], name: str, table_name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the codes of all parts into one table, or their rows and None; None twice where the parts have no such features."""
+    """Return the codes of all parts and their common table, or the rows and None, or None twice where the parts have no such features."""
     values, tables = [getattr(part, name) for part in parts], [getattr(part, table_name) for part in parts]
     if values[0] is None:
         return None, None

@@ -17,50 +17,53 @@ NAMES = ("builtin", "qm9", "zinc", "csv")
 DRAWN = ("random", "stratified", "scaffold", "butina", "kmeans", "kennard_stone", "group", "time")
 SPLITS = (*DRAWN, "column", "file", "benchmark", "cv")
 CV_BY = ("random", "stratified", "scaffold", "butina", "kmeans", "group")
-FOLDS = 5  # of split=cv, where dataset.folds does not say
+FOLDS = 5  # number of folds of split=cv where dataset.folds is null
 DUPLICATES = ("keep", "first", "mean", "median", "error")
 
 
 @dataclass
 class DatasetConfig(TargetConfig):
-    """What to load and how to split it; the keys are those of conf/dataset/*.yaml. What it says of targets is :class:`TargetConfig`.
+    """Configuration of the data set and its split. The keys are those of conf/dataset/*.yaml.
+
+    The keys about targets are in :class:`TargetConfig`.
 
     Attributes:
         name: builtin, qm9, zinc or csv.
-        path: file or folder to read instead of the download; required for csv.
-        val_path: file of the validation part, with the columns of `path`, which is then without it; None draws the part from `path`.
-        test_path: file of the test part likewise.
-        smiles: column of the SMILES (csv, and qm9 from a CSV), or several columns of a CSV, each of which holds a component of a row.
-        targets: names of the target columns; None takes the source's default.
+        path: file or folder to read instead of the download. Required for csv.
+        val_path: file of the validation part, with the same columns as `path`. None draws the validation part from `path`.
+        test_path: file of the test part, with the same columns as `path`. None draws the test part from `path`.
+        smiles: column of the SMILES (csv, and qm9 from a CSV), or several columns of a CSV, one for each component of a row.
+        targets: names of the target columns. None takes the source's default.
         descriptors: columns of numbers that the model takes beside each molecule's graph.
-        descriptors_path: .npz file of such numbers, row by row.
-        descriptor_generators: those that RDKit computes, names in :data:`molgcn.data.descriptors.generators.GENERATORS`.
-        standardize: the standard form of molecules that features and descriptors are of, one of :data:`molgcn.data.standardize.LEVELS`.
-        features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, an older version as in general:1; None takes the source's default.
-        stereo: whether features see stereochemistry, those that can; False gives all molecules the rows of ones where it is not known.
+        descriptors_path: .npz file of descriptors, one row for each row of the data set.
+        descriptor_generators: descriptors that RDKit computes, names in :data:`molgcn.data.descriptors.generators.GENERATORS`.
+        standardize: how molecules are standardised before features and descriptors, one of :data:`molgcn.data.standardize.LEVELS`.
+        features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, or an older version as in general:1. None takes the source's
+            default.
+        stereo: whether features that describe stereochemistry do so. False treats the stereochemistry of all molecules as unknown.
         on_error: "raise" stops at a row that is not a molecule, "skip" leaves it out and lists it.
         subset: None or "full" for everything, a number of molecules (drawn with `split_seed`), or "12k" (zinc).
         split: one of :data:`SPLITS`.
-        split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules; 0 leaves validation or test
-            out.
-        calibration_fraction: of the training part, cut from it for the calibration of uncertainties; 0 cuts nothing.
+        split_fractions: fractions of train, validation and test (sum 1), or three whole numbers of molecules. 0 leaves validation or
+            test out.
+        calibration_fraction: fraction of the training part that is set aside to calibrate uncertainties. 0 sets nothing aside.
         group_duplicates: whether copies of a molecule stay in one part of a split that is drawn.
-        duplicates: what becomes of molecules that repeat another one: keep, first, mean, median or error.
+        duplicates: how molecules that repeat another one are treated, one of :data:`DUPLICATES`.
         split_seed: seed of splits that are drawn, of the calibration part and of the subset.
-        split_column: CSV column that says train, val or test (split=column), whose equal values stay in one part (group), or of numbers or
-            dates (time); the target that is shared out (stratified), needed where there are several.
+        split_column: CSV column that names the part (split=column), the group that stays in one part (group), or a number or date (time).
+            For split=stratified the target to stratify by, needed where there are several targets.
         split_cutoff: Tanimoto distance up to which molecules belong to a cluster (split=butina).
-        split_clusters: number of clusters (split=kmeans); None takes a tenth of the molecules, 200 at most.
+        split_clusters: number of clusters (split=kmeans). None takes a tenth of the molecules, 200 at most.
         split_file: JSON of row numbers, as a run saves it (split=file), or zinc's index file (split=benchmark).
-        folds: of split=cv; None is :data:`FOLDS` there.
-        cv_by: what these folds follow, one of :data:`CV_BY`.
-        fold: the fold that is held out, from 0; None is each in turn, one training a fold.
-        repeats: how often the split is drawn, each time for a training of its own.
-        repeat: the one of them that is trained on, from 0; None is each in turn.
-        num_workers: worker processes of the featurisation; None chooses.
-        cache_dir: folder for packed sets and downloads; None is the user's cache folder.
-        batch_size: molecules a batch; read by the data module.
-        resident: whether the packed set lives on the accelerator; read by the data module.
+        folds: number of folds (split=cv). None is :data:`FOLDS`.
+        cv_by: how the folds are drawn (split=cv), one of :data:`CV_BY`.
+        fold: the fold that is held out, counted from 0. None trains once for each fold.
+        repeats: how often the split is drawn anew.
+        repeat: the draw that is trained on, counted from 0. None trains once for each draw.
+        num_workers: worker processes that featurise. None decides by the number of molecules and cores.
+        cache_dir: folder for packed sets and downloads. None is the user's cache folder.
+        batch_size: number of molecules in a batch.
+        resident: whether the packed set is kept in the accelerator's memory.
     """
 
     name: str = "builtin"
@@ -98,10 +101,10 @@ class DatasetConfig(TargetConfig):
     resident: Literal["auto"] | bool = "auto"
 
     def __post_init__(self) -> None:
-        """Checks what can be checked without the data.
+        """Check what can be checked without the data.
 
         Raises:
-            UserError: naming the key, what it accepts and the nearest valid value.
+            UserError: for a value that is not valid.
         """
         super().__post_init__()
         _one_of("name", self.name, NAMES)
@@ -159,20 +162,29 @@ class DatasetConfig(TargetConfig):
 
     @property
     def files(self) -> dict[str, str]:
-        """The files that are read, by the parts that they hold; the first one, "train", also holds those that have none."""
+        """The given files by the part that they hold. "train" also holds the parts that have no file of their own."""
         given = {"train": self.path, "val": self.val_path, "test": self.test_path}
         return {part: path for part, path in given.items() if path is not None}
 
 
 @dataclass(frozen=True)
 class LoaderConfig:
-    """conf/loader: who makes the batches. "auto" is the loader that belongs to the backend."""
+    """Configuration of the loader, conf/loader.
+
+    Attributes:
+        name: "packed" or "pyg". "auto" takes PyG's loader for backend=pyg, else the packed one.
+        num_workers: worker processes of PyG's loader.
+    """
 
     name: Literal["auto", "packed", "pyg"] = "auto"
     num_workers: int = 0
 
     def __post_init__(self) -> None:
-        """Checks the range."""
+        """Check the number of workers.
+
+        Raises:
+            UserError: when it is negative.
+        """
         if self.num_workers < 0:
             raise UserError(f"loader.num_workers={self.num_workers} is not valid: expected a whole number of at least 0.")
 

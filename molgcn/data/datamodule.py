@@ -27,13 +27,13 @@ _MOLECULES: dict[str, tuple[PackedMolecules, Source, str]] = {}
 
 
 def load_once(config: DatasetConfig, saved: Path | None = None) -> LoadedDataset:
-    """Return the data set of a configuration, kept for the next job of the process as long as its files stay what they are.
+    """Return the data set of a configuration, and keep it for the next job of this process while its files do not change.
 
-    One set is kept at a time, so that a sweep over sets does not pile up.
+    One set is kept at a time, so that a sweep over data sets does not fill the memory.
 
     Args:
-        config: the data set.
-        saved: file of the split that a run has saved, in place of the one that the configuration draws.
+        config: configuration of the data set.
+        saved: file of a split that a run has saved, used in place of the split that the configuration draws.
     """
     key = _key(config, saved)
     if key not in _LOADED:
@@ -43,7 +43,7 @@ def load_once(config: DatasetConfig, saved: Path | None = None) -> LoadedDataset
 
 
 def load_molecules_once(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]:
-    """What :func:`~molgcn.data.load.load_molecules` gives, kept likewise for all folds and repeats of a configuration."""
+    """Return :func:`~molgcn.data.load.load_molecules` of a configuration, and keep it for all its folds and repeats."""
     key = _key(replace(config, fold=None, repeat=None))
     if key not in _MOLECULES:
         _MOLECULES.clear()
@@ -52,32 +52,32 @@ def load_molecules_once(config: DatasetConfig) -> tuple[PackedMolecules, Source,
 
 
 def _key(config: DatasetConfig, saved: Path | None = None) -> str:
-    """What a configuration's data set is kept under."""
+    """Return the key under which a configuration's data set is kept."""
     values = {name: value for name, value in asdict(config).items() if name not in ("batch_size", "resident", "num_workers")}
     files = *config.files.values(), config.descriptors_path, config.split_file, saved
     return repr((values, [_stamps(Path(path).expanduser()) for path in files if path is not None]))
 
 
 def _stamps(path: Path) -> list[tuple[str, int, int]]:
-    """What tells a file and the lists that may lie beside it, or the files of a folder, from later ones of these names."""
+    """Return name, modification time and size of a file and of the lists beside it, or of all files of a folder."""
     try:
         files = sorted(path.iterdir() if path.is_dir() else [path, *path.parent.glob("*.index"), *path.parent.glob("uncharacterized.txt")])
         found = [(file.name, file.stat()) for file in files if file.exists()]
-    except OSError:  # of which loading says more
+    except OSError:  # loading reports it
         return []
     return [(name, state.st_mtime_ns, state.st_size) for name, state in found]
 
 
 class MoleculeDataModule(LightningDataModule):
-    """Loaders over train, validation and test of a data set.
+    """LightningDataModule with loaders over the training, validation and test parts of a data set.
 
     Args:
-        config: the data set.
-        loader: who makes the batches; "auto" is PyG's loader for backend "pyg" and the packed one for "fused".
-        backend: the resolved backend's name.
-        seed: of the training permutations.
-        choose_layout: of the batches, by the model that takes them; default: tiles of 64 places, or 128 where a molecule needs it.
-        saved: see :func:`load_once`.
+        config: configuration of the data set.
+        loader: configuration of the loader. The name "auto" takes PyG's loader for backend "pyg", else the packed one.
+        backend: name of the resolved backend.
+        seed: seed of the training permutations.
+        choose_layout: function by which the model chooses the layout of its batches. Default: the defaults of :class:`BatchLayout`.
+        saved: file of a split that a run has saved, used in place of the split that the configuration draws.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class MoleculeDataModule(LightningDataModule):
         self.timed_train_loader: TimedLoader | None = None
 
     def part(self, name: str) -> PackedMolecules:
-        """The molecules of "train", "val" or "test"."""
+        """Return the molecules of "train", "val" or "test"."""
         return self.dataset.part(name)
 
     def _layout(self, molecules: PackedMolecules, device: torch.device) -> BatchLayout:
@@ -134,21 +134,24 @@ class MoleculeDataModule(LightningDataModule):
         return TimedLoader(loader)
 
     def train_dataloader(self) -> TimedLoader:
-        """Shuffled by the seed and the epoch."""
+        """Return the loader over the training part, shuffled by the seed and the epoch."""
         self.timed_train_loader = self._loader("train", shuffle=True)
         return self.timed_train_loader
 
     def val_dataloader(self) -> TimedLoader | list[TimedLoader]:
-        """The validation part, in order; of a set without it no loader, with which Lightning leaves validation out."""
+        """Return the loader over the validation part, in order.
+
+        For a set without a validation part it returns an empty list, with which Lightning skips validation.
+        """
         return self.evaluation_loader("val") if "val" in self.dataset.parts else []
 
     def evaluation_loader(self, part: str) -> TimedLoader:
-        """The molecules of "train", "val" or "test", in order."""
+        """Return the loader over "train", "val" or "test", in order."""
         return self._loader(part, shuffle=False)
 
 
 def _refuse_single_atoms(sampler: MoleculeSampler, molecules: PackedMolecules) -> None:
-    """Raise UserError where a batch may be one atom, over which batch norm has no variance."""
+    """Raise UserError when a batch may be a single atom, for which batch norm has no variance."""
     single = np.flatnonzero(molecules.num_nodes_per_graph == 1)
     if len(single) and min(sampler.batch_size, sampler.share) == 1:
         name = f" ({molecules.smiles[single[0]]})" if molecules.smiles else ""

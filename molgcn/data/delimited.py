@@ -1,4 +1,4 @@
-"""Rows of a table as text: which sign separates its cells, what its header says, and every mistake named by row and line."""
+"""Reads tables as rows of text: finds the separator, reads the header, and names row and line of every mistake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from molgcn.errors import UserError, nearest, shown
 log = logging.getLogger(__name__)
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-csv.field_size_limit(2**31 - 1)  # a text's own limit of a record is the one that counts
+csv.field_size_limit(2**31 - 1)  # the length of a record is limited where the text is read
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Delimited:
     """A table that is being read.
 
     Attributes:
-        name: of the file, for messages.
-        separator: between cells.
+        name: name of the file, for messages.
+        separator: the character between cells.
         header: names of the columns.
-        rows: as many cells as the header has; blank lines are no rows and are not counted.
+        rows: the rows, each with as many cells as the header. Blank lines are not rows and are not counted.
     """
 
     name: str
@@ -36,15 +36,15 @@ class Delimited:
     rows: Iterator[list[str]]
 
     def place(self, column: str, option: str, advice: str = "") -> int:
-        """Which cell of a row is that of a column.
+        """Return the position of a column in a row.
 
         Args:
-            column: its name.
-            option: the key of the configuration that gave it.
-            advice: what to say where the header seems to be a row.
+            column: the name of the column.
+            option: key and value of the configuration that named the column, for messages.
+            advice: more advice for a table that seems to have no header.
 
         Raises:
-            UserError: when there is no such column (the nearest is named) or there are two.
+            UserError: when there is no such column (the nearest is named) or several columns have the name.
         """
         if self.header.count(column) == 1:
             return self.header.index(column)
@@ -58,31 +58,34 @@ class Delimited:
 
     @property
     def decimal_comma(self) -> bool:
-        """Whether 1,5 is a number, as in files of German or French spreadsheets."""
+        """Whether 1,5 is a number, as in tables of German or French spreadsheets."""
         return self.separator == ";"
 
     def say_separator(self, expected: str) -> None:
-        """Says in one line that cells are separated by another sign than the file's name promises."""
+        """Log the separator if it is not the one that the file's name implies."""
         if self.separator != expected:
             more = ", its numbers may have decimal commas" if self.decimal_comma else ""
             log.info("%s: cells are separated by %s%s", self.name, _SEPARATORS[self.separator], more)
 
 
 def separator_of(path: Path) -> str:
-    """The sign that a file's ending promises: a tab for .tsv, else a comma."""
+    """Return the separator that a file's ending implies: a tab for .tsv, else a comma."""
     return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
 def read_delimited(lines: Lines, separator: str, wanted: Sequence[str] = ()) -> Delimited:
-    """Reads the header; another usual separator is taken where it gives the header the wanted columns and the promised one does not.
+    """Read the header of a table and return the table, ready to read its rows.
+
+    Another usual separator is taken where the header has the wanted columns with it, and does not have them with the implied one.
 
     Args:
-        lines: of the text.
-        separator: the one that the file's name promises.
-        wanted: columns that will be asked for.
+        lines: the lines of the text.
+        separator: the separator that the file's name implies.
+        wanted: names of columns that will be read.
 
     Raises:
-        UserError: for an empty text; while rows are read, for a row that does not fit the header, and what :class:`Lines` raises.
+        UserError: for an empty text, or for a row, while rows are read, whose number of cells differs from the header's. :class:`Lines`
+            raises more.
     """
     seen: list[str] = []
     headers: dict[str, list[str]] = {}
@@ -90,7 +93,7 @@ def read_delimited(lines: Lines, separator: str, wanted: Sequence[str] = ()) -> 
     for sign in dict.fromkeys([separator, *_SEPARATORS]):
         try:
             headers[sign] = _header(lines, seen, sign)
-        except csv.Error as error:  # of quotation marks, which may be right for another separator
+        except csv.Error as error:  # the quotation marks may be right with another separator
             failures.append(error)
         promised = headers.get(separator, [])
         if len(promised) > 1 and set(wanted) <= set(promised):
@@ -104,7 +107,7 @@ def read_delimited(lines: Lines, separator: str, wanted: Sequence[str] = ()) -> 
 
 
 def _header(lines: Lines, seen: list[str], separator: str) -> list[str]:
-    """The first row that is no blank line; lines that are read for it are kept in `seen` and read from there first."""
+    """Return the first row that is not blank. It is read from the lines in `seen` first, to which further lines are appended."""
 
     def replayed() -> Iterator[str]:
         yield from seen
@@ -142,7 +145,7 @@ def _unreadable(lines: Lines, error: csv.Error) -> UserError:
 
 
 def _is_row(header: Sequence[str]) -> bool:
-    """Whether what should be a header holds a SMILES and, beside it, a number."""
+    """Return whether a header looks like a row: it holds a SMILES and, if there are other cells, a number."""
     return any(map(_is_smiles, header)) and (len(header) == 1 or any(map(_is_number, header)))
 
 

@@ -1,4 +1,4 @@
-"""Downloads that resume, check what arrives, and try the next mirror."""
+"""Downloads files: resumes broken downloads, checks what arrives, and tries the next mirror on failure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from molgcn.progress import progress_bar
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 3  # a mirror; a broken connection resumes where it stopped
+ATTEMPTS = 3  # for each mirror; a broken connection resumes where it stopped
 TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two pieces of the answer
-PIECE = 1 << 16  # bytes; what a broken connection loses at most
+PIECE = 1 << 16  # bytes that a broken connection loses at most
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class RemoteFile:
     r"""A file to download.
 
     Attributes:
-        name: its name on disk.
-        urls: mirrors, tried in turn.
+        name: name of the file on disk.
+        urls: addresses of the mirrors, tried in turn.
         size: published size in bytes, or None.
         git_blob: published git object id of the content (sha1 of "blob <size>\0" and the content), or None.
-        check: raises WrongContentError when the content is not what it should be.
+        check: function that raises WrongContentError when the content is not what it should be, or None.
     """
 
     name: str
@@ -44,10 +44,14 @@ class RemoteFile:
 
 
 def download(remote: RemoteFile, folder: Path) -> Path:
-    """The file in `folder`, downloaded on the first call.
+    """Download a file into a folder on the first call, and return its path.
 
     Its sha256 is recorded beside it as `<name>.sha256.json`. On later calls a file whose size or time has changed is compared
     with the record, and so is a file that is downloaded again.
+
+    Args:
+        remote: the file to download.
+        folder: where it is stored. Missing folders are made.
 
     Raises:
         UserError: when no mirror gives the right file, the file on disk is no longer what was downloaded, or the folder cannot
@@ -68,15 +72,17 @@ def download(remote: RemoteFile, folder: Path) -> Path:
 
 
 def download_archive(remote: RemoteFile, members: dict[str, Callable[[Path], None]], folder: Path) -> list[Path]:
-    """The named members of an archive in `folder`, downloaded and unpacked on the first call; the archive is not kept.
+    """Download an archive and unpack members of it into a folder on the first call, and return their paths.
+
+    The archive itself is not kept.
 
     Args:
         remote: the archive, zip or tar.
-        members: file names with a check of each, which raises WrongContentError.
-        folder: where the members go, each with its sha256 as in :func:`download`.
+        members: for each file name of a member a function that raises WrongContentError when its content is wrong.
+        folder: where the members are stored, each with its sha256 as :func:`download` records it.
 
     Raises:
-        UserError: as :func:`download`.
+        UserError: for the same reasons as :func:`download`.
     """
     paths = [folder / name for name in members]
 
@@ -100,7 +106,7 @@ def download_archive(remote: RemoteFile, members: dict[str, Callable[[Path], Non
 
 
 def _from_mirrors(remote: RemoteFile, folder: Path, accept: Callable[[Path], None]) -> None:
-    """Hands the first right file to `accept`, which may refuse it too."""
+    """Fetch the file from the first mirror that gives the right one, and pass it to `accept`, which may also refuse it."""
     path = folder / remote.name
     failures = []
     try:
@@ -130,11 +136,11 @@ def _from_mirrors(remote: RemoteFile, folder: Path, accept: Callable[[Path], Non
 
 
 class _ConnectionFailedError(Exception):
-    """No answer, an error status or a connection that breaks again and again."""
+    """Raised for a server that does not answer, an error status, or a connection that breaks repeatedly."""
 
 
 def _fetch(url: str, path: Path) -> Path:
-    """Downloads `url` to `<path>.partial`, going on where an earlier attempt at the same address stopped."""
+    """Download `url` to `<path>.partial`, going on where an earlier attempt at the same address stopped."""
     import requests
 
     partial, note = path.with_name(f"{path.name}.partial"), path.with_name(f"{path.name}.partial.json")
@@ -218,7 +224,11 @@ def _record_path(path: Path) -> Path:
 
 
 def _record(content: Path, path: Path) -> None:
-    """Writes the sha256 of `content`, which is or becomes `path`; a record of other content refuses it."""
+    """Record the sha256 of `content` as that of `path`.
+
+    Raises:
+        WrongContentError: when another sha256 is already recorded for `path`.
+    """
     with open(content, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     known = _read_json(_record_path(path)).get("sha256", digest)
@@ -231,7 +241,9 @@ def _record(content: Path, path: Path) -> None:
 
 
 def recorded_hash(path: Path) -> str:
-    """sha256 of a downloaded file: the recorded one while size and time are those of the download, else computed and compared.
+    """Return the recorded sha256 of a downloaded file, after checking that the file has not changed.
+
+    The content is read only if size or time differ from those of the download.
 
     Raises:
         UserError: when the content has changed since the download.

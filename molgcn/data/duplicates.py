@@ -1,4 +1,4 @@
-"""Molecules that a set holds more than once: what is said of them, and one molecule made of each group (`dataset.duplicates`)."""
+"""Reports molecules that a set holds more than once, and merges them into one (`dataset.duplicates`)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ _LISTED = 3
 
 
 def report_repeats(molecules: PackedMolecules, title: str) -> None:
-    """Logs how many molecules repeat another one, and by how much the labels of such disagree; nothing where none does.
+    """Log how many molecules repeat another one, and by how much their labels disagree.
+
+    Nothing is logged for a set without repeats.
 
     Args:
         molecules: a set with hashes.
-        title: its name.
+        title: name of the set.
     """
     group, counts = _groups(molecules)
     repeats = len(molecules) - len(counts)
@@ -48,7 +50,12 @@ def report_repeats(molecules: PackedMolecules, title: str) -> None:
 
 
 def report_copies(molecules: PackedMolecules, splits: Mapping[str, np.ndarray]) -> None:
-    """Warns where molecules of one part have a copy in another one, and says what to do."""
+    """Warn when molecules of one part of a split have a copy in another part, and say what to do.
+
+    Args:
+        molecules: a set with hashes.
+        splits: positions in the set for "train", "val" and "test".
+    """
     hashes = molecules.hashes
     assert hashes is not None
 
@@ -73,7 +80,15 @@ def report_copies(molecules: PackedMolecules, splits: Mapping[str, np.ndarray]) 
 
 
 def refuse_repeats(molecules: PackedMolecules, title: str) -> None:
-    """Raises UserError where a molecule repeats another one, with the first such rows."""
+    """Refuse a set in which a molecule repeats another one.
+
+    Args:
+        molecules: a set with hashes.
+        title: name of the set.
+
+    Raises:
+        UserError: when a molecule repeats another one, naming the first such rows.
+    """
     assert molecules.hashes is not None
     first = _first_alike(molecules)
     repeats = np.flatnonzero(first != np.arange(len(first)))
@@ -88,12 +103,15 @@ def refuse_repeats(molecules: PackedMolecules, title: str) -> None:
 
 
 def merge_repeats(molecules: PackedMolecules, how: str) -> PackedMolecules:
-    """One molecule of each group of the same: the first, with its row and SMILES.
+    """Return the set with the first molecule of each group of equal molecules, with its row and SMILES.
 
     Args:
         molecules: a set with hashes.
-        how: "first" takes the first molecule's labels as they are; "mean" and "median" are taken for each target over the group's known
-            labels, and are missing where none is known.
+        how: how labels are merged. "first" keeps those of the first molecule. "mean" and "median" take each target's known labels in the
+            group, and are NaN where none is known.
+
+    Raises:
+        UserError: for "mean" or "median" when the set has bounds.
     """
     group, counts = _groups(molecules)
     if len(counts) == len(molecules):
@@ -108,7 +126,7 @@ def merge_repeats(molecules: PackedMolecules, how: str) -> PackedMolecules:
 
 
 def _first_alike(molecules: PackedMolecules) -> np.ndarray:
-    """Return for each molecule the position of the first one that is the same and has the same descriptors, int64 [M]."""
+    """Return the position of the first molecule that equals each molecule and has the same descriptors, int64 [M]."""
     assert molecules.hashes is not None
     if molecules.descriptors is None:
         return first_copies(molecules.hashes)
@@ -118,14 +136,14 @@ def _first_alike(molecules: PackedMolecules) -> np.ndarray:
 
 
 def _groups(molecules: PackedMolecules) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each molecule's group, in order of their first molecules, and how many each group has."""
+    """Return the group of each molecule, numbered in order of first appearance, and the number of molecules in each group."""
     assert molecules.hashes is not None
     _, group, counts = np.unique(_first_alike(molecules), return_inverse=True, return_counts=True)
     return group, counts
 
 
 def _spread(targets: np.ndarray, group: np.ndarray, num_groups: int) -> np.ndarray:
-    """float64 [groups, T], the largest less the smallest known label of each group; NaN where none is known."""
+    """Return the largest minus the smallest known label of each group, float64 [groups, T], NaN where none is known."""
     order = np.argsort(group, kind="stable")
     starts = pointers(np.bincount(group, minlength=num_groups))[:-1]
     ordered = targets[order].astype(np.float64)
@@ -134,7 +152,7 @@ def _spread(targets: np.ndarray, group: np.ndarray, num_groups: int) -> np.ndarr
 
 
 def _combined(values: np.ndarray, group: np.ndarray, num_groups: int, how: str) -> np.ndarray:
-    """float64 [groups], the mean or median of the known values of each group; NaN where none is known."""
+    """Return the mean or median of the known values of each group, float64 [groups], NaN where none is known."""
     known = ~np.isnan(values)
     values, group = values[known], group[known]
     counts = np.bincount(group, minlength=num_groups)

@@ -1,14 +1,14 @@
 r"""Encodings of atoms and bonds by random walks.
 
-A walk goes from an atom along one of its bonds, each as likely as the others: :math:`P = D^{-1} A`, where :math:`A` counts the bonds
-between two atoms (duplicates as often as they are there, a self-loop once) and :math:`D` its row sums; rows of atoms without bonds are 0.
+A step of a walk follows one of an atom's bonds, all with the same probability: :math:`P = D^{-1} A`. :math:`A` counts the bonds between
+two atoms, duplicates included and a self-loop once. :math:`D` holds its row sums. Rows of atoms without bonds are 0.
 
 - ``rwse=k``: :math:`(P^1, \ldots, P^k)_{ii}` of atom :math:`i`, the probabilities to be back after 1 to k steps. Source: Dwivedi et al.,
   "Graph Neural Networks with Learnable Structural and Positional Representations", ICLR 2022.
 - ``bond_rw=k``: :math:`(P^1, \ldots, P^k)_{st}` of the bond from :math:`s` to :math:`t`, the probabilities to be at its target after 1 to
   k steps from its source.
 
-`with_encodings` computes them for a whole set, from which loaders gather them; `batch_encodings` is what models call.
+`with_encodings` computes the encodings of a whole set, from which loaders gather them. Models call `batch_encodings`.
 """
 
 from __future__ import annotations
@@ -30,23 +30,26 @@ from molgcn.errors import UserError
 if TYPE_CHECKING:
     from molgcn.data.batch import GraphBatch
 
-_MOLECULES_A_PIECE = 256  # encoded at once without the extension: a float for each atom and place in the largest molecule
+_MOLECULES_A_PIECE = 256  # encoded at once without the extension, which takes a float for each pair of an atom and an atom of the largest
 _encoded: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary()
 
 
 def with_encodings(molecules: PackedMolecules, rwse: int = 0, bond_rw: int = 0) -> PackedMolecules:
-    """Return the set with the encodings of its atoms and bonds, made once and kept as long as `molecules`.
+    """Return the set with the encodings of its atoms and bonds.
+
+    The latest result is kept as long as `molecules`, so that a second call computes nothing.
 
     Args:
         molecules: a set that has all its atoms.
-        rwse: steps of the walks that encode atoms, k; 0 for none.
-        bond_rw: steps of the walks that encode bonds; 0 for none.
+        rwse: number of steps of the walks that encode atoms, k. 0 gives no encoding of atoms.
+        bond_rw: number of steps of the walks that encode bonds, k. 0 gives no encoding of bonds.
 
     Returns:
-        The set with `rwse` float32 [N, k] and `bond_rw` float32 [E, k], or None for no steps; itself where it has just these.
+        The set with `rwse` float32 [N, k] and `bond_rw` float32 [E, k], each None for 0 steps. A set that already has these is returned
+        as it is.
 
     Raises:
-        UserError: for a set whose equal leaves are one row.
+        UserError: when equal leaves of the set are one row.
     """
     if _steps(molecules) == (rwse, bond_rw):
         return molecules
@@ -65,7 +68,7 @@ def _steps(molecules: PackedMolecules) -> tuple[int, int]:
 def set_encodings(
     molecules: PackedMolecules, rwse: int, bond_rw: int, use_extension: bool = HAS_EXTENSION
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `rwse` float32 [N, k] and `bond_rw` float32 [E, k] of a set: in C++ on all cores, or with the same results in PyTorch."""
+    """Return `rwse` float32 [N, k] and `bond_rw` float32 [E, k] of a set, computed in C++ on all cores or, with equal results, in PyTorch."""
     atoms = np.empty((molecules.num_nodes, rwse), np.float32)
     bonds = np.empty((molecules.num_edges, bond_rw), np.float32)
     if use_extension:
@@ -84,16 +87,16 @@ def set_encodings(
 
 
 def batch_encodings(batch: GraphBatch | Any, rwse: int, bond_rw: int) -> tuple[Tensor | None, Tensor | None]:
-    """Return the encodings that a model wants: those that the batch holds, or else computed from its graph.
+    """Return the encodings that a batch holds, or compute those that it does not hold from its graph.
 
     Args:
         batch: a :class:`molgcn.data.GraphBatch` or a `torch_geometric.data.Batch` of N atoms and E bonds.
-        rwse: steps of the walks that encode atoms, k; 0 for none.
-        bond_rw: steps of the walks that encode bonds; 0 for none.
+        rwse: number of steps of the walks that encode atoms, k. 0 gives no encoding of atoms.
+        bond_rw: number of steps of the walks that encode bonds, k. 0 gives no encoding of bonds.
 
     Returns:
-        `rwse` float [N, k] and `bond_rw` float [E, k] in the order of `edge_index`, None for no steps; what is computed has
-        the dtype of `batch.x`.
+        `rwse` float [N, k] and `bond_rw` float [E, k] in the order of `edge_index`, each None for 0 steps. Computed encodings have the
+        dtype of `batch.x`.
 
     Raises:
         UserError: when the batch holds encodings of another shape.
@@ -108,18 +111,20 @@ def batch_encodings(batch: GraphBatch | Any, rwse: int, bond_rw: int) -> tuple[T
 
 
 def held_encoding(batch: GraphBatch | Any, name: Literal["rwse", "bond_rw"], steps: int | None = None) -> Tensor | None:
-    """Return an encoding that a batch, possibly PyG's, holds; PyG's transform calls that of the atoms `random_walk_pe`.
+    """Return an encoding that a batch holds.
+
+    The encoding of atoms may also be called `random_walk_pe`, the name that PyG's `AddRandomWalkPE` gives it.
 
     Args:
-        batch: as in :func:`batch_encodings`.
-        name: of the encoding.
-        steps: k that it must have; None for any.
+        batch: a :class:`molgcn.data.GraphBatch` or a `torch_geometric.data.Batch`.
+        name: name of the encoding.
+        steps: number of steps k that the encoding must have. None accepts any.
 
     Returns:
-        float [N, k] or [E, k], or None where the batch holds none.
+        float [N, k] or [E, k], or None where the batch does not hold the encoding.
 
     Raises:
-        UserError: for another shape.
+        UserError: when the encoding has another shape.
     """
     rows = batch.x.shape[0] if name == "rwse" else batch.num_edges
     for held in ("rwse", "random_walk_pe") if name == "rwse" else ("bond_rw",):
@@ -136,7 +141,7 @@ def held_encoding(batch: GraphBatch | Any, name: Literal["rwse", "bond_rw"], ste
 
 
 def _columns(batch: GraphBatch | Any) -> tuple[Tensor, int]:
-    """Return each atom's place in its molecule, int64 [N], and the atoms of the largest molecule."""
+    """Return each atom's position in its molecule, int64 [N], and the number of atoms of the largest molecule."""
     places = torch.arange(batch.x.shape[0], device=batch.x.device)
     if batch.batch is not None:
         places = places - torch.searchsorted(batch.batch, batch.batch)  # the first atom of the molecule
@@ -146,18 +151,19 @@ def _columns(batch: GraphBatch | Any) -> tuple[Tensor, int]:
 def random_walks(
     edge_index: Tensor, column: Tensor, num_columns: int, rwse: int, bond_rw: int, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
-    """Return the encodings of any graphs in plain PyTorch operations, whose shapes follow from those of the arguments.
+    """Compute the encodings of any graphs in plain PyTorch operations, with shapes that depend on the arguments' shapes alone.
 
-    Powers of P are held as N rows of `num_columns`. The columns of different molecules may be the same ones, since no walk leads from one
-    to another: an atom's place in its molecule keeps them few. For a graph to export, the atoms' numbers and N need no look at the data.
+    Powers of P are held as N rows of `num_columns`. Different molecules may share columns, since no walk leads from one molecule to
+    another. An atom's position in its molecule as its column keeps them few. To export a model, the atom's number in the batch and N avoid
+    shapes that depend on the data.
 
     Args:
         edge_index: int64 [2, E], source and target of every bond, both directions present.
-        column: int64 [N], a column for each atom, different within a molecule.
-        num_columns: how many there are.
-        rwse: steps of the walks that encode atoms, k.
-        bond_rw: steps of the walks that encode bonds.
-        dtype: of the result.
+        column: int64 [N], the column of each atom, different for the atoms of a molecule.
+        num_columns: number of columns.
+        rwse: number of steps of the walks that encode atoms, k.
+        bond_rw: number of steps of the walks that encode bonds, k.
+        dtype: dtype of the result.
 
     Returns:
         `rwse` [N, k] and `bond_rw` [E, k].

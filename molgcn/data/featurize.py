@@ -1,8 +1,8 @@
-"""SMILES, mol blocks or RDKit molecules to packed sets, in worker processes.
+"""Turns SMILES, mol blocks or RDKit molecules into packed sets, in worker processes.
 
-A worker returns a whole chunk packed: one code an atom into the distinct feature rows that the chunk has seen. Chunks are joined as they
-come, so that beside the set there are never more than a few of them. The table lists rows in order of first appearance, whatever the number
-of workers.
+A worker returns a whole packed chunk, in which each atom has a code into the chunk's distinct feature rows. Chunks are joined as they
+come, so that only a few of them are in memory beside the set. The table lists rows in order of first appearance, whatever the number of
+workers.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Kind = Literal["smiles", "molblock", "sdf", "mol"]
 
 @dataclass
 class Featurized:
-    """M molecules and what became of the other items.
+    """The result of featurising items: M molecules, and the reasons why the other items were left out.
 
     Attributes:
-        molecules: packed, without targets; None where there is none.
+        molecules: the packed molecules without targets, or None where there are none.
         kept: int64 [M], position of each molecule in the input.
         labels: float64 [M], or None when no label was asked for.
-        smiles: M SMILES written by RDKit, those before any standardisation, or None when the input was SMILES.
-        failures: position in the input and reason of every item left out.
+        smiles: M SMILES written by RDKit, before any standardisation, or None when the input was SMILES.
+        failures: position in the input of every item left out, and the reason.
     """
 
     molecules: PackedMolecules | None
@@ -55,7 +55,7 @@ class Featurized:
 
     @property
     def packed(self) -> PackedMolecules:
-        """The molecules of a result that has some."""
+        """The packed molecules of a result that has some."""
         assert self.molecules is not None
         return self.molecules
 
@@ -67,20 +67,22 @@ def featurize(
     num_workers: int | None = None,
     progress: bool | None = None,
 ) -> PackedMolecules:
-    """Featurises SMILES and packs them without targets; `rows` are the positions kept.
+    """Featurise SMILES and pack them without targets.
 
     Args:
-        smiles: the strings.
+        smiles: the SMILES.
         features: a name in :data:`molgcn.data.featurizers.FEATURIZERS`, such as "qm9" (hydrogens are atoms, behind the heavy ones) or
-            "general" (any organic molecule, heavy atoms only), one file each; an older version is spelled out, as in "general:1", and
-            "general:no_stereo" leaves stereochemistry out. Isotopes are not told apart.
+            "general" (any organic molecule, heavy atoms only). A version is named as in "general:1". "general:no_stereo" leaves
+            stereochemistry out. Isotopes are not told apart.
         on_error: "raise" stops at the first row that fails, "skip" leaves it out and lists it in `skipped`.
-        num_workers: worker processes; 0 works in this process; None decides by the number of molecules and cores.
-        progress: True shows a bar, False none, None one that suits standard error; see :func:`molgcn.progress.progress_bar`.
+        num_workers: number of worker processes. 0 works in this process. None decides by the number of molecules and cores.
+        progress: whether to show a progress bar. None decides by standard error, see :func:`molgcn.progress.progress_bar`.
+
+    Returns:
+        The packed molecules. Their `rows` are the positions of the SMILES that were kept.
 
     Raises:
-        UserError: for a row that fails with on_error="raise" (row number and text in the message), when no row is left,
-            or for an unknown option.
+        UserError: when a row fails with on_error="raise" (the message has its number and text), no row is left, or an option is unknown.
     """
     result = featurize_items(smiles, features=features, on_error=on_error, num_workers=num_workers, progress=progress)
     skipped = [SkippedRow(i, _text(smiles[i]), reason) for i, reason in result.failures]
@@ -88,7 +90,18 @@ def featurize(
 
 
 def featurize_mols(mols: Sequence[Any], features: str = "qm9", on_error: OnError = "raise") -> PackedMolecules:
-    """As :func:`featurize`, from `rdkit.Chem.Mol` objects, in this process. Atoms keep their order, SMILES are written by RDKit."""
+    """Featurise `rdkit.Chem.Mol` objects in this process, and pack them without targets.
+
+    Atoms keep their order. SMILES are written by RDKit.
+
+    Args:
+        mols: the molecules.
+        features: see :func:`featurize`.
+        on_error: see :func:`featurize`.
+
+    Raises:
+        UserError: for the same reasons as :func:`featurize`.
+    """
     result = featurize_items(mols, features=features, on_error=on_error, kind="mol", num_workers=0)
     skipped = [SkippedRow(i, "", reason) for i, reason in result.failures]
     return result.packed.with_data(rows=result.kept, smiles=result.smiles, skipped=skipped)
@@ -109,26 +122,26 @@ def featurize_items(
     standardize: str = "none",
     files: Files = (),
 ) -> Featurized:
-    """Featurises items of one kind and computes a label in the same pass.
+    """Featurise items of one kind, and compute a label in the same pass.
 
     Args:
         items: SMILES, mol blocks or `rdkit.Chem.Mol` (the last in this process only).
-        features: as in :func:`featurize`.
-        on_error: as in :func:`featurize`.
-        num_workers: as in :func:`featurize`.
-        progress: as in :func:`featurize`.
+        features: see :func:`featurize`.
+        on_error: see :func:`featurize`.
+        num_workers: see :func:`featurize`.
+        progress: see :func:`featurize`.
         kind: what the items are.
         label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
-        rows: the items' row numbers in the source, for messages.
+        rows: row number of each item in the source, for messages. Default: the item's position.
         source: name of the source, for messages.
-        generators: names in :data:`molgcn.data.descriptors.generators.GENERATORS`, whose descriptors the molecules get.
-        standardize: one of :data:`molgcn.data.standardize.LEVELS`; features, labels and descriptors are those of the standard form.
-        files: name and first row of each of its files, where they are several, likewise.
+        generators: names in :data:`molgcn.data.descriptors.generators.GENERATORS`, whose descriptors are computed.
+        standardize: one of :data:`molgcn.data.standardize.LEVELS`. Features, labels and descriptors are those of the standard form.
+        files: name and first row of each file of the source, for messages. Empty for a source of one file.
 
     Raises:
-        UserError: see :func:`featurize`.
+        UserError: for the same reasons as :func:`featurize`.
     """
-    get_featurizer(features)  # a name that there is not is said before anything starts
+    get_featurizer(features)  # reports an unknown name before any worker starts
     if on_error not in ("raise", "skip"):
         raise UserError(f"on_error={on_error} is not an option. Use raise or skip.")
     if label is not None and label not in LABELS:
@@ -168,7 +181,7 @@ def _text(item: Any) -> str:
 
 
 def _first_line(item: Any) -> str:
-    """What messages show of an item: the SMILES, or a mol block's name."""
+    """Return what messages show of an item: the SMILES, or the name of a mol block."""
     return shown((_text(item).splitlines() or [""])[0])
 
 
@@ -191,9 +204,17 @@ def featurize_chunk(
     generators: Sequence[str] = (),
     standardize: str = "none",
 ) -> Featurized:
-    """Featurises a chunk in this process; see :func:`featurize_items`.
+    """Featurise a chunk of items in this process.
 
-    `stop` ends it at the first item that fails; without `bonds` they get no features, for a model that does not see any.
+    Args:
+        items: see :func:`featurize_items`.
+        features: see :func:`featurize`.
+        kind: what the items are.
+        label: name of a label in :data:`molgcn.data.labels.LABELS`, or None.
+        stop: whether to stop at the first item that fails.
+        bonds: whether bonds get features. False is for models that do not read them.
+        generators: see :func:`featurize_items`.
+        standardize: see :func:`featurize_items`.
     """
     from rdkit import rdBase
 
@@ -220,7 +241,7 @@ def featurize_chunk(
                 continue
             kept.append(position)
             if label_of is not None:
-                labels.append(label_of(count_hydrogens(mol)))  # labels are of heavy atoms, whatever the features
+                labels.append(label_of(count_hydrogens(mol)))  # labels take heavy atoms, whatever the features take
             if values is not None:
                 descriptors.append(values)
             if kind != "smiles":
@@ -243,7 +264,7 @@ def featurize_chunk(
 
 
 def _reader(featurizer: Featurizer, kind: Kind, standardize: str) -> Callable[[Any], tuple[Any, str, str]]:
-    """Return what reads items of a kind for a featuriser; see :func:`molgcn.data.standardize.item_reader`."""
+    """Return the function that reads items of a kind for a featuriser, see :func:`molgcn.data.standardize.item_reader`."""
     hydrogens = "written" if featurizer.counts_hydrogens else featurizer.hydrogens
     if hydrogens == "explicit" and (kind in ("smiles", "sdf") or standardize != "none"):
         hydrogens = "folded"
@@ -251,15 +272,15 @@ def _reader(featurizer: Featurizer, kind: Kind, standardize: str) -> Callable[[A
 
 
 def molecule_of_graph(item: Any, features: str, kind: Kind, standardize: str = "none") -> Any:
-    """Return the `rdkit.Chem.Mol` whose atoms are the first atoms of the graph that an item becomes, in their order.
+    """Return the `rdkit.Chem.Mol` whose atoms are the first atoms of the graph that an item becomes, in the same order.
 
-    What the graph has beyond them are hydrogens.
+    All further atoms of the graph are hydrogens.
 
     Args:
-        item: what :func:`featurize_chunk` has taken without a failure.
+        item: an item for which :func:`featurize_chunk` does not fail.
         features: see :func:`featurize`.
         kind: what the item is.
-        standardize: as `dataset.standardize`.
+        standardize: one of :data:`molgcn.data.standardize.LEVELS`.
     """
     from rdkit import rdBase
 
@@ -270,7 +291,7 @@ def molecule_of_graph(item: Any, features: str, kind: Kind, standardize: str = "
 
 
 def _shift(part: Featurized, position: int) -> int:
-    """Moves a chunk's positions to positions in the whole input; returns where the next chunk starts."""
+    """Change a chunk's positions into positions in the whole input, and return where the next chunk starts."""
     count = len(part.kept) + len(part.failures)
     part.kept += position
     part.failures = [(position + local, reason) for local, reason in part.failures]
@@ -278,7 +299,7 @@ def _shift(part: Featurized, position: int) -> int:
 
 
 def _merge(parts: Sequence[Featurized]) -> Featurized:
-    """Join what consecutive chunks hold beside their molecules."""
+    """Join everything but the molecules of consecutive chunks."""
     labelled = parts[0].labels is not None
     return Featurized(
         None,
@@ -290,10 +311,10 @@ def _merge(parts: Sequence[Featurized]) -> Featurized:
 
 
 class _FeatureTable:
-    """The distinct feature rows of all chunks, of atoms or of bonds, in order of first appearance.
+    """The distinct feature rows of the atoms or bonds of all chunks, in order of first appearance.
 
     Args:
-        array: of the codes into it.
+        array: the array that holds the codes into the table.
     """
 
     def __init__(self, array: PackedArray) -> None:
@@ -302,7 +323,10 @@ class _FeatureTable:
         self._codes: dict[bytes, int] = {}
 
     def recode(self, molecules: PackedMolecules) -> PackedMolecules:
-        """Return a chunk with codes into this table, which takes up its new rows; without features it stays as it is."""
+        """Add a chunk's new rows to this table, and return the chunk with codes into it.
+
+        A chunk without these features is returned as it is.
+        """
         table = getattr(molecules, self._table)
         if table is None:
             return molecules
@@ -311,7 +335,7 @@ class _FeatureTable:
         return replace(molecules, **recoded)
 
     def attach(self, molecules: PackedMolecules) -> PackedMolecules:
-        """Return the chunks' molecules with this table in place of the first chunk's."""
+        """Return the joined molecules with this table in place of the first chunk's."""
         table = getattr(molecules, self._table)
         if table is None:
             return molecules

@@ -1,4 +1,4 @@
-"""Who fills a packed loader's slots: the choice by device, memory and what is installed."""
+"""Chooses what fills the slots of a packed loader, by device, memory and installed extensions."""
 
 from __future__ import annotations
 
@@ -22,26 +22,33 @@ log = logging.getLogger(__name__)
 
 
 class Feed(Protocol):
-    """Two slots and who fills them."""
+    """Fills two slots with batches, one while the other is read."""
 
     slots: tuple[Slot, Slot]
 
     def settle(self) -> None:
-        """Waits until plans of epochs before the current one are no longer needed."""
+        """Wait until the plans of earlier epochs are no longer read."""
         ...
 
     def read(self, plan: EpochPlan, start: int) -> Iterator[SlotBatch]:
-        """The batches of the plan from number `start` on; ends an earlier reading."""
+        """Yield the batches of the plan from number `start` on. This ends an earlier reading."""
         ...
 
 
 def make_feed(
     molecules: PackedMolecules, capacity: Capacity, device: torch.device, resident: bool | Literal["auto"], num_threads: int | None
 ) -> Feed | None:
-    """The best feed for the device; None where NumPy has to do. Arguments as :class:`molgcn.data.loader.PackedLoader`.
+    """Return the fastest feed for the device, or None where batches have to be gathered by NumPy.
+
+    Args:
+        molecules: the set.
+        capacity: size of the slots.
+        device: where the batches are needed.
+        resident: whether the packed set is kept in a GPU's memory, see :class:`molgcn.data.loader.PackedLoader`.
+        num_threads: number of threads that gather on the CPU. None chooses.
 
     Raises:
-        UserError: for no threads, or when `resident=True` and the set does not fit or the CUDA tool chain is missing.
+        UserError: when an argument is out of range, or `resident=True` and the set does not fit or the CUDA tool chain is missing.
     """
     if resident not in (True, False, "auto"):
         raise UserError(f"dataset.resident={resident} is unknown. Expected auto, true or false.")

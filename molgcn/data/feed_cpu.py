@@ -1,4 +1,4 @@
-"""Batches on the CPU: C++ threads fill one slot while the other is read."""
+"""Fills slots on the CPU: C++ threads fill one slot while the other is read."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class CPUFeed:
 
     Args:
         molecules: the set.
-        slots: two of them.
-        num_threads: that gather; each fills its share of every batch.
+        slots: the two slots.
+        num_threads: number of threads. Each fills its share of every batch.
     """
 
     def __init__(self, molecules: PackedMolecules, slots: tuple[Slot, Slot], num_threads: int = 1) -> None:
@@ -27,13 +27,13 @@ class CPUFeed:
         self._batch: SlotBatch | None = None
 
     def settle(self) -> None:
-        """Nothing is under way between two readings."""
+        """Return at once, since no thread works between two readings."""
 
     def read(self, plan: EpochPlan, start: int) -> Iterator[SlotBatch]:
-        """The batches of the plan from number `start` on; ends an earlier reading.
+        """Yield the batches of the plan from number `start` on. This ends an earlier reading.
 
         Raises:
-            RuntimeError: in a reading that was ended by a later one.
+            RuntimeError: when a later reading has ended this one.
         """
         reader = self._reader = object()
         self._expire()

@@ -1,4 +1,4 @@
-"""Batches on a GPU: one slot is filled on a side stream while the other is computed on."""
+"""Fills slots on a GPU: one slot is filled on a side stream while the other is computed on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from molgcn.data.slots import GraphFeed, Slot, SlotBatch
 
 
 class CUDAFeed(ABC):
-    """Two slots in a GPU's memory. All ordering is by events; the host never waits for the device's work on a batch.
+    """Two slots in a GPU's memory and the side stream that fills them.
+
+    Events order all work. The host never waits for the device's work on a batch.
 
     Args:
         molecules: the set.
-        capacity: of the slots.
+        capacity: size of the slots.
         device: the GPU.
     """
 
@@ -34,39 +36,41 @@ class CUDAFeed(ABC):
         self._free = torch.cuda.Event()
         self._reader: object = None
         self._batch: SlotBatch | None = None
-        self._number = 0  # of the batch that is out
-        self._next = 0  # the first that has not been enqueued
-        self._ahead = 1  # batches that are enqueued before they are asked for
-        self._waits = [False, False]  # which slots the side stream fills
+        self._number = 0  # the batch that is being read
+        self._next = 0  # the first batch that has not been enqueued
+        self._ahead = 1  # how many batches are enqueued before they are asked for
+        self._waits = [False, False]  # whether the side stream fills each slot
         for slot in self.slots:
             for tensor in slot.tensors():
                 tensor.record_stream(self.stream)
 
     @abstractmethod
     def begin(self, plan: EpochPlan, start: int) -> None:
-        """Makes ready to fill in the batches of the plan from number `start` on; on the side stream."""
+        """Prepare to fill in the batches of the plan from number `start` on, on the side stream."""
 
     @abstractmethod
     def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
-        """Enqueues batch `number` on the side stream."""
+        """Enqueue batch `number` on the side stream."""
 
     @abstractmethod
     def end(self) -> None:
-        """The plan is read, or its reading broken off."""
+        """Finish the reading of a plan, whether it is complete or was broken off."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Waits until plans of epochs before the current one are no longer needed."""
+        """Wait until the plans of earlier epochs are no longer read."""
 
     def read(self, plan: EpochPlan, start: int) -> Iterator[SlotBatch]:
-        """The batches of the plan from number `start` on, for the stream that is current when each is asked for.
+        """Yield the batches of the plan from number `start` on. This ends an earlier reading.
+
+        Each batch is ready for work on the stream that is current when the batch is asked for.
 
         Raises:
-            RuntimeError: in a reading that was ended by a later one.
+            RuntimeError: when a later reading has ended this one.
         """
         reader = self._reader = object()
         self._expire()
-        if not self._ahead:  # graphs may still read the plan before
+        if not self._ahead:  # graphs may still read the previous plan
             self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
             self.begin(plan, start)
@@ -89,11 +93,11 @@ class CUDAFeed(ABC):
                 self.end()
 
     def for_graphs(self) -> GraphFeed | None:
-        """The feed itself, where a graph of the consumer may fill the slots in its place."""
+        """Return the feed itself if a CUDA graph of the consumer may fill the slots, else None."""
         return None
 
     def _fill(self, plan: EpochPlan) -> None:
-        """Fills a slot once the work that has been enqueued so far is done: the last batch that lay there is among it."""
+        """Fill a slot once the work enqueued so far is done, which includes all work on the slot's previous batch."""
         place = self._next % 2
         self._free.record(torch.cuda.current_stream(self.device))
         self.stream.wait_event(self._free)
@@ -109,7 +113,12 @@ class CUDAFeed(ABC):
 
 
 class ResidentFeed(CUDAFeed):
-    """Gathers straight from the packed set in the GPU's memory, one launch a batch; arguments as :class:`CUDAFeed`.
+    """Gathers batches from the packed set in the GPU's memory, with one launch for each.
+
+    Args:
+        molecules: the set.
+        capacity: size of the slots.
+        device: the GPU.
 
     Raises:
         UserError: when the CUDA tool chain is not installed.
@@ -130,18 +139,29 @@ class ResidentFeed(CUDAFeed):
             tensor.record_stream(self.stream)
 
     def stage(self, plan: EpochPlan, place: int, places: int) -> EpochPlan:
-        """Moves a plan into page-locked memory; all of it is allocated with the first plan, since a graph may be captured later."""
+        """Move a plan into page-locked memory.
+
+        All memory is allocated with the first plan, since a CUDA graph may be captured later.
+
+        Args:
+            plan: the plan of an epoch.
+            place: which of the buffers to use.
+            places: number of buffers.
+
+        Returns:
+            The plan with its arrays in the buffer.
+        """
         with self._lock:
             if not self._staging:
                 self._staging = [PlanBuffer(plan, pin_memory=True) for _ in range(places)]
         return self._staging[place].copy_(plan).view(plan)
 
     def settle(self) -> None:
-        """Waits until the last plan is uploaded, so that its page-locked memory may take another."""
+        """Wait until the last plan is uploaded, so that its page-locked memory can take another."""
         self._uploaded.synchronize()
 
     def begin(self, plan: EpochPlan, start: int) -> None:
-        """Uploads the plan."""
+        """Upload the plan."""
         if self._plan is None:
             self._plan = PlanBuffer(plan, self.device)
             arrays = self.resident.arrays() | self._plan.arrays() | {"cursor": self._cursor}
@@ -150,35 +170,37 @@ class ResidentFeed(CUDAFeed):
         self._uploaded.record(self.stream)
 
     def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
-        """One launch."""
+        """Fill batch `number` of the plan into a slot with one launch on the side stream."""
         launch = self._launches[number % 2]
         self.kernel.launch(launch.grid, THREADS, 0, launch.batch(number), stream=self.stream)
 
     def for_graphs(self) -> GraphFeed:
-        """Everything that a batch is made from lies on the device."""
+        """Return the feed itself, since everything that a batch is made from lies on the device."""
         return self
 
     def next_is_enqueued(self) -> None:
-        """Leaves the filling of the next batch to the graph."""
+        """Leave the filling of the next batch to the CUDA graph that was replayed."""
         self._next, self._ahead = self._number + 2, 0
 
     def enqueue_next(self, slot: Slot) -> None:
-        """One launch, which finds the batch's number on the device."""
+        """Fill the other slot with one launch on the current stream, which reads the batch's number on the device."""
         launch = self._launches[1 - self.slots.index(slot)]
         self.kernel.launch(launch.grid, THREADS, 0, launch.batch(-1))
 
     def end(self) -> None:
-        """The launches that are enqueued may run to their end."""
+        """Return at once, since launches that are enqueued may finish later."""
 
 
 class StagedFeed(CUDAFeed):
-    """For a set that does not fit: threads gather each batch, still packed, into page-locked memory; copied, it is unpacked on the GPU.
+    """Fills the slots from a set that does not fit into the GPU's memory.
+
+    Threads gather each batch, still packed, into page-locked memory. It is copied to the GPU and unpacked there.
 
     Args:
         molecules: the set.
-        capacity: of the slots.
+        capacity: size of the slots.
         device: the GPU.
-        num_threads: that gather.
+        num_threads: number of threads that gather.
 
     Raises:
         UserError: when the CUDA tool chain is not installed.
@@ -201,16 +223,16 @@ class StagedFeed(CUDAFeed):
             tensor.record_stream(self.stream)
 
     def settle(self) -> None:
-        """Nothing but the threads reads the plan, and they stop with each reading."""
+        """Return at once, since only the threads read the plan, and they stop with each reading."""
 
     def begin(self, plan: EpochPlan, start: int) -> None:
-        """Lets the threads begin."""
+        """Start the threads."""
         self._copied.synchronize()
         self._collator.start(plan, start, len(plan))
 
     def fill(self, plan: EpochPlan, number: int, slot: Slot) -> None:
-        """One copy and one launch."""
-        self._copied.synchronize()  # the page-locked memory that is given back now has been read
+        """Copy batch `number` of the plan to the GPU and unpack it into a slot with one launch."""
+        self._copied.synchronize()  # the copy out of the page-locked memory that the threads fill next is done
         self._collator.next()
         span = plan.spans[number]
         used = self._piece.used_bytes(span)
@@ -221,5 +243,5 @@ class StagedFeed(CUDAFeed):
         self.kernel.launch(launch.grid, THREADS, 0, launch.piece(span), stream=self.stream)
 
     def end(self) -> None:
-        """Stops the threads."""
+        """Stop the threads."""
         self._collator.stop()

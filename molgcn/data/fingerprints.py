@@ -1,4 +1,4 @@
-"""Morgan fingerprints of a set (Rogers and Hahn, J. Chem. Inf. Model. 50, 742, 2010), and how far molecules are apart by them."""
+"""Morgan fingerprints (Rogers and Hahn, J. Chem. Inf. Model. 50, 742, 2010) and the Tanimoto distances between them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ _SECONDS_A_PAIR = 2e-7
 
 
 def morgan_fingerprints(smiles: Sequence[str], num_workers: int | None = None) -> Any:
-    """Return the bits of M molecules as a sparse matrix of zeros and ones, `scipy.sparse.csr_matrix` float64 [M, 2048].
+    """Return the Morgan fingerprints of M molecules (radius 2) as zeros and ones, `scipy.sparse.csr_matrix` float64 [M, 2048].
 
-    A molecule that was kept although RDKit refuses its SMILES has no bits.
+    A molecule whose SMILES RDKit refuses has no bits.
+
+    Args:
+        smiles: M SMILES.
+        num_workers: worker processes, see :func:`molgcn.data.workers.map_chunks`.
     """
     from scipy.sparse import csr_matrix
 
@@ -45,10 +49,12 @@ def _bits(smiles: Sequence[str]) -> list[np.ndarray]:
 
 
 def tanimoto_distances(fingerprints: Any) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield rows of the matrix of Tanimoto distances (1 less the similarity), float64 [n, M], and which they are.
+    """Yield slices of rows, and those rows of the matrix of Tanimoto distances, float64 [n, M].
+
+    A distance is 1 minus the Tanimoto similarity. Counts of bits are whole numbers, so that every machine gets the same distances.
 
     Args:
-        fingerprints: see :func:`morgan_fingerprints`. Counts of bits are whole numbers, so that every machine has the same distances.
+        fingerprints: the result of :func:`morgan_fingerprints`.
     """
     counts = np.asarray(fingerprints.sum(axis=1)).ravel()
     for start in range(0, len(counts), _ROWS_AT_ONCE):
@@ -58,16 +64,16 @@ def tanimoto_distances(fingerprints: Any) -> Iterator[tuple[slice, np.ndarray]]:
 
 
 def check_pairs(count: int, bytes_a_pair: int, split: str, memory: float | None = None) -> None:
-    """Check that all pairs of molecules fit into memory, and say how long they will take where that is long.
+    """Check that all pairs of molecules fit into memory, and warn when comparing them takes minutes.
 
     Args:
-        count: molecules.
-        bytes_a_pair: that are kept.
-        split: `dataset.split`, which needs them.
-        memory: bytes of the machine; None asks it.
+        count: number of molecules.
+        bytes_a_pair: bytes that are kept for each pair.
+        split: the value of `dataset.split`, for messages.
+        memory: bytes of memory of the machine. None asks the system.
 
     Raises:
-        UserError: when they take more than half of the memory.
+        UserError: when the pairs take more than half of the memory.
     """
     if memory is None:
         memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

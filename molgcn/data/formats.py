@@ -1,4 +1,4 @@
-"""Files of molecules as streams of records: every row, in order, with all its columns."""
+"""Reads files of molecules as streams of records: every row, in order, with all its columns."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _FIELD = re.compile(r">(?=[\s<])[^<]*<(.*)>[^>]*")  # a name may have < and >; "
 
 
 class Record(NamedTuple):
-    """One row.
+    """One row of a file.
 
     Attributes:
-        cells: its columns as they stand in the file.
-        molecule: the SMILES or mol block in it.
-        descriptors: numbers that come with it for the model, see :mod:`molgcn.screening.descriptors`.
-        error: why it cannot be predicted, if that is known before its molecule is read.
+        cells: the row's columns as they stand in the file.
+        molecule: the row's SMILES or mol block.
+        descriptors: the row's descriptors for the model, see :mod:`molgcn.screening.descriptors`.
+        error: why the row cannot be predicted, if that is known before its molecule is read, else "".
     """
 
     cells: list[str]
@@ -38,15 +38,15 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Molecules:
-    """A file of molecules, open for one reading.
+    """A file of molecules that is open and can be read once.
 
     Attributes:
-        name: of the file, for messages.
+        name: name of the file, for messages.
         kind: what the records' molecules are.
-        columns: names of the cells.
+        columns: names of the columns.
         records: the rows.
-        text: below them, for a progress bar; None for what is no file.
-        decimal_comma: whether 1,5 is a number there.
+        text: the text that is read, for a progress bar, or None where there is no file.
+        decimal_comma: whether 1,5 is a number in the file.
     """
 
     name: str
@@ -60,18 +60,18 @@ class Molecules:
 def open_molecules(
     path: Path | None, form: Format, smiles: Sequence[str], max_record_mb: float = RECORD_MB, option: str = "input"
 ) -> AbstractContextManager[Molecules]:
-    """Opens a table (CSV, TSV), a list of SMILES or an SDF, gzip or not.
+    """Open a table (CSV, TSV), a list of SMILES or an SDF, gzip or not.
 
     Args:
-        path: the file; None is standard input.
-        form: "auto" goes by the file's ending; standard input is CSV.
-        smiles: the column that holds SMILES, in a table: the first of these that there is.
-        max_record_mb: a million characters that a row may have.
+        path: the file. None is standard input.
+        form: format of the file. "auto" decides by the file's ending, and takes standard input as CSV.
+        smiles: names of columns. In a table the first of them that exists holds the SMILES.
+        max_record_mb: millions of characters that a row may have.
         option: key of the configuration that named the file, for messages.
 
     Raises:
-        UserError: for an ending that says nothing, a file that cannot be read, a table without such a column; while records are read,
-            for a line that does not fit or is too long, or text that is not UTF-8.
+        UserError: when the file's ending is unknown, the file cannot be read, or a table has no such column. While records are read, when
+            a line does not fit the header or is too long, or the text is not UTF-8.
     """
     chosen = form
     if form == "auto":
@@ -80,15 +80,15 @@ def open_molecules(
 
 
 def one_molecule(smiles: str) -> AbstractContextManager[Molecules]:
-    """Return one SMILES in the form of a file that is open."""
+    """Return one SMILES as if it were an open file."""
     return nullcontext(Molecules(f"molecule={smiles}", "smiles", ["smiles"], iter([Record([smiles], smiles)]), None))
 
 
 def format_of(path: Path) -> Format:
-    """Return what a file's ending says that it is.
+    """Return the format that a file's ending implies.
 
     Raises:
-        UserError: for an ending that says nothing.
+        UserError: when the ending is unknown.
     """
     if _ending(path) not in _ENDINGS:
         raise UserError(
@@ -99,7 +99,7 @@ def format_of(path: Path) -> Format:
 
 
 def holds_records(path: Path) -> bool:
-    """Return whether a file's ending says that it is an SDF or a list of SMILES, and no table; a .txt may be either."""
+    """Return whether a file's ending implies an SDF or a list of SMILES. False for .txt, which may also be a table."""
     ending = _ending(path)
     return ending != ".txt" and _ENDINGS.get(ending) in ("smi", "sdf")
 
@@ -129,7 +129,7 @@ def _smi(path: Path | None, smiles: Sequence[str], max_record_mb: float, option:
         if first is None:
             raise UserError(f"{text.name} is empty. Expected one SMILES a line.")
         header = ["smiles", "name"]
-        if first[0].lower() == "smiles":  # no molecule is written like that
+        if first[0].lower() == "smiles":  # a header: no molecule is written like that
             header = [first[0], first[1] or "name"]
             first = next(lines, None)
 
@@ -143,7 +143,7 @@ def _smi(path: Path | None, smiles: Sequence[str], max_record_mb: float, option:
 
 @contextmanager
 def _sdf(path: Path | None, smiles: Sequence[str], max_record_mb: float, option: str) -> Iterator[Molecules]:
-    """Reads twice: the data fields of all records are the columns."""
+    """Open an SDF, which is read twice, since its columns are the data fields of all records."""
     with rereadable(path) as file:
         fields: dict[str, None] = {}
         with open_text(file, option, max_record_mb, source_name(path)) as text:
@@ -157,7 +157,7 @@ def _sdf(path: Path | None, smiles: Sequence[str], max_record_mb: float, option:
 
 
 def _sdf_records(lines: Lines) -> Iterator[list[str]]:
-    """The lines of each record, without their ends."""
+    """Yield the lines of each record, without line ends."""
     record: list[str] = []
     number = 0
     lines.begin(number)
@@ -173,7 +173,7 @@ def _sdf_records(lines: Lines) -> Iterator[list[str]]:
 
 
 def _sdf_record(lines: list[str], fields: Sequence[str]) -> Record:
-    """Name and data fields as cells; the SMILES, which is not known before RDKit read the block, is left empty."""
+    """Return a record whose cells are the name and the data fields. The cell of the SMILES is empty until RDKit has read the block."""
     end = next((place for place, line in enumerate(lines) if line.startswith("M  END")), len(lines) - 1) + 1
     values: dict[str, list[str]] = {}
     into: list[str] = []
@@ -187,7 +187,7 @@ def _sdf_record(lines: list[str], fields: Sequence[str]) -> Record:
 
 
 def unused(name: str, taken: Sequence[str] | dict[str, None]) -> str:
-    """`name`, or `name 2`, `name 3`, ...: the first that is not taken."""
+    """Return the first of `name`, `name 2`, `name 3`, ... that is not taken."""
     number, candidate = 1, name
     while candidate in taken:
         number += 1

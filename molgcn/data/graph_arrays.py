@@ -1,6 +1,6 @@
-"""Molecules to flat arrays: as little as possible for each molecule, the rest for many at once.
+"""Turns molecules into flat arrays, with little work for each molecule and the rest done for many molecules at once.
 
-Hydrogens that no SMILES wrote are never made into atoms of RDKit's: how many each heavy atom carries says all about them.
+Implicit hydrogens are never made into RDKit atoms. The number of hydrogens of each heavy atom describes them fully.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BOND_TO_HYDROGEN = BondFields(BOND_TYPES.index("SINGLE")).packed()
 
 
 class GraphArrays:
-    """Gathers molecules, then gives each atom and each bond a code into their distinct feature rows.
+    """Collects molecules, then gives each atom and each bond a code into a table of distinct feature rows.
 
     Args:
-        featurizer: what is read from atoms and bonds.
-        bonds: whether bonds get feature rows, where the featuriser has some.
+        featurizer: the featuriser, which encodes atoms and bonds.
+        bonds: whether bonds get feature rows, if the featuriser encodes bonds.
     """
 
     def __init__(self, featurizer: Featurizer, bonds: bool = True) -> None:
@@ -44,12 +44,14 @@ class GraphArrays:
         self._bonds: list[bytes] = []
 
     def add(self, mol: Any) -> None:
-        """Adds an `rdkit.Chem.Mol`; hydrogens that are no atoms of it are appended behind its atoms if the featuriser wants them as atoms.
+        """Add an `rdkit.Chem.Mol`.
 
-        Otherwise those that are atoms of it are counted at the atoms that they are bound to.
+        If the featuriser takes hydrogens as atoms, implicit hydrogens are appended behind the molecule's atoms. If it counts hydrogens,
+        explicit hydrogens are counted at the atoms to which they are bound.
 
         Raises:
-            InvalidMoleculeError: when it has too many atoms, or RDKit finds no Kekulé form or no CIP labels that the featuriser wants.
+            InvalidMoleculeError: when the molecule has too many atoms, or RDKit finds no Kekulé form or no CIP labels for a featuriser
+                that needs them.
         """
         count = mol.GetNumAtoms()
         atoms, ends, bonds = self._read(mol) if count <= MAX_ATOMS else (b"", b"", b"")
@@ -68,12 +70,12 @@ class GraphArrays:
         self._bonds.append(bonds)
 
     def finish(self) -> tuple[dict[str, Any], dict[int, str]]:
-        """The molecules added, without those that have an atom for which the featuriser has no row.
+        """Return the arrays of all molecules that were added, without those with an atom that the featuriser does not support.
 
         Returns:
-            `num_nodes`, `num_edges`, `edge_index`, `codes` and `table`, as :meth:`PackedMolecules.from_arrays` takes them, and where bonds
-            have rows `edge_codes` and `edge_table`, the tables' rows in the order of their first appearance; and why each molecule that was
-            left out was, by its number in the order of adding.
+            - `num_nodes`, `num_edges`, `edge_index`, `codes` and `table` as :meth:`PackedMolecules.from_arrays` takes them, and
+              `edge_codes` and `edge_table` where bonds have rows. Rows of tables are in order of first appearance.
+            - the reason for each molecule that was left out, by its number in the order of adding.
         """
         refused = self._refused()
         if refused:
@@ -103,18 +105,18 @@ class GraphArrays:
         return arrays, refused
 
     def _all_atoms(self) -> tuple[np.ndarray, np.ndarray]:
-        """All atoms, uint64 [N], and how many each molecule has, without hydrogens to append."""
+        """Return all atoms, uint64 [N], and the number of atoms of each molecule, both without hydrogens to append."""
         atoms, num_atoms = _joined(self._atoms, np.uint64)
         if self.featurizer.stereo == "none":
             atoms.view(np.uint8)[ATOM_STEREO::8] = 0
         return atoms, num_atoms
 
     def _all_bonds(self, to_hydrogens: np.ndarray, num_hydrogens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All bonds, each once: their atoms uint16 [B, 2], what they are uint32 [B], and how many each molecule has.
+        """Return the B bonds, each once: their atoms uint16 [B, 2], their packed fields uint32 [B], and their number in each molecule.
 
         Args:
-            to_hydrogens: int [H, 2], the atoms of the bonds to hydrogens that are appended, molecule after molecule.
-            num_hydrogens: how many of them each molecule has.
+            to_hydrogens: int [H, 2], the atoms of the bonds to appended hydrogens, molecule after molecule.
+            num_hydrogens: int [M], number of appended hydrogens of each molecule.
         """
         bonds, num_bonds = _joined(self._bonds, np.uint32)
         if self.featurizer.stereo == "none":
@@ -139,7 +141,7 @@ class GraphArrays:
 
 
 def _encode(keys: np.ndarray, row: Callable[[int], bytes], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Codes int32 [N] and table float32 [K, width] of atoms or bonds given by their packed fields."""
+    """Return the codes int32 [N] and the table float32 [K, width] of atoms or bonds given by their packed fields."""
     distinct, first, places = np.unique(keys, return_index=True, return_inverse=True)
     code_of_row: dict[bytes, int] = {}
     code = np.empty(len(distinct), np.int32)
@@ -149,25 +151,25 @@ def _encode(keys: np.ndarray, row: Callable[[int], bytes], width: int) -> tuple[
 
 
 def _joined(parts: Sequence[bytes], dtype: type[np.generic]) -> tuple[np.ndarray, np.ndarray]:
-    """All elements as one array, and how many each part has."""
+    """Return the elements of all parts as one array, and the number of elements of each part."""
     joined = np.frombuffer(bytearray().join(parts), dtype)
     return joined, np.array([len(part) for part in parts], np.int64) // joined.itemsize
 
 
 def _owner(sizes: np.ndarray) -> np.ndarray:
-    """The number of the segment that each element is in."""
+    """Return the segment to which each element belongs."""
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
 @cache
 def _atom_row(featurizer: Featurizer) -> Callable[[int], bytes]:
-    """A function of an atom's packed fields that gives its feature row, and makes each once."""
+    """Return a function that encodes an atom's packed fields as the bytes of its feature row, and computes each row once."""
     return cache(lambda key: featurizer.encode(AtomFields.unpacked(key)).tobytes())
 
 
 @cache
 def _bond_row(featurizer: Featurizer) -> Callable[[int], bytes]:
-    """As :func:`_atom_row`, of a bond."""
+    """Return a function that encodes a bond's packed fields as the bytes of its feature row, and computes each row once."""
     encode = featurizer.encode_bond
     assert encode is not None
     return cache(lambda key: encode(BondFields.unpacked(key)).tobytes())
@@ -175,7 +177,7 @@ def _bond_row(featurizer: Featurizer) -> Callable[[int], bytes]:
 
 @cache
 def _hydrogen() -> int:
-    """The packed fields of a hydrogen atom that is bound to one heavy atom."""
+    """Return the packed fields of a hydrogen atom that is bound to one heavy atom."""
     from rdkit import Chem
 
     return read_atom(Chem.AddHs(Chem.MolFromSmiles("C")).GetAtomWithIdx(1)).packed()

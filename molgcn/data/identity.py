@@ -1,11 +1,11 @@
-"""Which molecules are the same as the features see them: a hash of each packed graph, made exact where hashes meet.
+"""Finds molecules that are equal to a network: a hash of each packed graph, made exact where hashes are equal.
 
-What a network gets of a molecule is the feature row of every atom and which atoms are bound, in any order. Molecules that agree in that
-are one to it, whatever their SMILES: another order of the atoms, hydrogens written out or not, and stereochemistry, charges, isotopes or
-bond orders where the features do not see them. So only the packed graph is looked at, which molecules without SMILES have too.
+A network sees the feature row of every atom and which atoms are bound, in any order. Molecules that agree in these are equal to it,
+whatever their SMILES. They may differ in the order of atoms, in hydrogens written out or not, and in stereochemistry, charges, isotopes or
+bond orders that the features do not describe. The hash therefore depends on the packed graph, and works for molecules without SMILES.
 
-Features of bonds are left out: a Kekulé form or RDKit's tags depend on the order of the atoms, and copies are to be found in any order.
-Molecules that differ in them alone count as copies, so that a split keeps them in one part.
+Bond features do not count. A Kekulé form and RDKit's tags depend on the order of the atoms, and copies are to be found in any order.
+Molecules that differ in bond features alone count as copies, so that a split keeps them in one part.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from molgcn.data.packed import PackedMolecules
 from molgcn.data.segments import pointers
 from molgcn.data.workers import map_chunks
 
-ROUNDS = 16  # of refinement, after which an atom's colour tells of all atoms within so many bonds
-_ATOMS_AT_ONCE = 1 << 15  # whose colours stay in a core's cache
+ROUNDS = 16  # of colour refinement, after which an atom's colour depends on all atoms within as many bonds
+_ATOMS_AT_ONCE = 1 << 15  # so that the colours stay in a core's cache
 
 LabelledGraph = tuple[bytes, bytes]
 
 
 def with_hashes(molecules: PackedMolecules, num_workers: int | None = None) -> PackedMolecules:
-    """The set with `hashes`, which are equal where molecules are the same as the features see them.
+    """Return the set with `hashes`, which are equal for molecules that are equal to a network.
 
-    A hash is that of the graph after colour refinement (Weisfeiler and Lehman, 1968) and depends on nothing else in the set, with one
-    exception: different graphs that refinement cannot tell apart (decalin and bicyclopentyl, or 219 pairs of QM9) are told apart by
-    canonical SMILES, and their hashes then depend on these too.
+    A hash is that of the graph after colour refinement (Weisfeiler and Lehman, 1968) and does not depend on the other molecules, with one
+    exception. Different graphs that refinement cannot tell apart (decalin and bicyclopentyl, or 219 pairs of QM9) are told apart by
+    canonical SMILES, on which their hashes then depend too.
 
     Args:
         molecules: a set.
         num_workers: worker processes for canonical SMILES, see :func:`molgcn.data.workers.map_chunks`.
 
     Raises:
-        UserError: for a set whose equal leaves are one row.
+        UserError: when equal leaves of the set are one row.
     """
     refuse_merged(molecules)
     colors = _refined_colors(molecules)
@@ -56,13 +56,13 @@ def with_hashes(molecules: PackedMolecules, num_workers: int | None = None) -> P
 
 
 def first_copies(hashes: np.ndarray) -> np.ndarray:
-    """int64 [M], for each molecule the position of the first one with its hash."""
+    """Return the position of the first molecule that has the same hash as each molecule, int64 [M]."""
     _, first, place = np.unique(hashes, return_index=True, return_inverse=True)
     return first[place]
 
 
 def _refined_colors(molecules: PackedMolecules) -> np.ndarray:
-    """uint64 [N], equal for atoms whose surroundings are alike in features and bonds."""
+    """Return the refined colour of each atom, uint64 [N], equal for atoms whose surroundings agree in features and bonds."""
     colors = _feature_colors(molecules)
     starts = np.searchsorted(molecules.node_ptr, np.arange(0, molecules.num_nodes, _ATOMS_AT_ONCE))
     bounds = np.unique(np.append(starts, len(molecules)))
@@ -80,7 +80,7 @@ def _refined_colors(molecules: PackedMolecules) -> np.ndarray:
 
 
 def _feature_colors(molecules: PackedMolecules) -> np.ndarray:
-    """uint64 [N] of the atoms' feature rows, whatever their places in the table."""
+    """Return a hash of each atom's feature row, uint64 [N], which does not depend on the row's position in the table."""
     rows = molecules.x if molecules.table is None else molecules.table
     words = (np.ascontiguousarray(rows, np.float32) + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0.0 becomes 0.0
     colors = _mix(_mix(words + _mix(np.arange(words.shape[1], dtype=np.uint64))).sum(axis=1, dtype=np.uint64))
@@ -89,7 +89,7 @@ def _feature_colors(molecules: PackedMolecules) -> np.ndarray:
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
-    """Scatters uint64 one to one, as splitmix64 does (Steele, Lea and Flood, OOPSLA 2014)."""
+    """Mix the bits of uint64 values by a one-to-one function, splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -97,13 +97,13 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 def _sums(values: np.ndarray, ptr: np.ndarray) -> np.ndarray:
-    """Sums of consecutive segments of uint64 modulo 2^64."""
+    """Return the sums of consecutive segments of uint64 values modulo 2^64."""
     total = pointers(values, np.uint64)
     return total[ptr[1:]] - total[ptr[:-1]]
 
 
 def _labelled_graph(molecules: PackedMolecules, colors: np.ndarray, index: int) -> LabelledGraph:
-    """A molecule's atoms as ranks of their colours, uint16 [n], and its bonds, uint16 [m, 2], as bytes."""
+    """Return the ranks of the colours of a molecule's atoms, uint16 [n], and its bonds, uint16 [m, 2], both as bytes."""
     nodes, edges = (slice(int(ptr[index]), int(ptr[index + 1])) for ptr in (molecules.node_ptr, molecules.edge_ptr))
     labels = np.unique(colors[nodes], return_inverse=True)[1]
     targets = np.repeat(np.arange(len(labels)), molecules.degree[nodes])
@@ -112,7 +112,7 @@ def _labelled_graph(molecules: PackedMolecules, colors: np.ndarray, index: int) 
 
 
 def _canonical_digests(graphs: Sequence[LabelledGraph], num_workers: int | None) -> np.ndarray:
-    """A uint64 of each graph, equal for isomorphic ones; what agrees byte for byte is looked at once."""
+    """Return a digest of each graph, uint64, equal for isomorphic graphs. Graphs that agree byte for byte are computed once."""
     distinct = list(dict.fromkeys(graphs))
     chunks = map_chunks(_digests, distinct, num_workers=num_workers, description="repeated molecules")
     digest_of = dict(zip(distinct, (digest for chunk in chunks for digest in chunk), strict=True))
@@ -124,7 +124,7 @@ def _digests(graphs: Sequence[LabelledGraph]) -> list[int]:
 
 
 def _canonical_smiles(labels: bytes, bonds: bytes) -> str:
-    """The canonical SMILES of a graph: dummy atoms whose isotopes are the labels, and single bonds."""
+    """Return the canonical SMILES of a graph of single bonds between dummy atoms, whose isotopes are the labels."""
     from rdkit import Chem
 
     mol = Chem.RWMol()
@@ -132,6 +132,8 @@ def _canonical_smiles(labels: bytes, bonds: bytes) -> str:
         atom = Chem.Atom(0)
         atom.SetIsotope(label + 1)
         mol.AddAtom(atom)
-    for begin, end in {*map(tuple, np.frombuffer(bonds, np.uint16).reshape(-1, 2).tolist())}:  # double ones already count in the colours
+    for begin, end in {
+        *map(tuple, np.frombuffer(bonds, np.uint16).reshape(-1, 2).tolist())
+    }:  # duplicate bonds already count in the colours
         mol.AddBond(begin, end, Chem.BondType.SINGLE)
     return str(Chem.MolToSmiles(mol))

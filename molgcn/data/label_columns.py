@@ -1,6 +1,6 @@
-"""What batches hold of each molecule to learn: its targets, and behind them bounds and a weight where a set has either.
+"""The matrix of labels of a set: the targets of each molecule, followed by bounds and a weight where the set has either.
 
-One matrix, so that whatever gathers batches copies rows of one array, as wide as the set needs it.
+Since it is one matrix, gathering a batch copies rows of one array, which is only as wide as the set needs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 
 class LabelColumns(NamedTuple):
-    """The columns of T targets.
+    """The labels of B molecules with T targets, split into their parts.
 
     Attributes:
-        targets: [B, T], NaN where missing.
-        bounds: [B, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target; None for a plain set.
-        weights: [B, 1], how much each molecule weighs; None for a plain set.
+        targets: float [B, T], NaN where missing.
+        bounds: float [B, T], -1 where the true value is below the target, 1 where it is above, 0 where it is the target. None for a set
+            without bounds and weights.
+        weights: float [B, 1], the weight of each molecule. None for a set without bounds and weights.
     """
 
     targets: Tensor
@@ -33,20 +34,20 @@ class LabelColumns(NamedTuple):
 
     @property
     def exact(self) -> Tensor:
-        """The targets, NaN where there is only a bound: what predictions are measured by."""
+        """The targets with NaN where only a bound is known, by which predictions are measured."""
         return self.targets if self.bounds is None else self.targets.where(self.bounds == 0, math.nan)
 
 
 def split_labels(labels: Tensor, num_targets: int) -> LabelColumns:
-    """Return the columns of labels [B, T], or [B, 2 T + 1] of a set with bounds or weights."""
+    """Split labels [B, T], or [B, 2 T + 1] of a set with bounds or weights, into their parts."""
     if labels.shape[1] == num_targets:
         return LabelColumns(labels)
     return LabelColumns(*labels.split([num_targets, num_targets, 1], dim=1))
 
 
 def labels_of(labels: Tensor, num_targets: int, places: Sequence[int]) -> Tensor:
-    """Return the labels of some of the targets, at `places` among all, in operators that a CUDA graph can capture."""
-    import torch  # worker processes that read molecules do without it
+    """Return the labels of the targets at `places`, by operators that a CUDA graph can capture."""
+    import torch  # imported here, since worker processes that read molecules do not need it
 
     wide = labels.shape[1] > num_targets
     columns = [*places, *(num_targets + place for place in places), -1] if wide else places
@@ -54,7 +55,7 @@ def labels_of(labels: Tensor, num_targets: int, places: Sequence[int]) -> Tensor
 
 
 def join_labels(molecules: PackedMolecules) -> np.ndarray:
-    """Return the labels of a set, in the targets' dtype: the targets themselves where there is neither a bound nor a weight."""
+    """Return the labels of a set in the targets' dtype, which are the targets themselves if it has neither bounds nor weights."""
     targets, bounds, weights = molecules.targets, molecules.bounds, molecules.weights
     if bounds is None and weights is None:
         return targets
@@ -64,7 +65,7 @@ def join_labels(molecules: PackedMolecules) -> np.ndarray:
 
 
 def with_labels(molecules: PackedMolecules, bounds: np.ndarray | None, weights: np.ndarray | None) -> PackedMolecules:
-    """Return a set with bounds [M, T] or None, and weights [M] or None, in place of its own."""
+    """Return a set with the given bounds ([M, T] or None) and weights ([M] or None) in place of its own."""
     bounds, weights = (
         None if one is None else np.ascontiguousarray(one, np.float32).reshape(len(molecules), -1) for one in (bounds, weights)
     )
@@ -72,7 +73,7 @@ def with_labels(molecules: PackedMolecules, bounds: np.ndarray | None, weights: 
 
 
 def with_targets(molecules: PackedMolecules, places: Sequence[int]) -> PackedMolecules:
-    """Return a set with some of its targets, at `places` among all."""
+    """Return a set with only the targets at `places`."""
     names, units = (tuple(values[place] for place in places) for values in (molecules.target_names, molecules.target_units))
     bounds = None if molecules.bounds is None else np.ascontiguousarray(molecules.bounds[:, places])
     targets = np.ascontiguousarray(molecules.targets[:, places])
@@ -80,7 +81,7 @@ def with_targets(molecules: PackedMolecules, places: Sequence[int]) -> PackedMol
 
 
 def measured(molecules: PackedMolecules) -> PackedMolecules:
-    """Return a set with exact targets alone, by which predictions are measured: missing where there is only a bound."""
+    """Return a set without bounds, whose targets are NaN where only a bound is known. Predictions are measured by these."""
     if molecules.bounds is None:
         return molecules
     exact = np.where(molecules.bounds == 0, molecules.targets, np.nan).astype(molecules.targets.dtype)

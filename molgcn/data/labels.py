@@ -1,4 +1,4 @@
-"""Labels that are computed from the molecule, in the same worker pass as its features."""
+"""Labels that are computed from a molecule, in the same worker pass as its features."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from molgcn.errors import UserError
 
 @dataclass(frozen=True)
 class Label:
-    """A label: its function of an `rdkit.Chem.Mol`, its unit, and a version that goes up when values change."""
+    """A label that is computed from a molecule.
+
+    Attributes:
+        compute: function of an `rdkit.Chem.Mol` that returns the label.
+        unit: unit of the label, "" for none.
+        version: number that goes up when values change.
+    """
 
     compute: Callable[[Any], float]
     unit: str
@@ -23,18 +29,21 @@ class Label:
 
 
 def penalized_logp(mol: Any) -> float:
-    r"""Penalised logP as "Benchmarking Graph Neural Networks" normalises it for ZINC.
+    r"""Return the penalised logP as "Benchmarking Graph Neural Networks" normalises it for ZINC.
 
     .. math::
         y = \frac{\log P - 2.457}{1.434} + \frac{-\mathrm{SA} + 3.053}{0.834} + \frac{c + 0.049}{0.286}, \quad
         c = -\max(0, \text{largest ring} - 6)
 
-    (the constants in full are in the code) with Crippen's log P, the synthetic accessibility score of Ertl and Schuffenhauer
-    (J. Cheminform. 1, 8, 2009; RDKit's Contrib/SA_Score) and the largest ring of a cycle basis. The constants are the means
-    and standard deviations over ZINC-250k that the benchmark uses (Jin et al., arXiv:1802.04364).
+    Here log P is Crippen's, SA is the synthetic accessibility score of Ertl and Schuffenhauer (J. Cheminform. 1, 8, 2009; RDKit's
+    Contrib/SA_Score), and the largest ring is that of a cycle basis. The constants are the means and standard deviations over ZINC-250k
+    that the benchmark uses (Jin et al., arXiv:1802.04364). They are rounded here and in full in the code.
 
     Args:
-        mol: heavy atoms only.
+        mol: `rdkit.Chem.Mol` of heavy atoms only.
+
+    Raises:
+        UserError: when RDKit's Contrib/SA_Score is not installed.
     """
     from rdkit.Chem import rdMolDescriptors
 
@@ -49,9 +58,9 @@ def penalized_logp(mol: Any) -> float:
 
 
 def largest_cycle(mol: Any) -> int:
-    """Size of the largest ring of `networkx.cycle_basis`, 0 without rings.
+    """Return the size of the largest ring of `networkx.cycle_basis`, 0 for a molecule without rings.
 
-    In fused and bridged systems it may exceed RDKit's smallest rings and depends on the order of the bonds, which is RDKit's.
+    In fused and bridged systems it may exceed the size of RDKit's smallest rings, and it depends on the order of RDKit's bonds.
     """
     import networkx
 

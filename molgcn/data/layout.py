@@ -1,4 +1,4 @@
-"""The layout of batches: what a model wishes and the data module obeys."""
+"""The layout of batches, which the model chooses and the data module applies."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class BatchLayout:
     """How batches are laid out for a model.
 
     Attributes:
-        tile_nodes: node places of a tile, T; None is 64, or 128 where a molecule needs it.
-        merge_leaves: whether equal leaves are one row (:func:`molgcn.data.merge_leaves.merge_leaves`); not together with
-            `bonds`, `rwse` or `bond_rw`.
+        tile_nodes: number of atoms that a tile has room for. None is 64, or 128 where a molecule needs it.
+        merge_leaves: whether equal leaves are one row (:func:`molgcn.data.merge_leaves.merge_leaves`). It excludes `bonds`, `rwse` and
+            `bond_rw`.
         join_single: whether a single molecule left over at the end of a training epoch joins the batch before.
-        bonds: whether batches hold the features of bonds.
-        rwse: steps of the random walks by which batches encode each atom (:mod:`molgcn.data.encodings`); 0 for none.
-        bond_rw: steps of the random walks by which batches encode each bond; 0 for none.
+        bonds: whether batches hold bond features.
+        rwse: number of steps of the random walks that encode atoms (:mod:`molgcn.data.encodings`). 0 gives no encoding.
+        bond_rw: number of steps of the random walks that encode bonds (:mod:`molgcn.data.encodings`). 0 gives no encoding.
     """
 
     tile_nodes: int | None = None
@@ -46,7 +46,7 @@ class BatchLayout:
 
 
 class LayoutChoice(Protocol):
-    """How a model chooses the :class:`BatchLayout` of a set."""
+    """Function by which a model chooses the :class:`BatchLayout` of a set."""
 
     def __call__(
         self, molecules: PackedMolecules, typical: np.ndarray, device: torch.device, precision: str, *, can_merge: bool
@@ -55,19 +55,25 @@ class LayoutChoice(Protocol):
 
         Args:
             molecules: the set.
-            typical: int [B], the molecules of a typical batch.
-            device: where the model runs.
-            precision: the Trainer's, such as "32-true".
+            typical: int [B], positions of the molecules of a typical batch.
+            device: device on which the model runs.
+            precision: precision of the Trainer, such as "32-true".
             can_merge: whether the loader can give batches whose equal leaves are one row.
         """
         ...
 
 
 def lay_out(molecules: PackedMolecules, layout: BatchLayout) -> PackedMolecules:
-    """Return the set as its batches are to be, with what the layout asks for and nothing else; made once and kept as long as `molecules`.
+    """Return the set with everything that the layout asks for, and nothing else.
+
+    The result is kept as long as `molecules`, so that a second call computes nothing.
+
+    Args:
+        molecules: the set.
+        layout: layout of the batches.
 
     Raises:
-        UserError: where the layout asks for features of bonds that the set does not have.
+        UserError: when the layout asks for bond features that the set does not have.
     """
     if layout.bonds and molecules.edge_attr is None:
         raise UserError(

@@ -1,4 +1,4 @@
-"""From a dataset configuration to packed molecules and a split."""
+"""Loads the packed molecules and the split of a dataset configuration."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class LoadedDataset:
 
     Attributes:
         molecules: all molecules.
-        splits: sorted int64 positions in `molecules` for "train", "val" and "test", and perhaps "calibration"; none for a part that the
-            set does not have.
+        splits: sorted int64 positions in `molecules` for "train", "val", "test" and, where there is one, "calibration". They are empty
+            for a part that the set does not have.
         title: file, folder or name of the source.
         data_hash: sha256 of everything that determines `molecules`: content of the source and options.
     """
@@ -63,26 +63,29 @@ class LoadedDataset:
 
     @property
     def parts(self) -> list[str]:
-        """The parts that have molecules."""
+        """Names of the parts that have molecules."""
         return [part for part in PARTS if len(self.splits[part])]
 
     def part(self, name: str) -> PackedMolecules:
-        """The molecules of a part: one object however often it is asked for, so that jobs share what is made of it."""
+        """Return the molecules of a part.
+
+        Repeated calls return the same object, so that jobs share what is computed from it.
+        """
         if name not in self._parts:
             self._parts[name] = self.molecules[self.splits[name]]
         return self._parts[name]
 
     @cached_property
     def trained_on(self) -> Contents:
-        """What the molecules of "train" hold."""
+        """Counts of the elements, sizes and mixtures of the training molecules."""
         return contents_of(self.part("train"))
 
 
 def load_dataset(config: DatasetConfig) -> LoadedDataset:
-    """Loads, packs (or takes from the cache) and splits the data set of a configuration.
+    """Load the data set of a configuration, pack it or take it from the cache, and split it.
 
     Raises:
-        UserError: for every mistake in the configuration or the data, naming the key or the file and row.
+        UserError: for any mistake in the configuration or the data, naming the key, or the file and row.
     """
     return split_molecules(config, *load_molecules(config))
 
@@ -90,13 +93,20 @@ def load_dataset(config: DatasetConfig) -> LoadedDataset:
 def split_molecules(
     config: DatasetConfig, molecules: PackedMolecules, source: Source, data_hash: str, saved: Path | None = None
 ) -> LoadedDataset:
-    """Splits what :func:`load_molecules` gave for this configuration, or as a run has saved its split in a file.
+    """Split the molecules that :func:`load_molecules` returned for this configuration.
+
+    Args:
+        config: configuration of the data set.
+        molecules: the packed molecules.
+        source: where they come from.
+        data_hash: the data hash of :func:`load_molecules`.
+        saved: file of a split that a run has saved, used in place of the split that the configuration draws.
 
     Raises:
-        UserError: see :func:`load_dataset`.
+        UserError: for the same reasons as :func:`load_dataset`.
     """
     splits = make_split(molecules, source, config) if saved is None else rows_to_split(load_split(saved), molecules.rows, str(saved))
-    if config.calibration_fraction and CALIBRATION not in splits:  # a split file may have named it
+    if config.calibration_fraction and CALIBRATION not in splits:  # a split file may name a calibration part
         groups = first_copies(molecules.hashes) if config.group_duplicates and molecules.hashes is not None else None
         splits = cut_calibration(splits, config.calibration_fraction, config.split_seed, groups)
     unused = len(molecules) - sum(map(len, splits.values()))
@@ -112,10 +122,10 @@ def split_molecules(
 
 
 def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]:
-    """The packed molecules of a configuration without a split, where they came from, and `data_hash` of :class:`LoadedDataset`.
+    """Return the packed molecules of a configuration without a split, their source, and the data hash of :class:`LoadedDataset`.
 
     Raises:
-        UserError: see :func:`load_dataset`.
+        UserError: for the same reasons as :func:`load_dataset`.
     """
     source = open_source(config)
     config.check_columns(source.target_names)
@@ -144,12 +154,12 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
         identity["descriptors_file"] = file_hash(Path(config.descriptors_path).expanduser())
     if config.standardize != "none":
         identity["standardize"] = config.standardize
-    # another RDKit may compute other numbers, which the data are not to blame for
+    # another version of RDKit may compute other numbers: the cache depends on it, the data hash does not
     cached = {**identity, "rdkit": version("rdkit")} if config.descriptor_generators or config.standardize != "none" else identity
     molecules = load_or_pack(config.name, cached, lambda: _pack(source, featurizer.spelled, config), config.cache_dir)
-    if molecules.target_units != source.target_units:  # packed before units were given
+    if molecules.target_units != source.target_units:  # packed with other units, which are not part of the identity
         molecules = replace(molecules, target_units=source.target_units)
-    if source.files:  # by the names that they have now, whatever those were under which they were packed
+    if source.files:  # the files may have had other names when they were packed
         starts = (start for _, start in molecules.files)
         molecules = replace(molecules, files=tuple(zip(source.files, starts, strict=True)))
     _report_skipped(source.title, molecules.skipped)
@@ -162,7 +172,7 @@ def load_molecules(config: DatasetConfig) -> tuple[PackedMolecules, Source, str]
 
 def _pack(source: Source, features: str, config: DatasetConfig) -> PackedMolecules:
     raw = source.read()
-    if open_source(config).identity != source.identity:  # else the cache would give these rows for the file of before
+    if open_source(config).identity != source.identity:  # else the cache would keep these rows for the old content
         raise UserError(f"{source.title} has changed while it was read. Start again once it is complete.")
     raw, given = with_given(raw, config, source.title)
     if isinstance(config.subset, int):
@@ -240,12 +250,13 @@ def _check_targets(molecules: PackedMolecules, splits: Split) -> None:
 
 
 def write_skipped(path: str | Path, skipped: Sequence[SkippedRow], files: Files = ()) -> None:
-    """Writes the rows that were left out as CSV: row (counted from 0, without the header), SMILES, reason.
+    """Write the rows that were left out as CSV: row (counted from 0, without the header), SMILES, reason.
 
     Args:
-        path: of the file.
+        path: the file to write.
         skipped: the rows.
-        files: of a set that was read from several (:attr:`PackedMolecules.files`); each row then has the name of its file first.
+        files: name and first row of each file of the set (:attr:`PackedMolecules.files`). If there are any, each line starts with the
+            name of the row's file.
     """
     with open(path, "w", newline="") as file:
         writer = Writer(file)

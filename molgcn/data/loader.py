@@ -1,4 +1,4 @@
-"""Iterables of batches: what training reads from. Of the same set both loaders give the same batches in the same order."""
+"""The loaders that training reads batches from. For the same set both give the same batches in the same order."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from molgcn.data.sampler import MoleculeSampler
 
 
 class MoleculeLoader(ABC):
-    """A sized iterable of :class:`GraphBatch`, as a `DataLoader` is, that can be interrupted and resumed between any two batches.
+    """A sized iterable of :class:`GraphBatch`, like a `DataLoader`, that can be resumed between any two batches.
 
-    One `iter` reads one epoch, each epoch with its own permutation; `set_epoch` chooses another. An iteration that was broken off starts
-    the same epoch again, unless `load_state_dict` put the loader in its middle.
+    Each `iter` reads one epoch with its own permutation. `set_epoch` chooses the epoch. An iteration that was broken off starts the same
+    epoch again, unless `load_state_dict` has set a position inside it.
 
     Args:
         molecules: the set.
-        batch_size: molecules a batch, B; the last batch may be shorter.
-        shuffle: a new permutation every epoch, else in order.
-        seed: of the permutations.
-        rank: this process, 0 ... world_size - 1; each reads its own share.
-        world_size: processes.
-        drop_last: leave a short last batch out.
-        join_single: let a single molecule that is left over join the batch before.
-        device: where the batches are to be.
-        tile_nodes: node places of their tiles, T; default 64, or 128 where a molecule needs it.
-        classes: float [M], of which epochs are to have equally many molecules each; see the sampler.
+        batch_size: number of molecules in a batch, B. The last batch may be smaller.
+        shuffle: whether each epoch has a new permutation. False keeps the order of the set.
+        seed: seed of the permutations.
+        rank: number of this process, 0 ... world_size - 1. Each process reads its own share.
+        world_size: number of processes.
+        drop_last: whether a smaller last batch is left out.
+        join_single: whether a single molecule that is left over joins the batch before.
+        device: device of the batches.
+        tile_nodes: number of atoms that a tile has room for. Default: 64, or 128 where a molecule needs it.
+        classes: float [M], class of each molecule. If given, shuffled epochs have equally many molecules of each class.
 
     Raises:
-        UserError: see :class:`molgcn.data.sampler.MoleculeSampler`.
+        UserError: for the same reasons as :class:`molgcn.data.sampler.MoleculeSampler`.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class MoleculeLoader(ABC):
         self.plan = PlanAhead(self.sampler)
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Return the number of batches in an epoch."""
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[GraphBatch]:
-        """Reads the current epoch, or what is left of it after `load_state_dict`."""
+        """Read the current epoch, or the rest of it after `load_state_dict`."""
         start = self.sampler.begin()
         for batch in self.read(self.sampler.epoch, start):
             self.sampler.advance()
@@ -79,18 +79,18 @@ class MoleculeLoader(ABC):
 
     @abstractmethod
     def read(self, epoch: int, start: int) -> Iterator[GraphBatch]:
-        """The batches of `epoch` from number `start` on."""
+        """Yield the batches of `epoch` from number `start` on."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next to be read; without effect while it is half read."""
+        """Choose the epoch to be read next. This has no effect if that epoch is partly read."""
         self.sampler.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the reading stands: counts the batches handed out, not those prepared ahead."""
+        """Return the position of the reading, which counts batches that were handed out and not those prepared ahead."""
         return self.sampler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next `iter` goes on where `state_dict` was taken.
+        """Let the next `iter` go on where `state_dict` was taken.
 
         Raises:
             UserError: when the state belongs to a run with other batches.
@@ -99,25 +99,26 @@ class MoleculeLoader(ABC):
 
 
 class PackedLoader(MoleculeLoader):
-    """Gathers batches from the packed arrays into two slots of fixed stride, one filled while the other is computed on.
+    """Gathers batches from the packed arrays into two slots of fixed size, one filled while the other is computed on.
 
-    A batch is a view of its slot, valid until the next one is asked for (:class:`molgcn.data.slots.SlotBatch`); `batch.clone()` keeps
-    it, `batch.padded` is the slot in its full, never changing shape. On a GPU the work on a batch belongs on the stream that was current
-    when the batch was asked for.
+    A batch is a view of its slot and valid until the next batch is asked for (:class:`molgcn.data.slots.SlotBatch`). `batch.clone()`
+    keeps it. `batch.padded` is the slot at its full, constant shape. On a GPU, work on a batch must be on the stream that was current when
+    the batch was asked for.
 
     Args:
         molecules: the set.
-        batch_size: molecules a batch, B.
-        resident: on a GPU: keep the packed set in its memory and gather there (True), gather on the CPU (False), or "auto", which takes
-            the GPU's memory if the set fits in half of what is free.
-        num_threads: that gather on the CPU, beside the threads that compute; default 1 for the CPU, up to 8 for a GPU.
-        slot_nodes: atoms a slot has places for; default what the set's B largest molecules have.
-        slot_edges: bonds a slot has places for; default likewise.
-        options: as :class:`MoleculeLoader`.
+        batch_size: number of molecules in a batch, B.
+        args: further positional arguments of :class:`MoleculeLoader`.
+        resident: whether batches on a GPU are gathered from a packed set in its memory (True) or on the CPU (False). "auto" takes the
+            GPU's memory if the set fits into half of what is free.
+        num_threads: number of threads that gather on the CPU, beside the threads that compute. Default: 1 for the CPU, up to 8 for a GPU.
+        slot_nodes: number of atoms that a slot has room for. Default: the atoms of the set's B largest molecules.
+        slot_edges: number of directed bonds that a slot has room for. Default: the most bonds that B molecules of the set have.
+        options: keyword arguments of :class:`MoleculeLoader`.
 
     Raises:
-        UserError: when `slot_nodes` or `slot_edges` is less than some batch of the set may need, or the set does not fit where
-            `resident=True` asks for it.
+        UserError: when `slot_nodes` or `slot_edges` is less than a batch of the set may need, or the set does not fit into the GPU's
+            memory with `resident=True`.
     """
 
     def __init__(
@@ -151,13 +152,16 @@ class PackedLoader(MoleculeLoader):
 
 
 class PyGLoader(MoleculeLoader):
-    """The batches of :class:`PackedLoader`, collated by `torch_geometric.loader.DataLoader`: to tell loader from kernels.
+    """Gives the batches of :class:`PackedLoader`, collated by `torch_geometric.loader.DataLoader`.
+
+    With it the speed of the loader and that of the kernels can be measured separately.
 
     Args:
-        molecules: the set; all its `Data` objects are made at once, as PyG's in-memory data sets do.
-        batch_size: molecules a batch, B.
-        num_workers: processes that collate; 0 collates in this one.
-        options: as :class:`MoleculeLoader`.
+        molecules: the set. All its `Data` objects are made at once, as in PyG's in-memory data sets.
+        batch_size: number of molecules in a batch, B.
+        args: further positional arguments of :class:`MoleculeLoader`.
+        num_workers: number of processes that collate. 0 collates in this process.
+        options: keyword arguments of :class:`MoleculeLoader`.
     """
 
     def __init__(self, molecules: PackedMolecules, batch_size: int, *args: Any, num_workers: int = 0, **options: Any) -> None:
@@ -183,13 +187,13 @@ class PyGLoader(MoleculeLoader):
             batch_sampler=order,
             num_workers=self.num_workers,
             pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # a DataLoader draws a seed when it starts: not from the generator that a checkpoint keeps
+            generator=torch.Generator(),  # a DataLoader draws a seed when it starts, which must not come from the generator that a checkpoint keeps
         )
         for number, batch in enumerate(loader, start):
             yield self._graph_batch(batch.to(self.device, non_blocking=True), torch.from_numpy(plan.batch(number)[1]))
 
     def _graph_batch(self, batch: Any, tile_ptr: Tensor) -> GraphBatch:
-        """Takes PyG's tensors as they are: its edges are in CSR order already, since the `Data` came from the packed set."""
+        """Convert PyG's batch without sorting, since edges of `Data` from a packed set are already in CSR order."""
         targets = torch.zeros(batch.num_graphs, 0, device=self.device) if batch.y is None else batch.y
         gathered: dict[str, Any] = {array.name: getattr(batch, array.name) for array in batch_arrays(self.molecules)}
         graphs = GraphBatch(

@@ -1,4 +1,4 @@
-"""Side by side, as the jobs of a sweep are, processes make what they share once and keep out of each other's folders."""
+"""Locks by which parallel processes, such as the jobs of a sweep, make shared files once and keep out of each other's folders."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ PATIENCE = 1.0
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Holds `path` for this process; others that ask for it wait, and say so after :data:`PATIENCE` seconds.
+    """Hold a lock on `path` in this process. Other processes that ask for it wait, and log this after :data:`PATIENCE` seconds.
 
-    The lock is the empty file `.<name>.lock` beside `path`, which stays; the system frees it when a process dies. Where there can be
-    none, in a folder that cannot be written or on a file system without locks, nobody waits.
+    The lock is the empty file `.<name>.lock` beside `path`, which stays. The system frees it when a process dies. In a folder that cannot
+    be written, or on a file system without locks, there is no lock and no process waits.
     """
     file = path.with_name(f".{path.name}.lock")
     lock = FileLock(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()  # says what is wrong where a lock would wait for ever
+        file.touch()  # raises an error where acquiring the lock would wait for ever
         try:
             lock.acquire(timeout=PATIENCE)
         except Timeout:
@@ -41,11 +41,13 @@ def exclusive(path: Path) -> Iterator[None]:
 
 @contextmanager
 def claimed(folder: Path, wanted: bool = True) -> Iterator[bool]:
-    """Whether this process has `folder` for itself, by the lock `.lock` in it; where there can be none, as with :func:`exclusive`, it has.
+    """Try to lock a folder by the file `.lock` in it, and yield whether this process has the folder for itself.
+
+    In a folder that cannot be locked, see :func:`exclusive`, it yields True.
 
     Args:
-        folder: made if need be.
-        wanted: False leaves it to the process that this one belongs to.
+        folder: the folder. It is made if it does not exist.
+        wanted: False does not lock the folder and yields True, for a process whose parent holds the lock.
     """
     lock, free = FileLock(folder / ".lock"), True
     try:

@@ -1,4 +1,4 @@
-"""Equal leaves as one row: what a GPU need not compute twice."""
+"""Merges equal leaves into one row, so that a GPU does not compute them twice."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _merged: WeakKeyDictionary[PackedMolecules, PackedMolecules] = WeakKeyDictionary
 
 
 def merge_leaves(molecules: PackedMolecules) -> PackedMolecules:
-    """Return the set with one row for all atoms of the same features whose only bond goes to the same atom, as a methyl's hydrogens.
+    """Return the set with one row for all atoms of the same features whose only bond goes to the same atom, such as a methyl's hydrogens.
 
-    Every layer gives such atoms the same values, but for dropout. Their neighbour lists their row as often as there are atoms, the row
-    lists it once: degrees and sums over neighbours stay what they were, and a row stands for as many atoms as its neighbour lists it.
+    Every layer gives such atoms the same values, except for dropout. Their neighbour lists the row once for each of the atoms, and the row
+    lists the neighbour once. Degrees and sums over neighbours therefore stay the same. A row stands for as many atoms as its neighbour
+    lists it.
 
     Args:
-        molecules: a set; one whose features are not coded, of which hardly any are alike, stays as it is, and so does any without the
-            C++ extension.
+        molecules: a set. It is returned as it is if its features are not coded, since hardly any atoms are then equal, or if the C++
+            extension is not built.
 
     Returns:
-        A set with `leaves_merged` True, made once and kept as long as `molecules`. Rows are in the order of their first atoms, a row's
-        neighbours in the order of the atoms that they were.
+        A set with `leaves_merged` True, made once and kept as long as `molecules`. Rows are in the order of their first atoms, and the
+        neighbours of a row in the order of the original atoms.
     """
     if molecules.leaves_merged or molecules.table is None or not HAS_EXTENSION:
         return molecules
@@ -38,10 +39,10 @@ def merge_leaves(molecules: PackedMolecules) -> PackedMolecules:
 
 
 def refuse_merged(molecules: PackedMolecules) -> None:
-    """Refuse a set whose equal leaves are one row, for what needs all atoms.
+    """Refuse a set whose equal leaves are one row.
 
     Raises:
-        UserError: for such a set.
+        UserError: when equal leaves of the set are one row.
     """
     if molecules.leaves_merged:
         raise UserError("Equal leaves of this set are one row, for kernels alone. Take the set that it was made from.")
@@ -68,14 +69,14 @@ def _merge_all(molecules: PackedMolecules) -> PackedMolecules:
 
 
 def _merge(molecules: PackedMolecules, first: int, last: int) -> tuple[np.ndarray, ...]:
-    """Return rows and bonds of the molecules first ... last - 1, then `degree`, `neighbors` and `x` of all."""
+    """Return the numbers of rows and bonds of each molecule first ... last - 1, then `degree`, `neighbors` and `x` of all of them."""
     from molgcn._cpu import leaf_rows
 
     node_ptr, edge_ptr = (ptr[first : last + 1] - ptr[first] for ptr in (molecules.node_ptr, molecules.edge_ptr))
     nodes, edges = (slice(ptr[first], ptr[last]) for ptr in (molecules.node_ptr, molecules.edge_ptr))
     degree, neighbors, x = molecules.degree[nodes], molecules.neighbors[edges], molecules.x[nodes]
-    base = np.repeat(node_ptr[:-1], np.diff(node_ptr))  # of each atom's molecule
-    row = np.empty(len(degree), np.int32)  # of each atom, counted in its molecule
+    base = np.repeat(node_ptr[:-1], np.diff(node_ptr))  # first atom of each atom's molecule
+    row = np.empty(len(degree), np.int32)  # row of each atom, counted in its molecule
     leaf_rows(node_ptr, degree, neighbors, x, row)
     kept = np.diff(np.maximum.accumulate(base + row), prepend=-1) > 0  # the first atom of each row
     bonds = np.repeat(kept, degree)

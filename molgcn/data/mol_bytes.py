@@ -1,9 +1,9 @@
-"""An RDKit molecule as bytes: eight for each atom, and for each bond four, the numbers of its atoms, and four more of what it is.
+"""Reads the atoms and bonds of an RDKit molecule as bytes.
 
-To ask for atoms one by one takes longer than to parse their SMILES. So they come out of the form in which RDKit stores a molecule, one
-call each, which `cpu/rdkit_binary.hpp` reads. That form is versioned and its atoms have looked the same for years, but it is RDKit's own:
-the reader gives up on whatever it does not know, and is used only if it agrees with RDKit's functions on :data:`CHECKED`. Otherwise, and
-where the extension was not built, atoms are asked for one by one.
+Reading atoms one by one in Python takes longer than parsing their SMILES. Instead, `cpu/rdkit_binary.hpp` reads them from RDKit's pickle
+format (`Mol.ToBinary`), with one call for each molecule. The format is versioned and the layout of its atoms has not changed for years, but
+it is private to RDKit. The reader therefore gives up on anything unknown, and is used only if it agrees with RDKit's functions on
+:data:`CHECKED`. Otherwise, and where the extension is not built, atoms are read one by one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,21 @@ CHECKED = (
     "FP(F)(F)(F)F", "FS(F)(F)(F)(F)F", "[Fe+2]", "[SiH3][Si]", "C[N+](=O)[O-]", "[2H]OC", "[H][H]", "[NH3]->[Cu]", "C1CC2CCC1C2", "C" * 300,
     "C/C=C/[C@@H](O)C=CC=O", "[Pt@SP1](F)(Cl)(Br)I", "C1CC1C1CCCCCCCCCCCCCCCCC1", "[Re]$[Re]", "C1CCCCC1" * 45, "[O][O]", "[NH3]->[Co+3]",
 )  # fmt: skip
-"""SMILES with everything that the reader takes from RDKit's stored form."""
+"""SMILES that together contain everything that the reader reads from RDKit's format."""
 
 
 MolBytes = tuple[bytes, bytes, bytes]
-"""A molecule: eight bytes an atom, :meth:`AtomFields.packed` without CIP labels, which take long (:mod:`molgcn.data.cip`); four bytes a
-bond, the uint16 numbers of its atoms; and four more a bond, :meth:`BondFields.packed`."""
+"""The bytes of a molecule in three parts:
+
+- eight bytes for each atom, :meth:`AtomFields.packed` without CIP labels, which take long to find (:mod:`molgcn.data.cip`)
+- four bytes for each bond, the numbers of its two atoms as uint16
+- four bytes for each bond, :meth:`BondFields.packed`
+"""
 
 
 @cache
 def mol_bytes_reader() -> Callable[[Any], MolBytes]:
-    """A function that gives the atoms and the bonds of a sanitised `rdkit.Chem.Mol` of at most 65,535 atoms, in its order."""
+    """Return the fastest function that reads a sanitised `rdkit.Chem.Mol` of at most 65,535 atoms, keeping the order of its atoms and bonds."""
     try:
         from molgcn._cpu import read_rdkit_binary
     except ImportError:
@@ -55,7 +59,7 @@ def mol_bytes_reader() -> Callable[[Any], MolBytes]:
 
 
 def plain_mol_bytes(mol: Any) -> MolBytes:
-    """Atoms and bonds by RDKit's functions for them."""
+    """Read the atoms and bonds of an `rdkit.Chem.Mol` one by one with RDKit's functions."""
     atoms = [mol.GetAtomWithIdx(index) for index in range(mol.GetNumAtoms())]
     bonds = [mol.GetBondWithIdx(index) for index in range(mol.GetNumBonds())]
     return (
@@ -66,7 +70,7 @@ def plain_mol_bytes(mol: Any) -> MolBytes:
 
 
 def read_atom(atom: Any) -> AtomFields:
-    """The fields of an `rdkit.Chem.Atom` but for the CIP label."""
+    """Return the fields of an `rdkit.Chem.Atom` without its CIP label."""
     return AtomFields(
         number=atom.GetAtomicNum(),
         hidden_hs=atom.GetTotalNumHs(),
@@ -83,7 +87,7 @@ def read_atom(atom: Any) -> AtomFields:
 
 
 def read_bond(bond: Any) -> BondFields:
-    """The fields of an `rdkit.Chem.Bond`."""
+    """Return the fields of an `rdkit.Chem.Bond`."""
     return BondFields(
         type=int(bond.GetBondType()),
         conjugated=int(bond.GetIsConjugated()),

@@ -1,4 +1,4 @@
-"""Reads SMILES, mol blocks and RDKit molecules, with the hydrogens that a featuriser wants; never an empty molecule."""
+"""Reads SMILES, mol blocks and RDKit molecules, with the hydrogens that a featuriser takes. Empty molecules are refused."""
 
 from __future__ import annotations
 
@@ -8,29 +8,27 @@ from functools import cache, partial
 from typing import Any
 
 Reader = Callable[[Any], Any]
-_LONGEST = 1_000_000  # of which RDKit makes 300 MB; a million atoms are more than any molecule here may have
+_LONGEST = 1_000_000  # characters, for which RDKit takes 300 MB; no molecule may have that many atoms
 _ATOM_MAP = re.compile(r":\d+\]")
 _REFUSALS = (ValueError, RuntimeError)  # Chem.MolSanitizeException is a ValueError
 
 
 class InvalidMoleculeError(Exception):
-    """An input that is not a molecule; the text says why."""
+    """Raised for an input that is not a molecule. The text says why."""
 
 
 def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
-    """Reads SMILES; blanks around them are ignored.
+    """Return a function that reads a SMILES and raises InvalidMoleculeError with RDKit's reason.
 
-    Stereochemistry is perceived where a centre is marked, since RDKit then lets go of hydrogens in brackets that it finds to be none.
-    Otherwise it changes double bonds alone, and takes a quarter of the time.
+    Blanks around a SMILES are ignored. Stereochemistry is always perceived where a centre is marked, since RDKit drops hydrogens in
+    brackets from marked atoms that are not stereocentres. Perceiving it takes a quarter of the time, and without a marked centre it changes
+    double bonds only.
 
     Args:
-        hydrogens: "explicit" adds them after the heavy atoms, "implicit" leaves them out, "folded" leaves them out where none is an atom
-            (then their numbers say all about them) and adds them where one is, as in [2H]OC, "written" leaves those that are written as
-            atoms, for :func:`count_hydrogens`.
-        stereo: whether double bonds' stereochemistry is wanted too.
-
-    Returns:
-        A function of the text. It raises InvalidMoleculeError with RDKit's reason.
+        hydrogens: which hydrogens become atoms. "explicit" adds all of them after the heavy atoms. "implicit" leaves them out. "folded"
+            leaves them out, since their numbers describe them fully, unless one of them stays an atom, as in [2H]OC; then it adds all.
+            "written" keeps those that are written as atoms, for :func:`count_hydrogens`.
+        stereo: whether the stereochemistry of double bonds is perceived too.
     """
     from rdkit import Chem
 
@@ -61,10 +59,10 @@ def smiles_reader(hydrogens: str, stereo: bool = False) -> Reader:
 
 
 def whole_molecule(smiles: str) -> Any:
-    """Return the molecule of a SMILES as RDKit reads it, with all that it perceives; for what is computed beside features.
+    """Return the molecule of a SMILES as RDKit reads it by default, for everything but features.
 
     Raises:
-        InvalidMoleculeError: where it is none.
+        InvalidMoleculeError: when RDKit does not read the SMILES.
     """
     from rdkit import Chem
 
@@ -75,9 +73,10 @@ def whole_molecule(smiles: str) -> Any:
 
 
 def without_atom_maps(smiles: str) -> str:
-    """Return a SMILES without the numbers of atom maps and the brackets that only these need; one that has none, or is no SMILES, as it is.
+    """Return a SMILES without atom map numbers and the brackets that only they need.
 
-    A map says nothing of what an atom is, but its bracket states hydrogens, which `features=zinc` sees, and scaffolds keep it.
+    An atom map does not change the molecule, but its bracket states hydrogens, which `features=zinc` sees, and scaffolds keep it. A text
+    without atom maps, or one that is not a SMILES, is returned as it is.
     """
     from rdkit import Chem, rdBase
 
@@ -114,15 +113,15 @@ _OTHER_NOTATIONS = (
 
 
 def _why_no_smiles(text: str) -> str:
-    """What a text that RDKit cannot parse seems to be instead of a SMILES."""
+    """Return the reason for refusing a text that RDKit cannot parse, which names the notation that it seems to be."""
     for pattern, what in _OTHER_NOTATIONS:
-        if pattern.match(text.replace("->", "").replace("<-", "")):  # dative bonds are no arrows of a reaction
+        if pattern.match(text.replace("->", "").replace("<-", "")):  # arrows of dative bonds are not those of a reaction
             return f"it is not a SMILES (syntax) but looks like {what}"
     return "it is not a SMILES (syntax)"
 
 
 def _why_refused(mol: Any, otherwise: str) -> str:
-    """RDKit's reason for refusing a molecule that it could read unchecked; `otherwise` where it could not (None)."""
+    """Return RDKit's reason for refusing a molecule that it could read unchecked, or `otherwise` if it could not (None)."""
     from rdkit import Chem
 
     if mol is None:
@@ -147,7 +146,7 @@ def _with_hydrogens(mol: Any, hydrogens: str) -> Any:
     if hydrogens in ("implicit", "written") or (hydrogens == "folded" and not explicit_before):
         return mol
     mol = Chem.AddHs(mol)
-    if explicit_before:  # as in [2H]OC: bring the hydrogens behind the heavy atoms
+    if explicit_before:  # as in [2H]OC: move the hydrogens behind the heavy atoms
         mol = Chem.RenumberAtoms(mol, sorted(range(mol.GetNumAtoms()), key=lambda i: _is_hydrogen(mol, i)))
     return mol
 
@@ -157,17 +156,24 @@ def _is_hydrogen(mol: Any, index: int) -> bool:
 
 
 def count_hydrogens(mol: Any) -> Any:
-    """Return the molecule without hydrogen atoms that are bound to one atom of another element, where their number says all about them.
+    """Return the molecule without its hydrogen atoms, which become hydrogen counts of the atoms to which they are bound.
 
-    RDKit's own removal leaves those that have an isotope, mark a double bond's geometry or are bound to a dummy.
+    Only a hydrogen that is bound to exactly one atom, of another element, is removed. Unlike RDKit's default, this includes hydrogens that
+    have an isotope, mark the geometry of a double bond, or are bound to a dummy atom or a nontetrahedral centre.
+
+    Args:
+        mol: a sanitised `rdkit.Chem.Mol`, which stays as it is.
+
+    Returns:
+        The `rdkit.Chem.Mol` without these hydrogens, or `mol` itself where it has no hydrogen atoms.
     """
     from rdkit import Chem
 
     if mol.GetNumAtoms() == mol.GetNumHeavyAtoms():
         return mol
     mol = Chem.RemoveHs(mol, _every_bound_hydrogen(), sanitize=False)
-    mol.UpdatePropertyCache(strict=False)  # the numbers of hydrogens
-    Chem.GetSymmSSSR(mol)  # rings, which the removal lets go of
+    mol.UpdatePropertyCache(strict=False)  # updates the numbers of hydrogens
+    Chem.GetSymmSSSR(mol)  # finds the rings again, which the removal drops
     return mol
 
 
@@ -183,12 +189,12 @@ def _every_bound_hydrogen() -> Any:
 
 
 def kekulized(mol: Any) -> Any:
-    """Return a copy whose aromatic bonds are single or double; atoms, and that they are aromatic, stay.
+    """Return a copy whose aromatic bonds are single or double. Atoms stay marked as aromatic.
 
-    Which of several Kekulé forms it is depends on the order of atoms.
+    If there are several Kekulé forms, the choice depends on the order of atoms.
 
     Raises:
-        InvalidMoleculeError: where there is none, in a molecule that was not sanitised.
+        InvalidMoleculeError: when a molecule that was not sanitised has no Kekulé form.
     """
     from rdkit import Chem
 
@@ -201,18 +207,18 @@ def kekulized(mol: Any) -> Any:
 
 
 def read_mol_block(block: Any, hydrogens: str, stereo: bool = False) -> Any:
-    """The molecule of an MDL mol block whose hydrogens are all written out, as in QM9's SDF.
+    """Return the molecule of an MDL mol block that writes out all hydrogens, as in QM9's SDF.
 
-    Nothing is added: atoms and bonds are the block's. A molecule that RDKit's valence check refuses (QM9 has charges that
-    its SDF does not show) is kept, and its rings, aromaticity and hybridisation are perceived without that check.
+    Atoms and bonds are those of the block, and nothing is added. A molecule that RDKit's valence check refuses is kept, since QM9 has
+    charges that its SDF does not show. Its rings, aromaticity and hybridisation are perceived without that check.
 
     Args:
-        block: the text.
+        block: the text of the mol block.
         hydrogens: "explicit" and "written" keep the hydrogen atoms, "implicit" removes them.
-        stereo: whether stereochemistry is perceived, from coordinates in space.
+        stereo: whether stereochemistry is perceived from 3D coordinates.
 
     Raises:
-        InvalidMoleculeError: when it is not a mol block or has no atoms.
+        InvalidMoleculeError: when the text is not a mol block or has no atoms.
     """
     from rdkit import Chem
 
@@ -236,7 +242,7 @@ def read_mol_block(block: Any, hydrogens: str, stereo: bool = False) -> Any:
 
 
 def read_structure(block: str, hydrogens: str) -> Any:
-    """The molecule of any SDF record: what its SMILES would give, whether or not the block writes its hydrogens out.
+    """Return the molecule of any SDF record, equal to that of its SMILES whether or not the block writes out its hydrogens.
 
     Raises:
         InvalidMoleculeError: with RDKit's reason.
@@ -250,10 +256,14 @@ def read_structure(block: str, hydrogens: str) -> Any:
 
 
 def read_mol(mol: Any, hydrogens: str) -> Any:
-    """A copy of an `rdkit.Chem.Mol`, sanitised, with missing hydrogens added behind its atoms if they are wanted.
+    """Return a sanitised copy of an `rdkit.Chem.Mol`.
+
+    Args:
+        mol: the molecule.
+        hydrogens: "explicit" adds missing hydrogens behind the atoms, "implicit" removes them, "written" leaves them as they are.
 
     Raises:
-        InvalidMoleculeError: when it is not a molecule, is empty, or RDKit refuses it.
+        InvalidMoleculeError: when the object is not an `rdkit.Chem.Mol`, has no atoms, or RDKit refuses it.
     """
     from rdkit import Chem
 
@@ -277,4 +287,4 @@ READERS: dict[str, Callable[[str, bool], Reader]] = {
     "sdf": lambda hydrogens, _: partial(read_structure, hydrogens=hydrogens),
     "mol": lambda hydrogens, _: partial(read_mol, hydrogens=hydrogens),
 }
-"""By the kind of the items, and given the hydrogens wanted and whether stereochemistry is."""
+"""Functions that make a reader for each kind of item. Their arguments are those of :func:`smiles_reader`."""

@@ -1,4 +1,4 @@
-"""Puts descriptors beside the molecules of a packed set."""
+"""Adds descriptors to the molecules of a packed set."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from molgcn.errors import UserError, shown
 
 
 def with_descriptors(molecules: PackedMolecules, values: np.ndarray, names: Sequence[str] = ()) -> PackedMolecules:
-    """Return the set with these descriptors before those that it has.
+    """Return a packed set with additional descriptors, placed before the descriptors that it already has.
 
     Args:
         molecules: M molecules.
-        values: numbers [M, K], kept as float32.
-        names: K names; default d0, d1, ...
+        values: [M, K] numbers, converted to float32.
+        names: K names. Default: d0, d1, ...
 
     Raises:
-        UserError: for another shape, a name that is there twice, or a value that is missing or not finite.
+        UserError: when the shape does not fit, a name occurs twice, or a value is missing or not finite.
     """
     if values.ndim != 2 or len(values) != len(molecules):
         raise UserError(f"The descriptors have shape {list(values.shape)}; expected [{len(molecules)}, K], a row for each molecule.")
@@ -37,7 +37,10 @@ def with_descriptors(molecules: PackedMolecules, values: np.ndarray, names: Sequ
 
 
 def unusable(values: np.ndarray, names: Sequence[str]) -> dict[int, str]:
-    """Return why rows of descriptors [M, K] cannot be used, by their places: a value that is missing (NaN) or not finite as float32."""
+    """Return the reason for each row of descriptors [M, K] that cannot be used, by its position.
+
+    A row cannot be used if a value is missing (NaN) or is not finite as float32.
+    """
     usable = np.abs(values) <= np.finfo(np.float32).max  # False for NaN
     first = np.argmin(usable, axis=1) if values.shape[1] else np.zeros(len(values), np.int64)
     return {

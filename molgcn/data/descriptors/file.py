@@ -1,4 +1,4 @@
-"""Descriptors from a .npz file: one row for each row of the data set's file."""
+"""Reads descriptors from a .npz file, one row for each row of the data set's file."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from molgcn.errors import UserError
 
 
 def read_descriptors(path: Path, option: str = "dataset.descriptors_path") -> tuple[tuple[str, ...], np.ndarray]:
-    """Read the file's one matrix, and the names of its columns where it has an array `names`.
+    """Read the single matrix of a .npz file, and the names of its columns from the array `names` if there is one.
 
     Args:
         path: the file.
-        option: key of the configuration that named it, for messages.
+        option: key of the configuration that named the file, for messages.
 
     Returns:
-        K names, by default the array's name and the column's number, and float [rows, K].
+        The K names and the matrix, float [rows, K]. Default names are the array's name and the column's number, such as x_0.
 
     Raises:
-        UserError: when it is not such a file.
+        UserError: when the file cannot be read, does not hold one matrix of numbers, or names its columns wrongly.
     """
     expected = "Expected a .npz file with one matrix of numbers, a row for each molecule, as numpy.savez(path, x=matrix) writes it"
     try:

@@ -1,6 +1,7 @@
-"""Descriptors that RDKit computes: the closed table of `dataset.descriptor_generators`.
+"""Descriptors that RDKit computes: the table of `dataset.descriptor_generators`.
 
-They are those of the molecule's SMILES, whatever the features of its graph see. Importing this module imports no RDKit.
+Descriptors are computed from a molecule's SMILES and do not depend on the features of its graph. Importing this module does not import
+RDKit.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from molgcn.data.molecules import InvalidMoleculeError, whole_molecule
 
 RADIUS, MORGAN_BITS = 2, 2048
 MACCS_KEYS = 166
-_LEFT_OUT = ("Ipc",)  # grows beyond float32 with the molecule; AvgIpc is the same for each atom
+_LEFT_OUT = ("Ipc",)  # exceeds float32 for large molecules; AvgIpc, its value per atom, stays
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Generator:
     """A set of descriptors.
 
     Attributes:
-        names: returns the K names.
-        compute: returns the K numbers of an `rdkit.Chem.Mol`; NaN for one that RDKit cannot compute.
+        names: function that returns the K names.
+        compute: function that returns the K numbers of an `rdkit.Chem.Mol`, with NaN for a number that RDKit cannot compute.
     """
 
     names: Callable[[], tuple[str, ...]]
@@ -64,7 +65,7 @@ def _compute_morgan(mol: Any) -> np.ndarray:
 def _compute_maccs(mol: Any) -> np.ndarray:
     from rdkit.Chem import rdMolDescriptors
 
-    return np.array(rdMolDescriptors.GetMACCSKeysFingerprint(mol), np.float64)[1:]  # bit 0 is none of the keys
+    return np.array(rdMolDescriptors.GetMACCSKeysFingerprint(mol), np.float64)[1:]  # bit 0 is not a key
 
 
 GENERATORS = {
@@ -75,14 +76,14 @@ GENERATORS = {
 
 
 def generated_names(generators: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of all descriptors of some generators, in order."""
+    """Return the names of all descriptors that the given generators compute, in order."""
     return tuple(name for generator in generators for name in GENERATORS[generator].names())
 
 
 def calculator(generators: Sequence[str]) -> Callable[[str], np.ndarray]:
     """Return a function that computes the descriptors of a SMILES, float64 [K].
 
-    It raises InvalidMoleculeError for a descriptor that is not a finite number, as partial charges of an unusual atom.
+    The function raises InvalidMoleculeError for a descriptor that is not a finite number, such as the partial charges of an unusual atom.
     """
     names = generated_names(generators)
 

@@ -1,4 +1,4 @@
-"""Descriptors that come with a data set, from its columns or a file beside it."""
+"""Reads descriptors that come with a data set, in its columns or in a file of their own."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from molgcn.errors import UserError, row_of
 
 
 def with_given(raw: RawMolecules, config: DatasetConfig, title: str) -> tuple[RawMolecules, tuple[str, ...]]:
-    """Return the rows with all descriptors that are given for them, those of columns first, and their names.
+    """Return the rows of a source with all descriptors that are given for them, and the names of the descriptors.
 
-    Rows whose descriptors are missing or not finite are left out with `dataset.on_error=skip`.
+    The descriptors of columns come before those of the file. With `dataset.on_error=skip`, rows whose descriptors are missing or not
+    finite are left out.
 
     Args:
-        raw: all rows of a source, with those of its columns.
-        config: of the data set.
-        title: of the source, for messages.
+        raw: all rows of a source, with the descriptors of its columns.
+        config: configuration of the data set.
+        title: name of the source, for messages.
 
     Raises:
-        UserError: where the source has no columns, the file does not fit it, or a row cannot be used.
+        UserError: when the source has no columns, the file has another number of rows, or a row cannot be used.
     """
     names = tuple(config.descriptors or ())
     if names and raw.descriptors is None:
