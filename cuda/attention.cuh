@@ -1,8 +1,8 @@
 // What the forward and the backward kernels of graph attention share.
 //
 // Macros besides those of row_walk.cuh:
-//   V2        scores are att . leaky(source + target + edge), as in GATv2; else leaky(source + target + edge) of one number per head, as in
-// GAT
+//   V2        scores are att . leaky(source + target + edge), as in GATv2; else they are leaky(source + target + edge) of one number
+//             per head, as in GAT
 //   EDGES     the edges have features
 //   DROPOUT   attention weights are dropped
 #pragma once

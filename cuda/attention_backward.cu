@@ -114,7 +114,8 @@ extern "C" __global__ void __launch_bounds__(threads) attention_sources(const __
     });
 }
 
-// Sums, for each target, the gradients of the scores of its entries. Writes the gradient of the target.
+// Sums, for each target, the gradients of the scores of its entries. Writes the gradient of the target and, with V2, partial
+// sums of the gradient of att.
 extern "C" __global__ void __launch_bounds__(threads) attention_targets(const __grid_constant__ Parameters p) {
     const Lane lane;
     const Order& o = p.order;

@@ -26,7 +26,7 @@ struct Norm {  // of a thread's column; loaded while the block waits for the oth
 };
 
 // Computes a layer's statistics from the clusters' sums. The first cluster stores them and updates the running ones as torch does: the
-// biased variance normalises, the unbiased one is running.
+// biased variance normalises, the running one is unbiased.
 __device__ __forceinline__ void find_statistics(const Parameters& p, const Shared& shared, const Place& place, int layer, int column, const Norm& norm) {
     if (column >= width) return;
     const int half = threadIdx.x / 16 % 2;

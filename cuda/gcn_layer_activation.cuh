@@ -3,7 +3,7 @@
 #include "gcn_layer_tile.cuh"
 
 // Computes the statistics of the layer before from the parts' sums. Shared memory gets 0: mean, 1: weight / deviation, 2: bias. Block 0
-// stores them and updates the running ones as torch does: the biased variance normalises, the unbiased one is running.
+// stores them and updates the running ones as torch does: the biased variance normalises, the running one is unbiased.
 __device__ __forceinline__ void find_statistics(const Parameters& p, const Activation& it, const Shared& shared, int num_nodes) {
     const int parts = parts_of(num_nodes, p.atoms_per_part);
     for (int item = threadIdx.x; item < shares * quads; item += threads) {

@@ -88,8 +88,8 @@ __device__ __forceinline__ void merge(const float* from, int parts, float* share
     }
 }
 
-// Stores the mean and 1 / deviation, and updates the running statistics as torch does: the biased variance normalises, the unbiased one is
-// running.
+// Stores the mean and 1 / deviation, and updates the running statistics as torch does: the biased variance normalises, the running one is
+// unbiased.
 __device__ __forceinline__ void keep_statistics(const Norm& norm, int column, const Moments& moments, float count) {
     if (column >= OUT) return;
     norm.moments[column] = moments.mean;

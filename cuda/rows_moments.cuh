@@ -46,8 +46,8 @@ struct Running {
     __device__ __forceinline__ Running(const Parameters& p, int column) : mean(p.mean[column]), variance(p.variance[column]) {}
 };
 
-// Stores a column's mean and 1 / deviation and updates its running statistics as torch does: the biased variance normalises, the unbiased
-// one is running.
+// Stores a column's mean and 1 / deviation and updates its running statistics as torch does: the biased variance normalises, the running
+// one is unbiased.
 __device__ __forceinline__ void keep_moments(const Parameters& p, int column, const Moments& it, const Running& old) {
     const real momentum = static_cast<real>(p.momentum), unbiased = it.squares / (it.count > real(1) ? it.count - real(1) : real(1));
     p.new_moments[column] = it.mean;
