@@ -5,7 +5,7 @@
 #pragma once
 #include "device.cuh"
 
-// The power of two that brings numbers below 2^15, and the one that brings them back. `most` has the bits of the largest number.
+// Powers of two: `up` brings numbers below 2^15, `down` brings them back. `most` has the bits of the largest number.
 struct Scale {
     float down = 1.0f, up = 1.0f;
 

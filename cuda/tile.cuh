@@ -84,7 +84,7 @@ struct Group {
     // Returns the warp's m-th row tile of the tile's, most bonds first. Of six, one warp has the first, fourth and fifth, the other the
     // rest. Both then pull about as much, and rows that need few neighbours are not asked for many.
     __device__ __forceinline__ int row_tile(int m) const { return six_row_tiles ? (m == 0 ? warp : m == 1 ? 3 - warp : 4 + warp) : warp * ROW_TILES + m; }
-    // Returns the row of the second of a warp's row tiles that corresponds to a row of the first.
+    // Returns how many rows lie between a row of the first of a warp's row tiles and the same row of the second.
     __device__ __forceinline__ static int to_second(int row) { return six_row_tiles && row % places < 16 ? 48 : 16; }
     __device__ __forceinline__ int row(int m, int half) const { return 16 * row_tile(m) + 8 * half + g; }
     __device__ __forceinline__ int rows_on(int m, int half) const { return 16 * (row_tile(m) - row_tile(0)) + 8 * half; }  // from the lane's first row
