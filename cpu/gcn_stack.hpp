@@ -71,7 +71,7 @@ struct Stack {
 template <typename T>
 struct ForwardOutputs {
     T* pooled;  // [B, H]
-    T *const *running_means, *const *running_vars;  // K of [H], batch norm in training; may be the arrays of before
+    T *const *running_means, *const *running_vars;  // updated statistics, K of [H], batch norm in training; may be the present arrays
 };
 
 template <typename T>

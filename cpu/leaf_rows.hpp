@@ -14,7 +14,7 @@ namespace molgcn {
 template <typename T>
 class Rows {
 public:
-    // Gives every atom a row of its own unless `merge`; dropout does not merge, as it tells equal leaves apart. Throws
+    // Numbers the rows: equal leaves share one with `merge`, else every atom has its own, since dropout tells equal leaves apart. Throws
     // std::invalid_argument if a bond leaves its molecule.
     Rows(const T* x, int num_features, const int32_t* ptr, const int32_t* rowptr, const int32_t* col, int64_t num_graphs, bool merge, int num_threads)
         : row_ptr_(new int32_t[num_graphs + 1]),
