@@ -1,4 +1,4 @@
-// Python's entry to aggregation: addresses of checked, contiguous tensors in; see molgcn/ops/aggregate_cpu.py.
+// The Python entry to aggregation. Python passes addresses of checked, contiguous tensors; see molgcn/ops/aggregate_cpu.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 

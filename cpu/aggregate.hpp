@@ -1,4 +1,5 @@
-// molgcn::aggregate on the CPU: one pass over the rows of a graph as plain arrays, shared by every instruction set's implementation.
+// molgcn::aggregate on the CPU: one pass over the rows of a graph as plain arrays. Every instruction set's implementation shares these
+// declarations.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@ enum class Pass : int {
     sum,
     mean,
     max,
-    ties,          // out = the row's gradient / how many of its messages, and of zero, are as large as the largest: what each of them gets
+    ties,          // out = the row's gradient divided by how many of its messages, and of zero, equal the largest
     max_backward,  // rows are sources: sum over the edges whose message is the largest of their target
 };
 
@@ -26,11 +27,11 @@ struct Aggregate {
     T* out;            // [rows, columns], or the weights' gradient
 };
 
-// One instruction set's implementation.
+// The kernels of one instruction set.
 template <typename T>
 struct AggregateKernels {
     void (*pull)(const Aggregate<T>&, Pass);
-    // The gradient of every weight, rows being targets; with `own` only through the edges whose message is the largest.
+    // Computes the gradient of every weight; the rows are targets. With `own`, only edges whose message is the largest get one.
     void (*weights)(const Aggregate<T>&);
 };
 

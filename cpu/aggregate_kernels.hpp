@@ -1,4 +1,4 @@
-// Sums, maxima and their gradients over the edges of rows, for rows of any width; weights for all, some or single channels.
+// Sums, maxima and their gradients over the edges of rows of any width. A weight may count for all, some or single channels.
 #pragma once
 
 #include <limits>
@@ -11,9 +11,10 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-enum class Weighted { no, alike, each };  // one weight for all channels of a panel, or one a channel
+enum class Weighted { no, alike, each };  // alike: one weight for all channels of a panel; each: one for each channel
 
-// P vectors of channels, the last one `last` channels after the first, so that none beyond a row is touched; or `narrow` channels of one.
+// P vectors of channels. The last one begins `last` channels after the first, so that none beyond a row is touched. A row narrower than a
+// vector has `narrow` channels in one vector.
 struct Panel {
     int column;
     ptrdiff_t last;
@@ -63,7 +64,7 @@ template <Pass pass, Weighted weighted, int P, typename T>
                 const Vec<T> of_edge = w[weighted == Weighted::each ? p : 0];
                 const Vec<T> message = weighted == Weighted::no ? x[p] : of_edge * x[p];
                 if (pass == Pass::max) {
-                    total[p] = message > total[p] || message != message ? message : total[p];  // NaN stays
+                    total[p] = message > total[p] || message != message ? message : total[p];  // keeps NaN
                 } else if (pass == Pass::ties) {
                     total[p] += message == own[p] ? one : zero;
                 } else if (pass == Pass::max_backward) {
@@ -89,7 +90,7 @@ template <Pass pass, Weighted weighted, int P, typename T>
     }
 }
 
-// Rows of a chunk, in panels that lie within the channels of one weight.
+// Visits the rows of a chunk, in panels that lie within the channels of one weight.
 template <Pass pass, Weighted weighted, typename T>
 void pull_rows(const Aggregate<T>& a, int64_t first, int64_t rows) {
     const int width = weighted == Weighted::alike ? a.channels_per_weight : a.columns;

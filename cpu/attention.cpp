@@ -1,4 +1,4 @@
-// Python's entry to the attention operator: addresses of checked, contiguous tensors in; see molgcn/ops/attention_cpu.py.
+// The Python entry to the attention operator. Python passes addresses of checked, contiguous tensors; see molgcn/ops/attention_cpu.py.
 #include "attention.hpp"
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// molgcn::attention on the CPU as plain arrays, shared by every instruction set's implementation.
+// molgcn::attention on the CPU as plain arrays. Every instruction set's implementation shares these declarations.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ struct Walk {
     const int32_t *rowptr, *col, *edge;
 };
 
-// A call; tensors and their layout are those of molgcn/ops/attention.py. Null: not there.
+// The arguments of a call. Tensors and their layout are those of molgcn/ops/attention.py; null where a tensor is not given.
 template <typename T>
 struct Attention {
     int64_t num_sources, num_targets, source_stride, target_stride;
@@ -24,14 +24,15 @@ struct Attention {
     int scores() const { return att == nullptr ? heads : width(); }
 };
 
-// Gradients; `scores` [entries, heads] is theirs between the passes, GAT's gradient of the edges itself.
+// The gradients of a call. `scores` [entries, heads] passes the scores' gradients between the passes; for GAT it is the gradient of the
+// edges.
 template <typename T>
 struct AttentionGradients {
     const T *grad_out, *out, *softmax;
     T *source, *targets, *edges, *scores, *att;
 };
 
-// One instruction set's implementation.
+// The kernels of one instruction set.
 template <typename T>
 struct AttentionKernels {
     void (*forward)(const Attention<T>&, const Walk& by_target, T* out, T* softmax);

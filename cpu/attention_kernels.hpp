@@ -1,7 +1,7 @@
-// Graph attention, a row of entries at a time: scores of the row, their softmax, and the sum that it weighs.
+// Graph attention, one row of entries at a time: the row's scores, their softmax, and the weighted sum.
 //
-// With weight w of an entry, its factor k by dropout, the row's gradient g and mean = g . out: the gradient of the score is
-// w (k g . source - mean), that of the source w k g, and scores pass theirs on to what they are made of.
+// An entry has the weight w and dropout's factor k; its row has the gradient g and mean = g . out. The gradient of the score is w (k g .
+// source - mean), and that of the source is w k g. The score's gradient then goes to what the score was computed from.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// A call whose heads have C channels, known when this is compiled so that short loops over them become vectors; C = 0: any number.
+// A call whose heads have C channels. The compiler then knows C and turns short loops over channels into vectors. C = 0 stands for any
+// number.
 template <typename T, int C>
 struct Sized : Attention<T> {
     explicit Sized(const Attention<T>& call) : Attention<T>(call) {}
@@ -26,7 +27,7 @@ struct Sized : Attention<T> {
     int width() const { return this->heads * size(); }
 };
 
-// sum of a * b
+// Returns the sum of a * b.
 template <typename T>
 inline T product(const T* a, const T* b, int columns) {
     T total = 0;
@@ -35,7 +36,7 @@ inline T product(const T* a, const T* b, int columns) {
     return total;
 }
 
-// sum of att * leaky(pre)
+// Returns the sum of att * leaky(pre).
 template <typename T>
 inline T product_leaky(const T* att, const T* pre, T slope, int columns) {
     T total = 0;
@@ -50,7 +51,7 @@ inline void add(T factor, const T* __restrict from, int columns, T* __restrict t
     for (int k = 0; k < columns; k++) to[k] += factor * from[k];
 }
 
-// to = or += factor * att * slope of pre
+// Writes to `to`, or adds to it, factor * att * the slope of leaky at pre.
 template <bool accumulate, typename T>
 inline void through_leaky(T factor, const T* __restrict att, const T* __restrict pre, T slope, int columns, T* __restrict to) {
 #pragma omp simd
@@ -60,14 +61,14 @@ inline void through_leaky(T factor, const T* __restrict att, const T* __restrict
     }
 }
 
-// What a thread needs for a row's or an entry's scores.
+// Computes the scores of rows and entries. Each thread has its own.
 template <typename T, int C>
 class Scores {
 public:
     explicit Scores(const Sized<T, C>& call)
         : call_(call), slope_(call.negative_slope), dropout_(call.seed, 0, call.dropout), pre_(call.scores()), kept_(call.heads) {}
 
-    // What the leaky relu of an entry is taken of, of a source's row, a target's and an entry's place; stays until the next one.
+    // Returns the inputs of an entry's leaky relu, from its source's row, its target's row and its place. They stay until the next call.
     const T* pre(const T* source, const T* target, int32_t edge) {
         const int scores = call_.scores();
         const T* __restrict from = call_.att == nullptr ? source + call_.width() : source;
@@ -78,7 +79,7 @@ public:
         return to;
     }
 
-    // One score a head, of what `pre` gave.
+    // Writes one score for each head, from what `pre` returned.
     void scores(const T* pre, T* score) const {
         for (int h = 0; h < call_.heads; h++) {
             if (call_.att == nullptr) {
@@ -89,7 +90,7 @@ public:
         }
     }
 
-    // Dropout's factors of an entry's heads; null without.
+    // Returns dropout's factors of an entry's heads, or null without dropout.
     const T* kept(int32_t edge) {
         if (!(call_.dropout > 0)) return nullptr;
         std::fill(kept_.begin(), kept_.end(), T(call_.dropout < 1 ? 1 : 0));
@@ -151,7 +152,7 @@ void attention_forward(const Sized<T, C>& call, const Walk& by_target, T* out, T
     });
 }
 
-// For each source, over the entries that leave it: the gradients of source and edges, and that of every entry's score.
+// Sums, for each source, over the entries that leave it. Writes the gradients of the source and the edges, and every score's gradient.
 template <int C, typename T>
 void attention_sources(const Sized<T, C>& call, const Walk& by_source, const AttentionGradients<T>& grads, const T* means) {
     const int heads = call.heads, channels = call.size(), width = call.width(), scores_width = call.scores();
@@ -202,7 +203,7 @@ void attention_sources(const Sized<T, C>& call, const Walk& by_source, const Att
     });
 }
 
-// For each target, over the entries that it is the sum of: its gradient, from those of the scores; and, chunk by chunk, that of att.
+// Sums, for each target, over its entries. Writes the gradient of the target and, chunk by chunk, that of att.
 template <int C, typename T>
 void attention_targets(const Sized<T, C>& call, const Walk& by_target, const AttentionGradients<T>& grads) {
     const int heads = call.heads, channels = call.size(), width = call.width(), columns = call.scores();
@@ -253,7 +254,7 @@ void attention_backward(const Sized<T, C>& call, const Walk& by_target, const Wa
     attention_targets(call, by_target, grads);
 }
 
-// Calls run with the call, its number of channels known where that is worth it.
+// Calls run with the call, with its number of channels known to the compiler where that is worth it.
 template <typename T, typename Run>
 void with_size(const Attention<T>& call, const Run& run) {
     if (call.channels == 8) run(Sized<T, 8>(call));

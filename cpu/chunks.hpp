@@ -8,10 +8,10 @@ namespace molgcn {
 namespace MOLGCN_ISA {
 
 constexpr int tile_rows = 64;
-constexpr int64_t chunk_work = 2048;  // rows and entries: a chunk is the least that is worth waking a thread for
+constexpr int64_t chunk_work = 2048;  // rows and entries of the smallest chunk that is worth waking a thread for
 
-// Rows of a sparse matrix in chunks of about equal numbers of rows and entries. They depend on the graph alone, so that sums over chunks in
-// order give the same bits for any number of threads.
+// The rows of a sparse matrix in chunks of about equal numbers of rows and entries. Chunks depend on the graph alone, so that sums over
+// chunks in order give the same bits for any number of threads.
 struct Chunks {
     const int32_t* rowptr;
     int64_t num_nodes, count;
@@ -30,7 +30,7 @@ struct Chunks {
         return chunk == count ? num_nodes : low;
     }
 
-    // Calls visit(chunk, first row, number of rows) for every tile; the tiles of a chunk in order, on one thread.
+    // Calls visit(chunk, first row, number of rows) for every tile. The tiles of a chunk come in order, on one thread.
     template <typename MakeVisit>
     void run(int num_threads, const MakeVisit& make_visit) const {
         const int threads = int(std::min<int64_t>(num_threads, count));
@@ -48,7 +48,7 @@ struct Chunks {
     }
 };
 
-constexpr int64_t many = 4096;  // chunks at most where nothing is kept for each
+constexpr int64_t many = 4096;  // the most chunks, where nothing is kept for each
 
 }  // namespace MOLGCN_ISA
 }  // namespace molgcn

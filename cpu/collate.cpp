@@ -1,4 +1,4 @@
-// Python's view of the data path: plan_tiles, leaf_rows, SlotCollator and PieceCollator.
+// The Python entry to the data path: plan_tiles, leaf_rows, SlotCollator and PieceCollator.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -30,7 +30,7 @@ using Longs = Array<const int64_t>;
 using Ints = Array<const int32_t>;
 using Bytes = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
-// The batches [first, last): reorders each and appends its tile pointers; counts[batch] becomes how many.
+// Plans the batches [first, last): reorders each and appends its tile pointers. counts[batch] becomes their number.
 void plan_batches(int64_t first, int64_t last, int64_t* order, const int64_t* batch_ptr, const int64_t* sizes, int tile_nodes,
                   std::vector<int32_t>& tile_ptr, int64_t* counts) {
     TileFilling planner(tile_nodes);
@@ -80,7 +80,7 @@ nb::tuple plan_tiles(Array<int64_t> order, Longs batch_ptr, Longs sizes, int til
     return nb::make_tuple(owned(std::move(tile_ptr)), owned(std::move(starts)));
 }
 
-// The arrays of Python objects, kept alive as long as this is.
+// The arrays of Python objects. They are kept alive as long as this object is.
 class Arrays {
   public:
     template <class T>
@@ -187,7 +187,7 @@ class PyCollator {
         return result;
     }
 
-    // The list of `all` that holds the arrays of the same axis.
+    // Returns the list of `all` that holds the arrays of the same axis.
     template <class All>
     static auto& along_axis(All& all, nb::handle array) {
         const std::string axis = nb::cast<std::string>(array.attr("axis"));

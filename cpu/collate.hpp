@@ -13,8 +13,8 @@ struct Features {  // a molgcn.data.batch_arrays.BatchArray
     const void* values;   // codes, or rows of float32
     int code_bytes;       // 0: rows
     int64_t entry_bytes;  // of a code or row
-    int64_t columns;      // of the batch's rows of float32; 0: the batch has the codes, as int32
-    const float* table;   // of which codes are rows; its rows are padded to a multiple of 4 columns
+    int64_t columns;      // of the batch's rows of float32; 0: the batch has the codes as int32
+    const float* table;   // the rows that the codes stand for, each padded to a multiple of 4 columns
     int64_t num_codes;
 };
 
@@ -23,7 +23,7 @@ struct Packed {  // the arrays of molgcn.data.PackedMolecules
     const void *degree, *neighbors;
     int degree_bytes, neighbor_bytes;
     std::vector<Features> molecules, atoms, bonds;
-    const int32_t* target_words;  // of float32 targets one each, of float64 two
+    const int32_t* target_words;  // one word for each float32 target, two for each float64 target
     int64_t num_target_words;
 };
 
@@ -52,7 +52,7 @@ inline void running_sum(int32_t* out, const T* in, int64_t count, int32_t start)
     for (int64_t i = 0; i < count; ++i) out[i] = start += in[i];
 }
 
-// A table row into a row of the batch, by whole vectors: what is written behind the row is overwritten by the next one.
+// Copies a table row into a row of the batch, by whole vectors. What is written behind the row is overwritten by the next one.
 template <int Vectors>
 inline void copy_row(float* out, const float* row, int64_t columns) {
     if constexpr (Vectors > 0) {
@@ -93,7 +93,7 @@ void gather_codes(const Features& features, int64_t from, int64_t count, void* o
     look_up(features, codes, count, rows + to * features.columns, rows + end * features.columns);
 }
 
-// Entries [from, from + count) of the set to the places from `to` on of the slot's array; places before `end` may be written over.
+// Copies entries [from, from + count) of the set to the places from `to` on of the slot's array. Places before `end` may be written over.
 inline void gather(const Features& features, int64_t from, int64_t count, void* out, int64_t to, int64_t end) {
     if (features.code_bytes == 1) return gather_codes<uint8_t>(features, from, count, out, to, end);
     if (features.code_bytes == 2) return gather_codes<uint16_t>(features, from, count, out, to, end);
@@ -101,8 +101,8 @@ inline void gather(const Features& features, int64_t from, int64_t count, void* 
     std::memcpy(static_cast<char*>(out) + to * features.entry_bytes, rows, count * features.entry_bytes);
 }
 
-// Asks for the cache lines of the molecules that come a few places behind `i`: a shuffled batch finds none of them in the cache. Inlined by
-// force, because GCC leaves out calls of a function that does nothing but prefetch.
+// Asks for the cache lines of the molecules that come a few places behind `i`, since a shuffled batch finds none of them in the cache. It
+// is inlined by force, because GCC leaves out calls of a function that does nothing but prefetch.
 [[gnu::always_inline]] inline void prefetch(const Packed& packed, const Plan& plan, int64_t i, int64_t end) {
     constexpr int64_t kAhead = 6;
     if (i + 2 * kAhead < end) {
@@ -122,7 +122,7 @@ inline void gather(const Features& features, int64_t from, int64_t count, void* 
     }
 }
 
-// Molecules [first, last) of batch `number`, counted through the epoch. Shares of one batch touch different places of the slot.
+// Copies molecules [first, last) of batch `number`, counted through the epoch. Shares of one batch write to different places of the slot.
 template <class Degree, class Neighbor>
 void fill_share(const Packed& packed, const Plan& plan, int64_t number, int64_t first, int64_t last, const Slot& slot) {
     const int64_t begin = plan.batch_ptr[number], end = plan.batch_ptr[number + 1];
@@ -156,7 +156,8 @@ inline void fill_share(const Packed& packed, const Plan& plan, int64_t number, i
     else fill_share<uint16_t, uint16_t>(packed, plan, number, first, last, slot);
 }
 
-// Everything of a batch that is not a molecule's: tiles, counts, and the places that stay empty, which hold molecules without atoms.
+// Writes everything of a batch that does not belong to a molecule: tiles, counts, and the places that stay empty, which hold molecules
+// without atoms.
 inline void fill_rest(const Packed& packed, const Plan& plan, int64_t number, const Slot& slot) {
     const int64_t begin = plan.batch_ptr[number], graphs = plan.batch_ptr[number + 1] - begin;
     const auto nodes = static_cast<int32_t>(plan.node_ptr[begin + graphs] - plan.node_ptr[begin]);

@@ -13,8 +13,8 @@
 
 namespace molgcn {
 
-// Batch b of a plan goes into slot b % 2. Worker w of W fills the w-th share of every batch; no two write the same place.
-// Target is Slot or Piece.
+// Fills slots with batches: batch b of a plan goes into slot b % 2. Worker w of W fills the w-th share of every batch, and no two workers
+// write the same place. Target is Slot or Piece.
 template <class Target>
 class Collator {
   public:
@@ -25,7 +25,7 @@ class Collator {
 
     ~Collator() { stop(); }
 
-    // Begins to fill the batches [first, last) of a plan, which must stay in place until the next start() or stop().
+    // Begins to fill the batches [first, last) of a plan. The plan must stay in place until the next start() or stop().
     void start(const Plan& plan, int64_t first, int64_t last) {
         stop();
         check(plan, first, last);
@@ -37,7 +37,8 @@ class Collator {
         for (int worker = 0; worker < threads_; ++worker) workers_.emplace_back([this, worker, first] { work(worker, first); });
     }
 
-    // Gives the batch handed out before back to be refilled, waits for the next and returns its number; -1 after the last.
+    // Returns the number of the next batch once it is filled, or -1 after the last. The batch handed out before is given back to be
+    // refilled.
     int64_t next() {
         std::unique_lock lock(mutex_);
         handed_ = next_;
@@ -48,7 +49,7 @@ class Collator {
         return next_++;
     }
 
-    // Ends the filling; the slots stay as they are.
+    // Ends the filling and leaves the slots as they are.
     void stop() {
         {
             std::lock_guard lock(mutex_);

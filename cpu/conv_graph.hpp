@@ -1,4 +1,4 @@
-// A graph's edges ordered by the node that they are summed at, the weights of Â, and the gradient through them.
+// A graph's edges ordered by the node that sums them, the weights of Â, and the gradient through them.
 #pragma once
 
 #include <algorithm>
@@ -8,16 +8,16 @@
 
 namespace molgcn {
 
-// Rows in order, each with its entries; `edge` is an entry's place in the edge list, -1 for a loop that was added.
+// Rows in order, each with its entries. `edge` is an entry's place in the edge list, or -1 for a loop that was added.
 struct Rows32 {
     int32_t* rowptr;
     int32_t* col;
     int32_t* edge;
 };
 
-// A stable counting sort of num_edges edges by `row`, into `out`; rows are shared out among threads, each of which reads all edges.
+// Sorts num_edges edges by `row` into `out`, by a stable counting sort. Threads share the rows, and each of them reads all edges.
 //
-// With add_loops the edges from a node to itself are left out and every row ends with one loop: the last of those edges, or an added one.
+// With add_loops the edges from a node to itself are left out, and every row ends with one loop: the last of those edges, or an added one.
 // The caller has checked that the rows lie in 0 .. num_nodes - 1.
 template <typename Index>
 void sort_edges(const Index* row, const Index* col, int64_t num_edges, int64_t num_nodes, bool add_loops, int num_threads, const Rows32& out) {
@@ -68,7 +68,8 @@ struct Normalised {
         return edge_weight == nullptr ? T(1) : edge_weight[edge[entry]];
     }
 
-    // scale[i] = (sum of row i)^-1/2, 0 for a sum of 0 (as PyG's gcn_norm), and weight = scale[col] * raw * scale[row]; scale null: raw.
+    // Computes scale[i] = (sum of row i)^-1/2, or 0 for a sum of 0 (as PyG's gcn_norm), and weight = scale[col] * raw * scale[row]. Where
+    // scale is null, weight is raw.
     void weights(int num_threads, T* scale, T* weight) const {
         if (scale != nullptr) {
 #pragma omp parallel for num_threads(num_threads)
@@ -86,11 +87,11 @@ struct Normalised {
         }
     }
 
-    // The gradient of every edge that has an entry; grad_edges [num_edges] comes zeroed.
+    // Adds the gradient of every edge that has an entry; grad_edges [num_edges] must be zero before.
     //
-    // With v = s_c w s_r and s = d^-1/2: dL/dw = g s_c s_r + dL/dd_r, and dL/dd = -s^3 / 2 (sum over the row of g w s_c + sum over the
-    // column of g w s_r). A loop is in both sums; its own part, g s^2 - g s^4 (all loops' w), is g s^4 (the other entries' w): nothing
-    // cancels, and where a node has loops only their gradient is 0. `by_source` lists the entries of each column, as places in this order.
+    // With v = s_c w s_r and s = d^-1/2, dL/dw = g s_c s_r + dL/dd_r, and dL/dd = -s^3 / 2 (sum over the row of g w s_c + sum over the
+    // column of g w s_r). A loop is in both sums. Its own part, g s^2 - g s^4 (all loops' w), is g s^4 (the other entries' w). So nothing
+    // cancels, and where a node has loops only, their gradient is 0. `by_source` lists the entries of each column, as places in this order.
     void gradient(int num_threads, const T* scale, const T* grad_entries, const int32_t* by_source_rowptr, const int32_t* by_source_col,
                   const int32_t* by_source_entry, T* grad_edges) const {
 #pragma omp parallel for num_threads(num_threads)

@@ -1,7 +1,7 @@
-// The layer on tiles of rows: aggregation and product of a tile follow each other in cache, forward and backward.
+// The layer on tiles of rows. The aggregation and the product of a tile follow each other in cache, forward and backward.
 //
-// forward:  out = (Â x) W^T + b, or Â (x W^T) + b where the layer narrows: the sum over neighbours runs over the narrower rows.
-// backward: with P = Â^T grad_out, row by row of the sources, grad_x = P W and grad_W = P^T x: one pass, nothing kept from forward.
+// forward:  out = (Â x) W^T + b, or Â (x W^T) + b where the layer narrows, so that the sum over neighbours runs over the narrower rows.
+// backward: with P = Â^T grad_out, row by row of the sources, grad_x = P W and grad_W = P^T x, in one pass. Nothing is kept from forward.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ constexpr int padded(int channels) {
     return vectors<T>(channels) * lanes<T>;
 }
 
-// Rows of x [num_nodes, channels] as a left-hand side, which reads up to spare_rows more: the last ones from a copy.
+// The rows of x [num_nodes, channels] as a left-hand side. A product reads up to spare_rows more, so that the last rows come from a copy.
 template <typename T>
 class Rows {
 public:
@@ -48,7 +48,7 @@ inline void store_columns(T* row, int column, int columns, Vec<T> v) {
     else std::memcpy(row + column, &v, (columns - column) * sizeof(T));
 }
 
-// out [num_nodes, width of `b`] = x B.
+// Computes out [num_nodes, width of `b`] = x B.
 template <typename T>
 void transform(const Chunks& chunks, const Conv<T>& c, const Panels<T>& b, const T* x, int channels, T* out, int width) {
     chunks.run(c.num_threads, [&] {
@@ -92,7 +92,7 @@ void conv_forward(const Conv<T>& c, const Sparse<T>& a, T* out) {
     });
 }
 
-// A thread's buffers in backward.
+// The buffers of a thread in backward.
 template <typename T>
 struct BackwardTile {
     Array<T> sums;   // [tile, out]: P
@@ -142,7 +142,7 @@ void conv_backward(const Conv<T>& c, const Sparse<T>& a, const ConvGradients<T>&
     for (int o = 0; grads.weight != nullptr && o < width; o++) std::memcpy(grads.weight + int64_t{o} * in, total + o * columns, in * sizeof(T));
 }
 
-// d(loss)/d(entry of Â) = grad_out[target] . (W x[source]) = (grad_out[target] W) . x[source], by the narrower of the two.
+// Computes d(loss)/d(entry of Â) = grad_out[target] . (W x[source]) = (grad_out[target] W) . x[source], by the narrower of the two.
 template <typename T>
 void conv_entries(const Conv<T>& c, const Sparse<T>& a, const T* grad_out, T* grad_entries) {
     const Chunks chunks(a.rowptr, c.num_nodes, many);

@@ -1,4 +1,4 @@
-// The choice among kernels that are compiled once per instruction set, and how Python hands tensors over.
+// Chooses among kernels that are compiled once per instruction set, and declares how Python hands tensors over.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ T* pointer(uintptr_t address) {
         else return isa::double_##stem;                                \
     }
 
-// In namespace molgcn: `stem`<T>() are the Kernels<T> of the widest instruction set in use, of float_stem and double_stem in each.
+// Declares `stem`<T>() in namespace molgcn. It returns the Kernels<T> of the widest instruction set in use, from that set's float_stem and
+// double_stem.
 #ifdef MOLGCN_X86
 #define MOLGCN_DISPATCH(Kernels, stem)                \
     MOLGCN_DECLARE_KERNELS(portable, Kernels, stem)   \

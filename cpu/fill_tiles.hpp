@@ -1,4 +1,4 @@
-// Which molecules share a tile. The same result as molgcn/data/tiles.py:fill_tiles, which documents it.
+// Decides which molecules share a tile. The result is that of molgcn/data/tiles.py:fill_tiles, which documents the method.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class TileFilling {
         for (int size = 0; size <= tile_nodes; ++size) initial_[size] = 16 * size * (8 * tile_nodes + size);
     }
 
-    // Reorders order[0, count) tile after tile and appends the first molecule of each tile, and count, to tile_ptr.
+    // Reorders order[0, count) tile after tile. Appends the first molecule of each tile, and then count, to tile_ptr.
     void plan(int64_t* order, int64_t count, const int64_t* sizes, std::vector<int32_t>& tile_ptr) {
         sort(order, count, sizes);
         fill();
@@ -40,7 +40,8 @@ class TileFilling {
         std::vector<std::pair<int, int>> items;  // size, molecules
     };
 
-    // By decreasing size, equal sizes in their order, larger ones than a tile last; ends_[size] is where the molecules of that size end.
+    // Sorts by decreasing size, with equal sizes in their order and molecules larger than a tile last. ends_[size] is where the molecules
+    // of that size end.
     void sort(const int64_t* order, int64_t count, const int64_t* sizes) {
         const int64_t large = tile_nodes_ + 1;  // one class for all sizes beyond a tile
         sorted_.resize(count);
@@ -62,7 +63,7 @@ class TileFilling {
         std::stable_sort(sorted_.begin() + first_large, sorted_.end(), [&](int64_t a, int64_t b) { return sizes[a] > sizes[b]; });
     }
 
-    // The best of the passes, each with the values that the one before left
+    // Keeps the best of several passes. Each starts with the values that the one before left.
     void fill() {
         int64_t molecules = 0, atoms = 0, fewest = -1;
         for (int size = 1; size <= tile_nodes_; ++size) molecules += counts_[size], atoms += size * counts_[size];
@@ -98,7 +99,7 @@ class TileFilling {
         }
     }
 
-    // The molecules in stock that together fit into a tile and are worth most, and how many tiles they fill.
+    // Returns the molecules in stock that together fit into a tile and are worth most, and how many tiles they fill.
     Pattern most_valuable() {
         const int places = tile_nodes_ + 1;
         reached_.resize((present_.size() + 1) * places);

@@ -23,8 +23,8 @@ inline void store_any(T* p, Vec<T> v) {
 
 constexpr int64_t prefetch_distance = 8;  // entries ahead: rows of large graphs lie in memory, not in cache
 
-// P vectors of columns; the last one begins `last` columns after the first and may overlap the one before it, so that no element beyond a
-// row is touched.
+// Sums P vectors of columns over a row's entries. The last vector begins `last` columns after the first and may overlap the one before it,
+// so that no element beyond a row is touched.
 template <int P, typename T>
 [[gnu::noinline]] void gather_panel(const Sparse<T>& a, int64_t first, int64_t rows, const T* in, ptrdiff_t in_stride, const T* bias, T* out,
                                     ptrdiff_t out_stride, ptrdiff_t last) {
@@ -45,7 +45,7 @@ template <int P, typename T>
     }
 }
 
-// Rows narrower than a vector.
+// Sums the entries of rows that are narrower than a vector.
 template <typename T>
 void gather_narrow(const Sparse<T>& a, int64_t first, int64_t rows, const T* in, int columns, const T* bias, T* out, ptrdiff_t out_stride) {
     for (int64_t i = first; i < first + rows; i++, out += out_stride) {
@@ -58,7 +58,8 @@ void gather_narrow(const Sparse<T>& a, int64_t first, int64_t rows, const T* in,
     }
 }
 
-// out[i] = sum over the entries of row i of weight * in[col] (+ bias), for `rows` rows from `first` on; `in` is [num_nodes, columns].
+// Computes out[i] = sum over the entries of row i of weight * in[col] (+ bias), for `rows` rows from `first` on; `in` is [num_nodes,
+// columns].
 template <typename T>
 void gather(const Sparse<T>& a, int64_t first, int64_t rows, const T* in, int columns, const T* bias, T* out, ptrdiff_t out_stride) {
     if (columns < lanes<T>) return gather_narrow(a, first, rows, in, columns, bias, out, out_stride);

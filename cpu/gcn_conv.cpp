@@ -1,4 +1,4 @@
-// Python's entry to the layer operator: addresses of checked, contiguous tensors in; see molgcn/ops/gcn_conv_cpu.py.
+// The Python entry to the layer operator. Python passes addresses of checked, contiguous tensors; see molgcn/ops/gcn_conv_cpu.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 
@@ -30,14 +30,15 @@ Conv<T> conv(const std::array<int64_t, 4>& sizes, const std::array<Address, 3>& 
             pointer<const T>(tensors[2])};
 }
 
-// row and col are int64 [E], the result int32 [N + 1], int32 [E + N], int32 [E + N]; sizes: edges, rows, threads.
+// Sorts an edge list. row and col are int64 [E]; the results are int32 [N + 1], int32 [E + N] and int32 [E + N]. sizes: edges, rows,
+// threads.
 void sort_edge_list(Address row, Address col, const std::array<int64_t, 3>& sizes, bool add_loops, const Matrix& out) {
     const nb::gil_scoped_release release;
     sort_edges(pointer<const int64_t>(row), pointer<const int64_t>(col), sizes[0], sizes[1], add_loops, int(sizes[2]),
                {pointer<int32_t>(out[0]), pointer<int32_t>(out[1]), pointer<int32_t>(out[2])});
 }
 
-// The entries of `in` (rowptr, col) listed by column: the row of each, and its place in `in`.
+// Lists the entries of `in` (rowptr, col) by column: the row of each entry, and its place in `in`.
 void transpose(const std::array<Address, 2>& in, int64_t num_rows, int64_t num_columns, int num_threads, const Matrix& out) {
     const nb::gil_scoped_release release;
     const int32_t* rowptr = pointer<const int32_t>(in[0]);

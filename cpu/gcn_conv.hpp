@@ -1,4 +1,4 @@
-// molgcn::gcn_conv on the CPU: one layer on any graph as plain arrays, shared by every instruction set's implementation.
+// molgcn::gcn_conv on the CPU: one layer on any graph as plain arrays. Every instruction set's implementation shares these declarations.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace molgcn {
 
-// A sparse matrix [num_nodes, num_nodes] by rows: row i's entries lie at rowptr[i] .. rowptr[i + 1], each a column and a weight.
+// A sparse matrix [num_nodes, num_nodes] by rows. Row i's entries lie at rowptr[i] .. rowptr[i + 1], and each has a column and a weight.
 template <typename T>
 struct Sparse {
     const int32_t* rowptr;
@@ -23,21 +23,21 @@ struct Conv {
     const T* bias;    // [out_channels] or null
 };
 
-// Null where a gradient is not wanted.
+// The gradients of a call; null where one is not wanted.
 template <typename T>
 struct ConvGradients {
     const T* out;  // [num_nodes, out_channels], given
     T *x, *weight, *bias;
 };
 
-// One instruction set's implementation.
+// The kernels of one instruction set.
 template <typename T>
 struct ConvKernels {
-    // out = Â x W^T + b; the rows of `adjacency` are targets.
+    // Computes out = Â x W^T + b. The rows of `adjacency` are targets.
     void (*forward)(const Conv<T>&, const Sparse<T>& adjacency, T* out);
-    // The rows of `transposed` are sources.
+    // Computes the gradients. The rows of `transposed` are sources.
     void (*backward)(const Conv<T>&, const Sparse<T>& transposed, const ConvGradients<T>&);
-    // The gradient of every entry's weight, in the order of `adjacency`, whose own weights are not read.
+    // Computes the gradient of every entry's weight, in the order of `adjacency`, whose own weights are not read.
     void (*entries)(const Conv<T>&, const Sparse<T>& adjacency, const T* grad_out, T* grad_entries);
 };
 

@@ -1,4 +1,5 @@
-// Python's entry to the stack operator: addresses of checked, contiguous tensors in, the widest vectors of this machine chosen.
+// The Python entry to the stack operator. Python passes addresses of checked, contiguous tensors, and the kernels with the widest vectors
+// of this machine run.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
@@ -40,7 +41,7 @@ struct InstructionSet {
     double (*peak)(int num_threads, long iterations);
 };
 
-// Those that this machine has, the widest vectors first.
+// Returns the instruction sets that this machine has, the widest vectors first.
 const std::vector<InstructionSet>& instruction_sets() {
     static const std::vector<InstructionSet> sets = [] {
         std::vector<InstructionSet> found;
@@ -70,7 +71,7 @@ const Kernels<T>& kernels() {
 
 using Address = uintptr_t;
 
-// Arguments of forward and backward alike; see molgcn/ops/message_network_cpu.py.
+// The arguments of forward and of backward; see molgcn/ops/message_network_cpu.py.
 struct Arguments {
     std::array<int64_t, 9> sizes;     // B, N, E, F, H, L, K, threads, bytes saved
     std::array<int, 6> options;       // pool, norm, residual, add_self_loops, last_activation, training
@@ -87,7 +88,7 @@ T* pointer(Address address) {
     return reinterpret_cast<T*>(address);
 }
 
-// A batch as the kernels take it: rows, tiles and adjacency laid out.
+// A batch as the kernels take it, with rows, tiles and adjacency laid out.
 template <typename T>
 class Layout {
 public:
@@ -125,7 +126,7 @@ private:
         s.num_graphs = a.sizes[0];
         s.num_nodes = used_nodes(a);
         s.partition = tiles_.partition();
-        s.num_threads = std::min(threads_, s.partition.num_chunks);  // a chunk is the least that is worth waking one for
+        s.num_threads = std::min(threads_, s.partition.num_chunks);  // a chunk is the least work that is worth waking a thread for
         rows_.attach(s);
         s.in_channels = int(a.sizes[3]);
         s.hidden_channels = int(a.sizes[4]);
@@ -185,16 +186,17 @@ void backward(const Arguments& a, const std::array<Address, 7>& gradients) {
     run_backward(*Layout<T>(a), a.sizes[1], gradients);
 }
 
-// Forward and backward over batch after batch of a training run: parameters, gradients and statistics stay where they are, and what forward
-// has laid out serves backward.
+// Forward and backward over batch after batch of a training run. Parameters, gradients and statistics stay where they are, and backward
+// uses what forward has laid out.
 template <typename T>
 class BoundStack {
 public:
-    // `arguments` of some batch; `gradients` as of backward, the first two anything; `num_batches_tracked` int64, one a batch norm.
+    // Binds parameters and gradients. `arguments` are those of some batch, `gradients` those of backward (the first two are not used),
+    // `num_batches_tracked` one int64 for each batch norm.
     BoundStack(const Arguments& arguments, const std::array<Address, 7>& gradients, const std::vector<Address>& num_batches_tracked)
         : arguments_(arguments), gradients_(gradients), num_batches_tracked_(num_batches_tracked) {}
 
-    // sizes: B, N, E, threads; tensors: x, ptr, rowptr, col, saved, pooled. Running statistics are updated in place.
+    // Runs forward and updates running statistics in place. sizes: B, N, E, threads; tensors: x, ptr, rowptr, col, saved, pooled.
     void forward(const std::array<int64_t, 4>& sizes, uint64_t seed, const std::array<Address, 6>& tensors) {
         const nb::gil_scoped_release release;
         std::copy(sizes.begin(), sizes.begin() + 3, arguments_.sizes.begin());
@@ -207,7 +209,7 @@ public:
         for (const Address count : num_batches_tracked_) ++*pointer<int64_t>(count);
     }
 
-    // Writes the gradients of the batch that forward took last; grad_x may be null.
+    // Writes the gradients of the batch that forward took last. grad_x may be null.
     void backward(Address grad_pooled, Address grad_x) {
         const nb::gil_scoped_release release;
         if (!layout_) throw std::logic_error("message_network: backward comes after forward");

@@ -1,4 +1,4 @@
-// molgcn::message_network on the CPU: the problem as plain arrays, shared by every instruction set's implementation.
+// molgcn::message_network on the CPU: the problem as plain arrays. Every instruction set's implementation shares these declarations.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@ struct Tile {
 };
 
 // Tiles in order, in chunks of about equal work: chunk i holds tiles chunk_ptr[i] .. chunk_ptr[i + 1]. Neither depends on the number of
-// threads, so that sums over chunks in order give the same bits for any number.
+// threads, so that sums over chunks in order give the same bits for any number of threads.
 struct Partition {
     const Tile* tiles;
     const int* chunk_ptr;
-    int num_tiles, num_chunks, max_rows, max_graphs;  // the last two of one tile
+    int num_tiles, num_chunks, max_rows, max_graphs;  // max_rows, max_graphs: the most in one tile
 };
 
-// One entry of the normalised adjacency between rows: the source's row in the tile, its weight, and that of the transposed matrix.
+// An entry of the normalised adjacency between rows: the source's row in the tile, its weight, and the weight in the transposed matrix.
 template <typename T>
 struct Entry {
     int32_t source;
@@ -56,8 +56,9 @@ struct Stack {
     const int64_t* entry_begin;
     const int64_t* entry_end;
 
-    // Batch norm in training: what forward keeps for backward, else null. K planes [num_rows, stride] of inputs of the norms; with residual, K
-    // planes of the activated layers' outputs too; then [K, stride] means and [K, stride] reciprocal standard deviations.
+    // What forward keeps for backward with batch norm in training, else null. First come K planes [num_rows, stride] of inputs of the
+    // norms. With residual, K planes of the activated layers' outputs follow. Last are [K, stride] means and [K, stride] reciprocal
+    // standard deviations.
     T* saved;
 
     bool activated(int layer) const { return last_activation || layer < num_layers - 1; }
@@ -70,7 +71,7 @@ struct Stack {
 template <typename T>
 struct ForwardOutputs {
     T* pooled;  // [B, H]
-    T *const *running_means, *const *running_vars;  // K of [H], batch norm in training; may be the present ones
+    T *const *running_means, *const *running_vars;  // updated statistics, K of [H], batch norm in training; may be the present arrays
 };
 
 template <typename T>
@@ -89,7 +90,7 @@ constexpr int row_stride(int channels) {
     return (channels + line - 1) / line * line;
 }
 
-// One instruction set's implementation.
+// The kernels of one instruction set.
 template <typename T>
 struct Kernels {
     void (*forward)(const Stack<T>&, const ForwardOutputs<T>&);

@@ -21,7 +21,7 @@ void forward(const Stack<T>& stack, const ForwardOutputs<T>& out) {
 template <typename T>
 void backward(const Stack<T>& stack, const Gradients<T>& grads) {
     const bool synced = stack.batch_statistics() && stack.num_norms > 0;
-    const bool again = !synced || stack.pool == Pool::max;  // layers of forward are computed again
+    const bool again = !synced || stack.pool == Pool::max;  // computes layers of forward again
     const Network<T> net(stack, again ? Orders::both : Orders::backward);
     if (synced) {
         SyncedStack<T>(net).backward(grads);

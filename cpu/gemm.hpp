@@ -1,4 +1,4 @@
-// Products of small matrices in cache: C = A B, a block of rows times up to four vectors of columns at a time in registers.
+// Products of small matrices in cache: C = A B. A block of rows times up to four vectors of columns is in registers at a time.
 #pragma once
 
 #include "simd.hpp"
@@ -18,8 +18,8 @@ constexpr int block_rows(int panel) { return accumulators / panel < 12 ? accumul
 // The most rows that a block reads beyond the last one asked for.
 constexpr int slack_rows = 12;
 
-// The epilogue by value, so that what it holds stays in registers. A function of its own: inlined into the loop over blocks, GCC's
-// code was 10 % slower; so was a smaller block for the last rows.
+// Multiplies one block. The epilogue is passed by value, so that what it holds stays in registers. This is a function of its own: inlined
+// into the loop over blocks, GCC's code was 10 % slower. A smaller block for the last rows was slower too.
 template <int R, int P, typename T, typename Epilogue>
 [[gnu::noinline]] void multiply_block(const Operand<T>& a, int first_row, int valid_rows, int k_count, const T* b, ptrdiff_t b_stride, int column,
                                       Epilogue epilogue) {
@@ -66,7 +66,7 @@ template <int P, typename T, typename Epilogue>
     for (int row = 0; row < rows; row += R) multiply_block<R, P>(a, row, rows - row, k_count, b, b_stride, column, epilogue);
 }
 
-// C[rows, columns] = A[rows, k_count] B[k_count, columns], columns rounded up to whole vectors; every vector of C is handed to
+// Computes C[rows, columns] = A[rows, k_count] B[k_count, columns], columns rounded up to whole vectors. Every vector of C goes to
 // epilogue(row, column, vector). Up to slack_rows rows of A beyond `rows` are read and their products dropped.
 template <typename T, typename Epilogue>
 inline void multiply(const Operand<T>& a, int rows, int columns, int k_count, const T* b, ptrdiff_t b_stride, const Epilogue& epilogue) {

@@ -1,4 +1,4 @@
-// Python's entry to GINE's sums: addresses of checked, contiguous tensors in; see molgcn/ops/gine_cpu.py.
+// The Python entry to GINE's sums. Python passes addresses of checked, contiguous tensors; see molgcn/ops/gine_cpu.py.
 #include "gine.hpp"
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// molgcn::gine_aggregate on the CPU as plain arrays, shared by every instruction set's implementation.
+// molgcn::gine_aggregate on the CPU as plain arrays. Every instruction set's implementation shares these declarations.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Gine {
     const T *x, *edges;  // [num_sources, columns], [edges, columns]
 };
 
-// One instruction set's implementation.
+// The kernels of one instruction set.
 template <typename T>
 struct GineKernels {
     void (*forward)(const Gine<T>&, const Walk& by_target, T* out);

@@ -1,4 +1,5 @@
-// The head and its loss, block after block of molecules in one core's cache. One thread: it is a thousandth of the layers' work.
+// The head and its loss, block after block of molecules in one core's cache. One thread suffices: the layers' work is a thousand times as
+// much.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// A prediction and its target give the term that they add to the loss,
+// Returns the term that a prediction and its target add to the loss.
 template <typename T>
 T loss_term(Loss loss, T prediction, T target, T delta) {
     const T d = prediction - target, size = std::abs(d);
@@ -22,7 +23,7 @@ T loss_term(Loss loss, T prediction, T target, T delta) {
     return size < delta ? T(0.5) * d * d : delta * (size - T(0.5) * delta);
 }
 
-// and the term's derivative by the prediction.
+// Returns the term's derivative by the prediction.
 template <typename T>
 T loss_slope(Loss loss, T prediction, T target, T delta) {
     const T d = prediction - target;
@@ -111,7 +112,7 @@ private:
         return total;
     }
 
-    // Output of map i - 1, i > 0.
+    // Returns the output of map i - 1, i > 0.
     T* hidden(int i) const {
         T* at = h_.hidden;
         for (int j = 1; j < i; j++) at += h_.num_graphs * h_.widths[j];
@@ -123,7 +124,7 @@ private:
         for (int64_t first = 0; first < h_.num_graphs; first += block) f(first, int(std::min<int64_t>(block, h_.num_graphs - first)));
     }
 
-    // Rows on cache lines, the rest of each zero.
+    // Copies rows to cache lines and fills the rest of each with zeros.
     const T* load_rows(const T* from, int64_t columns, int rows, T* to) const {
         const int to_stride = row_stride<T>(int(columns));
         for (int r = 0; r < rows; r++, from += columns, to += to_stride) {
@@ -138,7 +139,7 @@ private:
         for (int r = 0; r < rows; r++) std::copy(from + int64_t{r} * from_stride, from + int64_t{r} * from_stride + columns, to + int64_t{r} * columns);
     }
 
-    // out = in W^T + b, and relu unless the map is the last.
+    // Computes out = in W^T + b, and relu unless the map is the last.
     void apply(int i, const T* in, int rows, T* packed, T* out) const {
         const int from = width(i), to = width(i + 1), out_stride = stride(i + 1);
         const T *weight = h_.weights[i], *bias = h_.biases[i];
@@ -187,7 +188,7 @@ private:
         }
     }
 
-    // grad_in = grad W.
+    // Computes grad_in = grad W.
     void propagate(int i, const T* grad, int rows, T* packed, T* grad_in) const {
         const int in_stride = stride(i), grad_stride = stride(i + 1);
         load_rows(h_.weights[i], h_.widths[i], width(i + 1), packed);

@@ -1,4 +1,4 @@
-// Python's entry to the head and its loss: addresses of checked, contiguous tensors in; see molgcn/ops/head_loss_cpu.py.
+// The Python entry to the head and its loss. Python passes addresses of checked, contiguous tensors; see molgcn/ops/head_loss_cpu.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/vector.h>
@@ -20,7 +20,7 @@ namespace {
 
 using Address = uintptr_t;
 
-// The parameters, and for a call of forward or backward the batch: x, target, hidden, slopes, sums, mean_loss.
+// The parameters and, for a call of forward or backward, the batch: x, target, hidden, slopes, sums, mean_loss.
 template <typename T>
 class Bound {
 public:

@@ -1,4 +1,5 @@
-// molgcn::head_loss on the CPU: linear maps, or none, with relu between, and the loss of what they predict, as plain arrays for every instruction set.
+// molgcn::head_loss on the CPU as plain arrays: linear maps, or none, with relu between, and the loss of their predictions. Every
+// instruction set's implementation shares these declarations.
 #pragma once
 
 #include <cstddef>
@@ -32,11 +33,11 @@ struct HeadGradients {
     T *const *weights, *const *biases;
 };
 
-// One instruction set's implementation.
+// The kernels of one instruction set.
 template <typename T>
 struct HeadKernels {
     void (*forward)(const HeadLoss<T>&);
-    // Reads hidden, slopes and sums.
+    // Computes the gradients. Reads hidden, slopes and sums.
     void (*backward)(const HeadLoss<T>&, const HeadGradients<T>&);
 };
 

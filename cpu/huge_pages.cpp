@@ -10,7 +10,7 @@ void use_huge_pages(uintptr_t begin, int64_t bytes) {
 #if defined(__linux__)
     constexpr uintptr_t page = 2 << 20;
     const uintptr_t first = (begin + page - 1) / page * page, last = (begin + bytes) / page * page;
-    if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // a wish: failing is no error
+    if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // a hint: failing is no error
 #endif
 }
 

@@ -7,7 +7,7 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// Rows that a plane of a tile needs so that products may read beyond the last atom.
+// Returns how many rows a plane of a tile needs, so that products may read beyond the last atom.
 inline int64_t plane_rows(const Partition& partition) { return partition.max_rows + slack_rows; }
 
 template <typename T>
@@ -18,7 +18,7 @@ void load_input(const Network<T>& net, const Tile& tile, T* out) {
     }
 }
 
-// z = Â h W^T + b.
+// Computes z = Â h W^T + b.
 template <typename T>
 void linear(const Network<T>& net, int l, const Tile& tile, const T* h, T* aggregated, T* z) {
     const Layer<T>& layer = net[l];
@@ -29,7 +29,7 @@ void linear(const Network<T>& net, int l, const Tile& tile, const T* h, T* aggre
                 [=](int row, int column, Vec<T> v) { store(z + row * stride + column, v + load(bias + column)); });
 }
 
-// The whole layer: z and act may be h_out where backward does not need them.
+// Computes the whole layer. z and act may be h_out where backward does not need them.
 template <typename T>
 void forward_layer(const Network<T>& net, int l, const Tile& tile, const T* h, T* aggregated, T* z, T* act, T* h_out) {
     const Stack<T>& s = net.stack;
@@ -47,7 +47,7 @@ void forward_layer(const Network<T>& net, int l, const Tile& tile, const T* h, T
                 [=](int row, int column, Vec<T> v) { store(h_out + row * stride + column, relu<T>(v + load(bias + column))); });
 }
 
-// Sums of parameters' gradients over a chunk of tiles: one flat array, layer after layer.
+// Sums of parameters' gradients over a chunk of tiles, in one flat array, layer after layer.
 template <typename T>
 struct PartialLayer {
     T *weight, *bias, *gamma, *beta;  // [hidden, in_stride], [stride], [stride], [stride]
@@ -67,7 +67,7 @@ PartialLayer<T> partial_layer(const Network<T>& net, T* partial, int l) {
     return {weight, bias, bias + net.stride, bias + 2 * net.stride};
 }
 
-// Through dropout and relu, for the columns of one vector; returns the column sums. GATED: the layer is activated.
+// Takes the gradient through dropout and relu, for the columns of one vector, and returns the column sums. GATED: the layer is activated.
 template <bool GATED, typename T>
 inline Vec<T> backward_column(const Tile& tile, const T* grad_h, const T* act, T* grad_z, ptrdiff_t stride, T kept_scale) {
     Vec<T> even{}, odd{};
@@ -85,7 +85,7 @@ inline Vec<T> backward_column(const Tile& tile, const T* grad_h, const T* act, T
     return even + odd;
 }
 
-// The same with batch norm's fixed affine map between; adds the gradients of its weight and bias.
+// Takes the gradient through dropout, relu and batch norm's fixed affine map. Adds the gradients of the norm's weight and bias.
 template <typename T>
 inline Vec<T> backward_mapped_column(const Tile& tile, const Layer<T>& layer, int column, const T* grad_h, const T* act, const T* z, T* grad_z,
                                      ptrdiff_t stride, T kept_scale, const PartialLayer<T>& partial) {
@@ -104,7 +104,7 @@ inline Vec<T> backward_mapped_column(const Tile& tile, const Layer<T>& layer, in
     return bias;
 }
 
-// Through dropout, relu and the norm of each atom's features; adds the gradients of the norm's weight and bias.
+// Takes the gradient through dropout, relu and the norm of each atom's features. Adds the gradients of the norm's weight and bias.
 template <typename T>
 void backward_row_norm(const Network<T>& net, const Layer<T>& layer, const Tile& tile, const T* grad_h, const T* act, const T* z, T* grad_z,
                        T kept_scale, const PartialLayer<T>& partial) {
@@ -129,8 +129,8 @@ void backward_row_norm(const Network<T>& net, const Layer<T>& layer, const Tile&
     }
 }
 
-// grad_z from grad_h (of the layer's output) through dropout, relu and a norm whose statistics are constants or one atom's own; may be in
-// place. Adds the gradients of bias and norm.
+// Computes grad_z from grad_h, the gradient of the layer's output, through dropout, relu and a norm whose statistics are constants or one
+// atom's own. It may work in place. Adds the gradients of bias and norm.
 template <typename T>
 void backward_rows(const Network<T>& net, int l, const Tile& tile, const T* grad_h, const T* act, const T* z, T* grad_z,
                    const PartialLayer<T>& partial) {
@@ -153,8 +153,8 @@ void backward_rows(const Network<T>& net, int l, const Tile& tile, const T* grad
     }
 }
 
-// From grad_z: adds the weight's gradient and, unless grad_in is null, writes the gradient of the layer's input. `grad_h`, the gradient of
-// the layer's output, is added where the layer adds its input; it may be grad_in.
+// Adds the weight's gradient and, unless grad_in is null, writes the gradient of the layer's input, both from grad_z. `grad_h`, the
+// gradient of the layer's output, is added where the layer adds its input; it may be grad_in.
 template <typename T>
 void backward_linear(const Network<T>& net, int l, const Tile& tile, const T* h, const T* grad_z, T* aggregated, const T* grad_h, T* grad_in,
                      T* weight_partial) {
@@ -187,7 +187,7 @@ void store_input_gradient(const Network<T>& net, const Tile& tile, const T* grad
     }
 }
 
-// Adds the chunks' sums in order and hands them to the parameters' gradients.
+// Adds the chunks' sums up in order and writes them to the parameters' gradients.
 template <typename T>
 void reduce_partials(const Network<T>& net, T* partials, int64_t partial_size, const Gradients<T>& grads) {
     const Stack<T>& s = net.stack;

@@ -1,4 +1,5 @@
-// Python's entry to the operator of networks of layers: addresses of checked, contiguous tensors in; see molgcn/ops/layer_network/passes_cpu.py.
+// The Python entry to the operator of networks of layers. Python passes addresses of checked, contiguous tensors; see
+// molgcn/ops/layer_network/passes_cpu.py.
 #include "layer_network.hpp"
 
 #include <nanobind/nanobind.h>
@@ -41,10 +42,11 @@ struct Batch {
     std::array<std::vector<Address>, 4> lists;       // memory; parameters; their gradients; running means, variances, and both after this batch
 };
 
-// Of wide layers, whose weights and sums of gradients lie in no cache beside a tile: they are read and written a third as often.
+// Rows of a tile of wide layers. Their weights and sums of gradients do not fit into a cache beside a tile; larger tiles read and write
+// them a third as often.
 constexpr int wide_tile_rows = 3 * tile_rows;
 
-// The next list of structs, which are nothing but int.
+// Reads the next list of structs, which consist of ints only.
 template <typename Struct>
 const Struct* take(const int*& next, int count) {
     const Struct* taken = reinterpret_cast<const Struct*>(next);
@@ -52,7 +54,7 @@ const Struct* take(const int*& next, int count) {
     return taken;
 }
 
-// What is static about a pass from its numbers: those of LayerPass one after another, and then its lists.
+// Reads what is static about a pass: the numbers of LayerPass one after another, then its lists.
 LayerPass read_pass(const int* next) {
     LayerPass pass{};
     for (int* number : {&pass.num_segments, &pass.num_places, &pass.num_memory, &pass.num_norms, &pass.num_parameters, &pass.num_tables,
@@ -118,7 +120,7 @@ int64_t gradient_bytes(const LayerRun<T>& run) {
     return numbers * int64_t(sizeof(T));
 }
 
-// (Bonds at each atom)^-1/2 where a gather is normalised, else nothing.
+// Returns (bonds at each atom)^-1/2 where a gather is normalised, else an empty vector.
 template <typename T>
 std::vector<double> scales(const LayerRun<T>& run) {
     std::vector<double> found;

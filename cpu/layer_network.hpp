@@ -1,4 +1,5 @@
-// molgcn::layer_network on the CPU: a pass as instructions on tiles and plain arrays, shared by every instruction set's implementation.
+// molgcn::layer_network on the CPU: a pass as instructions on tiles and plain arrays. Every instruction set's implementation shares these
+// declarations.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace molgcn {
 
-// As in molgcn/ops/layer_network/instructions.py, which says what they are; -1 stands for none.
+// The instructions of molgcn/ops/layer_network/instructions.py, which documents them. -1 stands for none.
 enum class Op : int {
     load, store, gather, linear, finish, normalize, pool, moments,
     pool_grad, norm_sums, dropout_grad, finish_grad, input_grad, product, gather_grad, bonds_grad, eps_grad, normalize_grad, table_grad,
@@ -23,7 +24,7 @@ struct Instruction {
 
 struct Segment {
     int first, last;  // instructions
-    int norm;         // batch norm whose sums over all tiles are complete then, or -1
+    int norm;         // the batch norm whose sums over all tiles are then complete, or -1
     int table;        // 1: tiles are rows of the table of distinct bonds
 };
 
@@ -32,7 +33,7 @@ struct Place {
     int bonds, width, offset;
 };
 
-// Rows outside tiles.
+// Rows in memory outside tiles.
 struct Memory {
     int bonds, width, stride;
     int output;  // 1: zeros where the batch is padding
@@ -64,7 +65,7 @@ struct LayerPass {
     int num_instructions() const { return segments[num_segments - 1].last; }
 };
 
-// A pass on a batch. Counts are of what is in use, without padding.
+// A pass on a batch. Counts are those of what is in use, without padding.
 template <typename T>
 struct LayerRun {
     LayerPass pass;

@@ -1,4 +1,4 @@
-// A pass's parameters as its products and norms read them, and the sums of their gradients over chunks of tiles.
+// A pass's parameters in the form in which its products and norms read them, and the sums of their gradients over chunks of tiles.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,8 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// A norm's parameters, and with statistics of the batch or running ones their mean and 1 / deviation; all padded to whole vectors with zeros.
+// A norm's parameters, and the mean and 1 / deviation of the batch or of running statistics, where it has them. All are padded to whole
+// vectors with zeros.
 template <typename T>
 struct Norm {
     bool layer;
@@ -41,7 +42,7 @@ public:
         for (int n = 0; n < run.pass.num_norms; n++) make_norm(n);
     }
 
-    // A vector, padded; zeros for none.
+    // Returns a vector, padded; zeros where there is none.
     const T* vector(int parameter) const { return parameter < 0 ? zeros_.data() : vectors_[parameter]->data(); }
     T scalar(int parameter) const { return run_.parameters[parameter][0]; }
     const Panels<T>& transposed(int parameter) const { return *transposed_[parameter]; }
@@ -100,7 +101,7 @@ private:
     Array<T> zeros_, statistics_;
 };
 
-// The gradients of all parameters and tables of a chunk: one flat array a chunk, rows padded to whole vectors.
+// The gradients of all parameters and tables of a chunk: one flat array for each chunk, rows padded to whole vectors.
 template <typename T>
 class PartialSums {
 public:
@@ -113,7 +114,7 @@ public:
     T* table(T* chunk, int number) const { return chunk + offsets_[run_.pass.num_parameters + number]; }
     int num_chunks() const { return run_.pass.backward ? run_.partition.num_chunks : 0; }
 
-    // Adds the chunks in their order to the first one; called by all threads of a region.
+    // Adds the chunks in order to the first one. All threads of a region must call it.
     void merge() const {
         constexpr int64_t slice = 1024;
 #pragma omp for schedule(static)

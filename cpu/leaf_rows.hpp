@@ -14,7 +14,8 @@ namespace molgcn {
 template <typename T>
 class Rows {
 public:
-    // Every atom has a row of its own unless `merge`, as dropout tells equal leaves apart. Throws std::invalid_argument if a bond leaves its molecule.
+    // Numbers the rows: equal leaves share one with `merge`, else every atom has its own, since dropout tells equal leaves apart. Throws
+    // std::invalid_argument if a bond leaves its molecule.
     Rows(const T* x, int num_features, const int32_t* ptr, const int32_t* rowptr, const int32_t* col, int64_t num_graphs, bool merge, int num_threads)
         : row_ptr_(new int32_t[num_graphs + 1]),
           atom_row_(new int32_t[ptr[num_graphs]]),
@@ -71,7 +72,7 @@ private:
         int source(int e) const { return col[e] - first; }
     };
 
-    // Numbers the rows of the atoms [first, last), counted from the molecule's first; returns how many there are.
+    // Numbers the rows of the atoms [first, last), counted from the molecule's first. Returns how many there are.
     int number(const T* x, int num_features, const int32_t* rowptr, const int32_t* col, int first, int last, std::vector<int32_t>& copies) const {
         const T* features = x + int64_t{first} * num_features;
         const auto alike = [=](int64_t i, int64_t j) {

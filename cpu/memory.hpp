@@ -1,4 +1,4 @@
-// Arrays on cache lines. Threads zero their own part, so that pages lie near them.
+// Arrays on cache lines. Each thread zeroes its own part, so that pages lie near it.
 #pragma once
 
 #include <cstdint>

@@ -8,12 +8,12 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// The number of some rows, and the mean and the sum of squared deviations of each column.
+// The moments of some rows: how many they are, and the mean and the sum of squared deviations of each column.
 struct Moments {
     double count;
     double *mean, *squares;
 
-    // Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+    // Merges by the method of Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
     void merge(const Moments& other, int channels) {
         if (other.count == 0) return;
         const double total = count + other.count, share = other.count / total;
@@ -26,14 +26,14 @@ struct Moments {
     }
 };
 
-// The moments of all chunks, which are merged in their order into the first.
+// Merges the moments of all chunks in order into the first, and returns it.
 inline const Moments& merged(Moments* moments, int num_chunks, int channels) {
     for (int chunk = 1; chunk < num_chunks; chunk++) moments[0].merge(moments[chunk], channels);
     return moments[0];
 }
 
-// What batch norm keeps of a batch, column by column: its mean and 1 / deviation, and running statistics from the present ones, which stay as
-// they are where there are no rows.
+// Stores what batch norm keeps of a batch, column by column: its mean and 1 / deviation, and the running statistics, from the present ones.
+// These stay as they are where there are no rows.
 template <typename T>
 struct NormStatistics {
     T *mean, *rstd;
@@ -53,8 +53,8 @@ void write_statistics(const Moments& sum, int channels, double eps, double momen
     }
 }
 
-// Collects the moments of a chunk's tiles as sums of deviations from the first tile's mean, which is near the chunk's. A tile's sums are taken in
-// T, all others in double precision.
+// Collects the moments of a chunk's tiles as sums of deviations from the first tile's mean, which is near the chunk's. The sums of a tile
+// are taken in T, all others in double precision.
 template <typename T>
 class Deviations {
 public:
@@ -63,7 +63,7 @@ public:
         for (int i = 0; i < 3 * stride; i++) memory[i] = 0;
     }
 
-    // Adds the rows of z [rows, stride], each as often as `copies` says.
+    // Adds the rows of z [rows, stride], each of them `copies` times.
     void add(const T* z, const T* copies, int rows) {
         T count = 0;
         for (int i = 0; i < rows; i++) count += copies[i];
@@ -74,7 +74,7 @@ public:
         count_ += count;
     }
 
-    // Afterwards mean and squares lie where centre and sum were.
+    // Returns the moments. Mean and squares then lie where centre and sum were.
     Moments moments() const {
         for (int c = 0; c < stride_ && count_ > 0; c++) {
             const double sum = sum_[c];

@@ -23,7 +23,8 @@ struct Layer {
 
 enum class Orders { forward, backward, both };
 
-// Padded columns of every array are zero, and stay zero through all layers. Of the weights there are the orders that are asked for.
+// The parameters of all layers. Padded columns of every array are zero, and stay zero through all layers. Weights are stored in the orders
+// that are asked for.
 template <typename T>
 class Network {
 public:
@@ -53,7 +54,7 @@ public:
 
     const Layer<T>& operator[](int l) const { return layers_[l]; }
 
-    // Mean and reciprocal standard deviation of column `o` of layer l's batch norm.
+    // Sets the mean and reciprocal standard deviation of column `o` of layer l's batch norm.
     void set_statistics(int l, int o, T mean, T rstd) const {
         const Layer<T>& layer = layers_[l];
         layer.mean[o] = mean;
@@ -62,7 +63,7 @@ public:
     }
 
 private:
-    // Whether a parameter's rows are whole cache lines.
+    // Returns whether a parameter's rows are whole cache lines.
     static bool is_padded(const T* weight, const Layer<T>& layer) {
         return layer.in_channels == layer.in_stride && reinterpret_cast<uintptr_t>(weight) % 64 == 0;
     }
@@ -90,7 +91,7 @@ private:
         }
     }
 
-    // In squares of cache lines.
+    // Transposes a weight in squares of cache lines.
     void transpose(const T* weight, int in_channels, T* out) const {
         constexpr int line = 64 / sizeof(T);
         for (int first = 0; first < in_channels; first += line) {

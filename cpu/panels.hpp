@@ -1,4 +1,4 @@
-// Products with a large right-hand side: it is packed into panels of up to four vectors of columns, so that any width streams from cache.
+// Products with a large right-hand side. It is packed into panels of up to four vectors of columns, so that any width streams from cache.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +9,18 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// A matrix [rows, columns] in panels, each [rows, up to 4 vectors], columns rounded up to whole vectors with zeros.
+// A matrix [rows, columns] in panels [rows, up to 4 vectors]. Columns are rounded up to whole vectors with zeros.
 template <typename T>
 class Panels {
 public:
-    // Room for a matrix.
+    // Reserves room for a matrix.
     Panels(int64_t max_rows, int columns) : columns_(columns), data_(max_rows * vectors<T>(columns) * lanes<T>) {}
 
     Panels(const T* data, int64_t rows, int columns, ptrdiff_t row_stride, ptrdiff_t column_stride) : Panels(rows, columns) {
         pack(data, rows, row_stride, column_stride);
     }
 
-    // Takes over the matrix whose element (row, column) is data[row * row_stride + column * column_stride].
+    // Packs the matrix whose element (row, column) is data[row * row_stride + column * column_stride].
     void pack(const T* data, int64_t rows, ptrdiff_t row_stride, ptrdiff_t column_stride) {
         rows_ = rows;
         each_panel([&](int first, int width, T* panel) {
@@ -33,7 +33,7 @@ public:
         });
     }
 
-    // Every vector of A times this matrix goes to epilogue(row, column, vector).
+    // Multiplies A by this matrix. Every vector of the result goes to epilogue(row, column, vector).
     template <typename Epilogue>
     void multiply_by(const Operand<T>& a, int rows, const Epilogue& epilogue) const {
         each_panel([&](int first, int width, const T* panel) {

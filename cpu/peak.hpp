@@ -1,4 +1,4 @@
-// The arithmetic peak of this machine: fused multiply-adds on registers alone.
+// Measures the arithmetic peak of this machine, by fused multiply-adds on registers alone.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ inline void opaque(Vec<T>& v) {
 #endif
 }
 
-// float32 GFLOP/s of `num_threads` threads, each `iterations` times ten independent multiply-adds.
+// Returns the float32 GFLOP/s of `num_threads` threads. Each of them does ten independent multiply-adds, `iterations` times.
 inline double peak_gflops(int num_threads, long iterations) {
     using V = Vec<float>;
     double total = 0;

@@ -1,4 +1,5 @@
-// Dropout's random numbers: Philox 4x32-10 (Salmon et al., SC 2011), a function of seed, layer, atom and channel alone; as molgcn/ops/philox.py.
+// Dropout's random numbers, Philox 4x32-10 (Salmon et al., SC 2011). They depend on seed, layer, atom and channel alone, as in
+// molgcn/ops/philox.py.
 #pragma once
 
 #include <cstdint>

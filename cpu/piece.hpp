@@ -1,4 +1,4 @@
-// A batch's part of the packed set, still packed, in the order of the batch: what travels to a GPU that does not hold the set.
+// A batch's part of the packed set, still packed, in the order of the batch. It is sent to a GPU that does not hold the set.
 #pragma once
 
 #include "collate.hpp"
@@ -14,7 +14,7 @@ struct Piece {  // the arrays of molgcn.data.piece.Piece
     int64_t max_graphs, max_nodes, max_edges, max_tiles;
 };
 
-// Entries [from, from + count) of the set to the places from `to` on of the piece's array, as they are.
+// Copies entries [from, from + count) of the set, as they are, to the places from `to` on of the piece's array.
 inline void copy_entries(void* out, int64_t to, const void* values, int64_t from, int64_t count, int64_t entry_bytes) {
     std::memcpy(static_cast<char*>(out) + to * entry_bytes, static_cast<const char*>(values) + from * entry_bytes, count * entry_bytes);
 }
@@ -53,7 +53,7 @@ inline void fill_share(const Packed& packed, const Plan& plan, int64_t number, i
     }
 }
 
-// The plan of the batch, offsets counted through the epoch as in the plan itself.
+// Writes the plan of the batch. Offsets are counted through the epoch, as in the plan itself.
 inline void fill_rest(const Packed&, const Plan& plan, int64_t number, const Piece& piece) {
     const int64_t begin = plan.batch_ptr[number], graphs = plan.batch_ptr[number + 1] - begin;
     const int64_t tile = plan.tile_starts[number];

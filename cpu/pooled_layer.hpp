@@ -1,5 +1,6 @@
-// The last layer together with mean or sum pooling: both are linear, so that the pooling comes first and the product has one row a molecule
-// instead of one an atom. With r_i the sum of row i of Â (symmetric), S_g = sum_i r_i h_i: pooled_g = S_g W^T + n b, or both over n.
+// The last layer together with mean or sum pooling. Both are linear, so that the pooling comes first and the product has one row per
+// molecule instead of one per atom. With r_i the sum of row i of Â (symmetric) and S_g = sum_i r_i h_i, pooled_g = S_g W^T + n b; for the
+// mean both terms are divided by n.
 #pragma once
 
 #include "layer.hpp"
@@ -19,13 +20,13 @@ T row_sum(const Stack<T>& s, int64_t row) {
     return total;
 }
 
-// What one atom counts in its molecule of n atoms.
+// Returns the weight of one atom in its molecule of n atoms.
 template <typename T>
 T atom_share(const Stack<T>& s, int num_atoms) {
     return s.pool == Pool::mean ? T(1) / T(num_atoms > 0 ? num_atoms : 1) : T(1);
 }
 
-// S [graphs, in_stride], over n for the mean; `unweighted`, unless null, gets the same with all r_i = 1.
+// Computes S [graphs, in_stride], divided by n for the mean. `unweighted`, unless null, gets the same sum with all r_i = 1.
 template <typename T>
 void pool_input(const Network<T>& net, const Tile& tile, const T* h, T* weighted, T* unweighted) {
     const Stack<T>& s = net.stack;
@@ -51,7 +52,7 @@ T bias_count(const Stack<T>& s, int graph) {
     return s.pool == Pool::sum ? T(n) : T(n > 0);
 }
 
-// `work` holds three planes of max_graphs rows.
+// Applies the pooling and the last layer to a tile's rows h. `work` holds three planes of max_graphs rows.
 template <typename T>
 void forward_pooled_layer(const Network<T>& net, const Tile& tile, const T* h, T* work, int64_t plane, T* pooled) {
     const Stack<T>& s = net.stack;
@@ -71,7 +72,7 @@ void forward_pooled_layer(const Network<T>& net, const Tile& tile, const T* h, T
     }
 }
 
-// Writes grad_h, the gradient of the layer's input, unless it is null, and adds the gradients of its weight and bias.
+// Adds the gradients of the layer's weight and bias. Writes grad_h, the gradient of the layer's input, unless it is null.
 template <typename T>
 void backward_pooled_layer(const Network<T>& net, const Tile& tile, const T* h, const T* grad_pooled, T* work, int64_t plane, T* grad_h,
                            const PartialLayer<T>& partial) {

@@ -15,7 +15,7 @@ struct Pooling {
     ptrdiff_t stride;
 };
 
-// Pooled rows [B, channels] from a tile's rows h, each of which counts as many atoms as `copies` says.
+// Pools a tile's rows h into rows [B, channels]. Each row of h counts as many atoms as `copies` says.
 template <typename T>
 void pool_forward(const Pooling& p, const Tile& tile, const T* copies, const T* h, T* pooled) {
     for (int g = tile.first_graph; g < tile.last_graph; g++) {
@@ -36,7 +36,8 @@ void pool_forward(const Pooling& p, const Tile& tile, const T* copies, const T* 
     }
 }
 
-// Gradient of h from the pooled rows'; the largest atoms of a molecule share its gradient equally. h is read for max only.
+// Computes the gradient of h from that of the pooled rows. The largest atoms of a molecule share its gradient equally. h is read for max
+// only.
 template <typename T>
 void pool_backward(const Pooling& p, const Tile& tile, const T* copies, const T* grad_pooled, const T* h, T* grad_h) {
     for (int g = tile.first_graph; g < tile.last_graph; g++) {

@@ -1,4 +1,4 @@
-// Fetching rows that are read soon: those of large graphs lie in memory, not in cache.
+// Prefetches rows that are read soon: those of large graphs lie in memory, not in cache.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Python's view of the random walks: walk_molecules.
+// The Python entry to the random walks: walk_molecules.
 #include "random_walk.hpp"
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Random walks on a molecule: the probability to be back at an atom, or across a bond, after 1, 2, ... steps.
+// Random walks on a molecule: the probabilities to be back at an atom, or across a bond, after 1, 2, ... steps.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,14 @@ struct Walks {
     int64_t atom_steps, bond_steps;
 };
 
-// One molecule at a time; its buffers hold kColumns floats an atom and are used again.
+// Walks one molecule at a time. Its buffers hold kColumns floats for each atom and are used again.
 class RandomWalk {
   public:
-    // `degree` bonds point at each of the molecule's `nodes` atoms, from `neighbors`. A step goes from an atom to a neighbour at random.
+    // Walks a molecule of `nodes` atoms. `degree` bonds point at each atom, from `neighbors`; a step goes from an atom to a random
+    // neighbour.
     //
-    // P^t = P P^(t-1) takes no more than sums of neighbours' rows, and its columns do not meet: a few at a time keep memory in proportion
-    // to the atoms. Column i holds what is asked of atom i and of the bonds that point at it.
+    // P^t = P P^(t-1) takes no more than sums of neighbours' rows, and its columns do not interact. A few columns at a time keep memory in
+    // proportion to the atoms. Column i holds what is asked of atom i and of the bonds that point at it.
     template <class Degree, class Neighbor>
     void run(const Degree* degree, const Neighbor* neighbors, int64_t nodes, const Walks& walks) {
         read(degree, neighbors, nodes);

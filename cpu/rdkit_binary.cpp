@@ -1,4 +1,4 @@
-// Python's view of RDKit's binary form: read_rdkit_binary.
+// The Python entry to RDKit's binary form: read_rdkit_binary.
 #include "rdkit_binary.hpp"
 
 #include <nanobind/nanobind.h>

@@ -1,5 +1,6 @@
-// The form in which RDKit stores a molecule (Mol.ToBinary, MolPickler.cpp in RDKit's sources), version 16, as far as graphs need it:
-// every atom's and bond's numbers and the rings. Whatever is not known here makes the reading fail, never differ. CIP labels are not in it.
+// Reads the form in which RDKit stores a molecule (Mol.ToBinary, MolPickler.cpp in RDKit's sources), version 16, as far as graphs need it:
+// every atom's and bond's numbers and the rings. Anything unknown makes the reading fail; it never gives a different molecule. CIP labels
+// are not stored in it.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +10,8 @@
 
 namespace molgcn {
 
-// What featurisers read; molgcn.data.featurizers.fields has the same fields in the same order and packs them alike, but for the CIP label.
+// What featurisers read. molgcn.data.featurizers.fields has the same fields in the same order and packs them in the same way, except the
+// CIP label.
 struct AtomFields {
     uint8_t number, hidden_hs, num_hs, explicit_hs, charge, degree, hybridization, ring_size, radicals, aromatic, chiral_tag;
 
@@ -37,7 +39,7 @@ class RdkitBinary {
     std::vector<uint16_t> ends;    // the two atoms of each bond
     std::vector<BondFields> bonds;
 
-    // Reads one molecule in place of the last; false for anything unknown.
+    // Reads one molecule in place of the last. Returns false for anything unknown.
     bool read(const uint8_t* data, size_t size) {
         next_ = data;
         end_ = data + size;

@@ -1,4 +1,4 @@
-// Row-wise parts of a layer on one tile: aggregation, the norm, relu, dropout and residual.
+// Row-wise parts of a layer on one tile: aggregation, norm, relu, dropout and residual.
 #pragma once
 
 #include "network.hpp"
@@ -8,7 +8,7 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// `out` = Â `in`, or the transposed Â `in`, for `columns` channels of a tile.
+// Computes `out` = Â `in`, or the transposed Â `in`, for `columns` channels of a tile.
 template <int P, bool TRANSPOSED, typename T>
 [[gnu::noinline]] void aggregate_panel(const Stack<T>& s, const Tile& tile, const T* in, T* out, ptrdiff_t stride) {
     const int64_t *begin = s.entry_begin + tile.first_row, *end = s.entry_end + tile.first_row;
@@ -37,7 +37,7 @@ inline void aggregate(const Stack<T>& s, const Tile& tile, const T* in, T* out, 
     if (total - done == 1) aggregate_panel<1, TRANSPOSED>(s, tile, in + column, out + column, stride);
 }
 
-// Mean and reciprocal standard deviation of one atom's features.
+// The mean and reciprocal standard deviation of one atom's features.
 template <typename T>
 struct RowStatistics {
     T mean, rstd;
@@ -51,7 +51,7 @@ struct RowStatistics {
     }
 };
 
-// Layer l after its linear part: act = dropout(relu(norm(z))), h_out = act, plus h_in where the layer adds its input.
+// Applies what follows layer l's linear part: act = dropout(relu(norm(z))), and h_out = act, plus h_in where the layer adds its input.
 template <typename T>
 void activate(const Network<T>& net, int l, const Tile& tile, const T* z, const T* h_in, T* act, T* h_out) {
     const Stack<T>& s = net.stack;

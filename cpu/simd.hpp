@@ -1,4 +1,4 @@
-// Vectors of MOLGCN_VECTOR_BYTES through the compiler's vector extensions: one source for SSE2, AVX2, AVX-512 and NEON.
+// Vectors of MOLGCN_VECTOR_BYTES by the compiler's vector extensions: one source for SSE2, AVX2, AVX-512 and NEON.
 //
 // Everything that is compiled once per instruction set lives in namespace molgcn::MOLGCN_ISA, so that the linker never mixes two of them.
 #pragma once
@@ -21,7 +21,7 @@ using Vec = typename Simd<T>::vec;
 template <typename T>
 constexpr int lanes = Simd<T>::lanes;
 
-// Registers that hold accumulators of a matrix product: of 16, or of 32 with AVX-512 and NEON, the rest for operands.
+// How many registers hold accumulators of a matrix product; the rest holds operands. There are 32 registers with AVX-512 and NEON, else 16.
 #if MOLGCN_VECTOR_BYTES == 64 || defined(__aarch64__)
 constexpr int accumulators = 24;
 #else
@@ -43,14 +43,14 @@ inline Vec<T> splat(T value) {
     return value - Vec<T>{};  // x - 0 is x for every x, so that only the broadcast remains
 }
 
-// max(v, 0) that lets NaN through, as torch's relu does.
+// Returns max(v, 0) and keeps NaN, as torch's relu does.
 template <typename T>
 inline Vec<T> relu(Vec<T> v) {
     const Vec<T> zero{};
     return zero > v ? zero : v;
 }
 
-// `v` where `gate` is positive, else 0.
+// Returns `v` where `gate` is positive, else 0.
 template <typename T>
 inline Vec<T> where_positive(Vec<T> gate, Vec<T> v) {
     const Vec<T> zero{};

@@ -1,4 +1,4 @@
-// All layers of one tile while it lies in cache: every norm but batch norm in training. Nothing is kept between forward and backward:
+// All layers of one tile while it lies in cache, for every norm but batch norm in training. Nothing is kept between forward and backward:
 // backward computes the tile's activations again, which costs less than writing them to memory and reading them back.
 #pragma once
 
@@ -11,8 +11,8 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// One tile's activations: two alternating planes in forward, all of them in backward, which also needs the activated part of residual layers
-// and the inputs of norms.
+// The activations of one tile: two alternating planes in forward, all planes in backward. Backward also needs the activated part of
+// residual layers and the inputs of norms.
 template <typename T>
 class Activations {
 public:
@@ -38,7 +38,7 @@ private:
     T* memory_ = nullptr;
 };
 
-// Layers that run atom by atom; the last one may come after the pooling.
+// Returns how many layers run atom by atom; the last one may come after the pooling.
 template <typename T>
 int atom_layers(const Stack<T>& s) {
     return s.num_layers - pools_before_last_layer(s);
@@ -50,7 +50,7 @@ void forward_tile(const Network<T>& net, const Tile& tile, const Activations<T>&
     for (int l = 0; l < atom_layers(net.stack); l++) forward_layer(net, l, tile, a.h(l), aggregated, a.z(l), a.act(l), a.h(l + 1));
 }
 
-// Elements of a plane with room for a tile's atoms or its molecules, in rows of the wider kind.
+// Returns the elements of a plane with room for a tile's atoms or its molecules, in rows of the wider kind.
 template <typename T>
 int64_t work_plane(const Network<T>& net) {
     const int64_t rows = std::max<int64_t>(plane_rows(net.stack.partition), net.stack.partition.max_graphs + slack_rows);

@@ -1,5 +1,5 @@
-// Batch norm in training couples the molecules of a batch: one pass over all tiles a layer, forward and backward. The norms' inputs lie in
-// Stack::saved; activations are computed again from them, except that residual layers' outputs are kept too.
+// Batch norm in training, which couples the molecules of a batch: there is one pass over all tiles for each layer, forward and backward.
+// The norms' inputs lie in Stack::saved. Activations are computed again from them, except that residual layers' outputs are kept too.
 #pragma once
 
 #include <omp.h>
@@ -12,7 +12,7 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// Batch norm of one vector of columns, by statistics that stay in registers.
+// Batch norm of one vector of columns, with its statistics in registers.
 template <typename T>
 struct NormedColumn {
     Vec<T> mean, scale, beta;
@@ -74,7 +74,7 @@ public:
                 over_tiles(chunk, [&](const Tile& tile) {
                     T* grad = grad_plane.data() + offset(tile);
                     zero(grad, int64_t{tile.num_rows} * net_.stride);
-                    const int l = s_.num_norms;  // what is pooled: the last norm's activation, or the layer after it
+                    const int l = s_.num_norms;  // the pooled values: the last norm's activation, or the layer after it
                     const T* h = s_.pool == Pool::max ? output(l, tile, work) : nullptr;
                     pool_backward(pooling(net_), tile, s_.copies + tile.first_row, grads.pooled, h, grad);
                     if (l == s_.num_layers) add_norm_gradients(l - 1, tile, grad, partial, work);
@@ -109,7 +109,7 @@ private:
         return work;
     }
 
-    // Shares the chunks among the threads of the region that it is called in, and waits for all.
+    // Shares the chunks among the threads of the region that calls it, and waits for all.
     template <typename F>
     void over_chunks(const F& f) const {
 #pragma omp for schedule(static)
@@ -121,7 +121,7 @@ private:
         for (int t = s_.partition.chunk_ptr[chunk]; t < s_.partition.chunk_ptr[chunk + 1]; t++) f(s_.partition.tiles[t]);
     }
 
-    // The input of layer l on one tile.
+    // Returns the input of layer l on one tile.
     const T* input(int l, const Tile& tile, T* work) const {
         if (l == 0) {
             load_input(net_, tile, work);
@@ -131,20 +131,20 @@ private:
         return activation(l - 1, tile, work);
     }
 
-    // Layer l's activation, without what a residual layer adds, in `out`.
+    // Writes layer l's activation to `out`, without what a residual layer adds.
     T* activation(int l, const Tile& tile, T* out) const {
         activate(l, tile, static_cast<const T*>(nullptr), out, out);
         return out;
     }
 
-    // With residual, computes and keeps the input of layer l.
+    // Computes and keeps the input of layer l, with residual.
     void make_input(int l, const Tile& tile, T* work) const {
         if (l == 0 || !s_.residual) return;
         const T* h_in = s_.adds_input(l - 1) ? input(l - 1, tile, work) : nullptr;
         activate(l - 1, tile, h_in, work + 2 * work_, h_plane(l) + offset(tile));
     }
 
-    // h_out = dropout(relu(norm(z))), plus h_in unless it is null; `work` for a layer with dropout.
+    // Computes h_out = dropout(relu(norm(z))), plus h_in unless it is null. `work` is used by a layer with dropout.
     void activate(int l, const Tile& tile, const T* h_in, T* work, T* h_out) const {
         const T* z = z_plane(l) + offset(tile);
         if (s_.dropout_rate() > 0) return MOLGCN_ISA::activate(net_, l, tile, z, h_in, work, h_out);
@@ -159,7 +159,7 @@ private:
         }
     }
 
-    // What is pooled: the input of layer l = L, or the output of a last layer without norm.
+    // Returns what is pooled: the input of layer l = L, or the output of a last layer without norm.
     const T* output(int l, const Tile& tile, T* work) const {
         const T* h = input(l, tile, work);
         if (l == s_.num_layers) return h;
@@ -176,8 +176,8 @@ private:
         for (int c = 0; c < net_.channels; c++) net_.set_statistics(l, c, mean_plane(l)[c], rstd_plane(l)[c]);
     }
 
-    // Visits the columns of layer l on one tile: visit(column, gradient), where gradient(at, z) is the gradient of the norm's output at one vector
-    // where its input is z, through dropout and relu.
+    // Calls visit(column, gradient) for the columns of layer l on one tile. gradient(at, z) returns the gradient of the norm's output
+    // through dropout and relu, at one vector whose norm's input is z.
     template <typename Visit>
     void visit_columns(int l, const Tile& tile, const T* grad_h, T* work, const Visit& visit) const {
         const bool dropout = s_.dropout_rate() > 0;
@@ -192,7 +192,7 @@ private:
         }
     }
 
-    // Adds the gradients of the norm's weight and bias, whose means the gradient of its input needs.
+    // Adds the gradients of the norm's weight and bias. The gradient of the norm's input needs their means.
     void add_norm_gradients(int l, const Tile& tile, const T* grad_h, T* partial, T* work) const {
         const PartialLayer<T> sums = partial_layer(net_, partial, l);
         const T* z_tile = z_plane(l) + offset(tile);
@@ -209,7 +209,7 @@ private:
         });
     }
 
-    // Means over the batch of the norm's output gradient [stride], and of it times the normalised input [stride].
+    // Computes the means over the batch of the gradient of the norm's output [stride], and of it times the normalised input [stride].
     void mean_gradients(int l, T* partials, int64_t partial_size, T* means) const {
         for (int c = 0; c < net_.channels; c++) {
             double beta = 0, gamma = 0;
@@ -223,7 +223,7 @@ private:
         }
     }
 
-    // The gradient of the linear part, in `out`, from that of the layer's output; adds the bias's.
+    // Writes the gradient of the linear part to `out`, from that of the layer's output, and adds the gradient of the bias.
     void linear_gradient(int l, const Tile& tile, const T* grad_h, const T* means, const PartialLayer<T>& sums, T* work, T* out) const {
         const T *z_tile = z_plane(l) + offset(tile), *copies = s_.copies + tile.first_row;
         visit_columns(l, tile, grad_h, work, [&](int column, const auto& gradient) {

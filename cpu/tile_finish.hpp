@@ -1,4 +1,4 @@
-// Norm, relu and dropout of one tile's rows, and their gradients; and rows scaled to length 1.
+// Norm, relu and dropout of one tile's rows, the scaling of rows to length 1, and the gradients of these.
 #pragma once
 
 #include "gather.hpp"
@@ -7,7 +7,7 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// Mean and 1 / deviation of one row.
+// The mean and 1 / deviation of one row.
 template <typename T>
 struct RowMoments {
     T mean, rstd;
@@ -30,7 +30,7 @@ struct RowMoments {
     }
 };
 
-// The normalised vectors of a row, and the norm's output; `norm` null stands for no norm.
+// The normalised vectors of a row, and the norm's output. `norm` is null where there is no norm.
 template <typename T>
 struct NormedRow {
     const Norm<T>* norm;
@@ -54,7 +54,7 @@ NormedRow<T> normed_row(const TileStep<T>& t, const Instruction& step, const T* 
     return {norm, RowMoments<T>()};
 }
 
-// out = dropout(relu(norm(x))) + a.
+// Computes out = dropout(relu(norm(x))) + a.
 template <typename T>
 void finish_rows(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), add = t.rows(step.add);
@@ -69,7 +69,7 @@ void finish_rows(const TileStep<T>& t, const Instruction& step) {
     for (ptrdiff_t at = 0; add && at < out.count * out.stride; at += lanes<T>) store(out.data + at, load(out.data + at) + load(add.data + at));
 }
 
-// The gradient of what dropout was given.
+// Writes the gradient of dropout's input.
 template <typename T>
 void dropout_gradient(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> grad = t.rows(step.grad), out = t.rows(step.out);
@@ -77,7 +77,7 @@ void dropout_gradient(const TileStep<T>& t, const Instruction& step) {
     drop(t, step.site, out);
 }
 
-// The gradient of the norm's output, at one vector.
+// Returns the gradient of the norm's output, at one vector.
 template <typename T>
 inline Vec<T> through_relu(const Instruction& step, const NormedRow<T>& normed, const T* x, const T* grad, int c) {
     return step.relu ? where_positive<T>(normed(x, c), load(grad + c)) : load(grad + c);
@@ -100,7 +100,7 @@ void add_norm_sums(const TileStep<T>& t, const Instruction& step) {
     }
 }
 
-// The gradient of the source; that of the norm's weight and bias is another step.
+// Writes the gradient of the source. Another step gives that of the norm's weight and bias.
 template <typename T>
 void finish_gradient(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source), grad = t.rows(step.grad), out = t.rows(step.out);

@@ -9,7 +9,7 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// The bonds at the atoms of a tile with their weights. Without rows of bonds, `rows` has no data.
+// The bonds at the atoms of a tile, with their weights. `rows` has no data where bonds have no rows.
 template <typename T>
 class TileBonds {
 public:
@@ -28,7 +28,7 @@ public:
     bool with_rows() const { return rows_.data != nullptr; }
     bool is_max() const { return aggregation_ == Aggregation::max; }
 
-    // The number among the rows of a bond.
+    // Returns which of the rows a bond has.
     int64_t place(int64_t bond) const { return code_ == nullptr ? bond - first_row_ : code_[bond]; }
     const T* row(int64_t bond) const { return rows_[place(bond)]; }
 
@@ -45,7 +45,7 @@ public:
         }
     }
 
-    // Whether the atom itself counts, and how much.
+    // Returns whether the atom itself counts; `own` returns its weight.
     bool has_own(const Instruction& step) const { return aggregation_ == Aggregation::gcn_loops || step.weight >= 0; }
     T own(const TileStep<T>& t, const Instruction& step, int i) const {
         return aggregation_ == Aggregation::gcn_loops ? T(scale_[i] * scale_[i]) : T(1) + t.parameters.scalar(step.weight);
@@ -154,7 +154,7 @@ template <int P, typename T>
     }
 }
 
-// The gradient of the source.
+// Writes the gradient of the source.
 template <typename T>
 void gather_gradient(const TileStep<T>& t, const Instruction& step) {
     const TileBonds<T> bonds(t, step);
@@ -162,7 +162,7 @@ void gather_gradient(const TileStep<T>& t, const Instruction& step) {
     end_gradient(t, step, true);
 }
 
-// The gradient of the bonds' rows, written; or added to the chunk's sums for the table of distinct bonds.
+// Writes the gradient of the bonds' rows, or adds it to the chunk's sums for the table of distinct bonds.
 template <typename T>
 void bonds_gradient(const TileStep<T>& t, const Instruction& step) {
     const TileBonds<T> bonds(t, step);
@@ -181,7 +181,7 @@ void bonds_gradient(const TileStep<T>& t, const Instruction& step) {
     if (sums == nullptr) end_gradient(t, step, false);
 }
 
-// The gradient of a part of the table's rows, from the sums over all tiles.
+// Writes the gradient of a part of the table's rows, from the sums over all tiles.
 template <typename T>
 void table_gradient(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> out = t.rows(step.out);

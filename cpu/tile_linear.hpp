@@ -1,4 +1,4 @@
-// Matrix products on one tile: forward, and the gradients of their source, matrix and bias.
+// Matrix products on one tile, and the gradients of their source, matrix and bias.
 #pragma once
 
 #include "philox.hpp"
@@ -7,14 +7,14 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// Zeroes what the dropout of this number drops and scales the rest, row by row.
+// Zeroes what dropout number `site` drops and scales the rest, row by row.
 template <typename T>
 void drop(const TileStep<T>& t, int site, const TileRows<T>& rows) {
     const Dropout dropout(t.run.seed, site, t.run.dropout);
     for (int i = 0; i < rows.count; i++) dropout.apply(t.tile.first_row + i, rows.width, T(1 / (1 - t.run.dropout)), rows[i]);
 }
 
-// out = dropout(relu(x W^T + b)) + a.
+// Computes out = dropout(relu(x W^T + b)) + a.
 template <typename T>
 void linear_rows(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> source = t.rows(step.source), out = t.rows(step.out), add = t.rows(step.add);
@@ -35,7 +35,7 @@ void linear_rows(const TileStep<T>& t, const Instruction& step) {
     if (step.site >= 0) drop(t, step.site, out);
 }
 
-// The gradient of the source: G W.
+// Writes the gradient of the source, G W.
 template <typename T>
 void input_gradient(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> grad = t.rows(step.grad), out = t.rows(step.out), add = t.rows(step.add);
@@ -54,7 +54,7 @@ void input_gradient(const TileStep<T>& t, const Instruction& step) {
     end_gradient(t, step, true);
 }
 
-// Adds the gradients of matrix and bias, G^T x and the columns' sums of G.
+// Adds the gradients of matrix and bias: G^T x and the columns' sums of G.
 template <typename T>
 void add_product(const TileStep<T>& t, const Instruction& step) {
     const TileRows<T> grad = t.rows(step.grad), source = t.rows(step.source);

@@ -1,4 +1,4 @@
-// A pass of a network: its instructions tile by tile, a segment of them after another.
+// Runs a pass of a network: its instructions tile by tile, one segment of them after another.
 #pragma once
 
 #include <omp.h>
@@ -109,7 +109,8 @@ private:
         end_gradient(t, step, false);
     }
 
-    // From the sums of all chunks, the norm's statistics; or in a backward pass what the gradient of its input takes from all rows.
+    // Completes a batch norm from the sums of all chunks: its statistics or, in a backward pass, what the gradient of its input takes from
+    // all rows.
     void complete_norm(int number) const {
         const NormOptions& options = pass_.norms[number];
         const int channels = pass_.channels, place = options.place;

@@ -6,7 +6,7 @@
 namespace molgcn {
 namespace MOLGCN_ISA {
 
-// Rows in a tile's memory; columns from `width` to `stride`, whole vectors, are zeros.
+// Rows in a tile's memory. The columns from `width` to `stride`, which fill whole vectors, are zeros.
 template <typename T>
 struct TileRows {
     T* data;
@@ -20,7 +20,7 @@ struct TileRows {
 template <typename T>
 class TileMemory {
 public:
-    // Room for tiles of at most so many atoms and bonds. Products read up to slack_rows more.
+    // Reserves room for tiles of at most max_atoms and max_bonds. Products read up to slack_rows more.
     TileMemory(const LayerPass& pass, int max_atoms, int max_bonds)
         : pass_(pass), max_rows_{max_atoms, max_bonds}, size_(int64_t{pass.place_columns[0]} * max_atoms + int64_t{pass.place_columns[1]} * max_bonds),
           data_(size_ + slack(pass)) {
@@ -61,7 +61,7 @@ struct TileStep {
         return {memory.at(p), row_stride<T>(p.width), p.width, p.bonds ? num_bonds : tile.num_rows};
     }
 
-    // The rows outside, from the tile's first on.
+    // Returns the rows in memory outside the tile, from the tile's first row on.
     T* outside(const Instruction& step) const {
         const Memory& m = run.pass.memory[step.memory];
         return run.memory[step.memory] + (m.bonds ? first_bond : int64_t{tile.first_row}) * m.stride;
@@ -86,7 +86,7 @@ void store_rows(const TileStep<T>& t, const Instruction& step) {
     for (int i = 0; i < source.count; i++, to += stride) std::memcpy(to, source[i], (stride < source.stride ? stride : source.stride) * sizeof(T));
 }
 
-// Ends a gradient: with that of the steps further on, times the derivative of relu and dropout, which is 0 where the value is.
+// Ends a gradient: adds that of the later steps and multiplies by the derivative of relu and dropout, which is 0 where the value is 0.
 template <typename T>
 void end_gradient(const TileStep<T>& t, const Instruction& step, bool added) {
     const TileRows<T> out = t.rows(step.out), add = t.rows(added ? -1 : step.add), mask = t.rows(step.mask);

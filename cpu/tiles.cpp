@@ -27,7 +27,7 @@ Tiles::Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes,
     }
     const int64_t all = row_ptr[num_graphs], most = std::clamp(gradient_memory / std::max<int64_t>(gradient_bytes, 1), min_chunks, max_chunks);
     int64_t chunks = std::max<int64_t>(1, (all + chunk_rows - 1) / chunk_rows);
-    if (chunks > 2) chunks = (chunks + 3) / 4 * 4;  // even shares for two and four threads
+    if (chunks > 2) chunks = (chunks + 3) / 4 * 4;  // shares equally between two or four threads
     chunks = std::min(chunks, most);
     chunk_ptr_.push_back(0);
     for (int t = 0; t + 1 < int(tiles_.size()) && int64_t(chunk_ptr_.size()) < chunks; t++) {

@@ -1,4 +1,4 @@
-// Batches cut into tiles and chunks, and their normalised adjacency.
+// Cuts batches into tiles and chunks, and computes their normalised adjacency.
 #pragma once
 
 #include <cmath>
@@ -11,11 +11,11 @@
 namespace molgcn {
 
 constexpr int tile_rows = 64;         // activations of a tile and a layer's weights of width 64 lie in the first-level cache together
-constexpr int64_t chunk_rows = 256;  // at least, so that adding up a chunk's gradients costs little beside computing them
+constexpr int64_t chunk_rows = 256;  // the fewest, so that adding up a chunk's gradients costs little beside computing them
 
 class Tiles {
 public:
-    // Tiles of about so many rows; a molecule of more is a tile of its own.
+    // Cuts tiles of about `rows` rows. A molecule with more rows is a tile of its own.
     Tiles(const int32_t* row_ptr, int64_t num_graphs, int64_t gradient_bytes, int rows = tile_rows);
 
     Partition partition() const { return {tiles_.data(), chunk_ptr_.data(), int(tiles_.size()), int(chunk_ptr_.size()) - 1, max_rows_, max_graphs_}; }
@@ -29,18 +29,18 @@ private:
 // Throws std::invalid_argument, in the operator's name, unless ptr and rowptr rise from 0 to the numbers of atoms and bonds in use.
 void check_pointers(const std::string& name, const int32_t* ptr, int64_t num_graphs, const int32_t* rowptr, int64_t num_nodes, int64_t num_edges);
 
-// (Bonds at atom i)^-1/2, 0 without any; with `add_self_loops` one loop counts instead of those that are there.
+// Returns (bonds at atom i)^-1/2, or 0 without bonds. With `add_self_loops` one loop counts instead of those that are there.
 inline double inverse_root_degree(const int32_t* rowptr, const int32_t* col, int64_t i, bool add_self_loops) {
     int degree = add_self_loops;
     for (int e = rowptr[i]; e < rowptr[i + 1]; e++) degree += !(add_self_loops && col[e] == i);
     return degree > 0 ? 1 / std::sqrt(double(degree)) : 0;
 }
 
-// D^-1/2 (A + I) D^-1/2, or without I, row by row; PyG's gcn_norm: duplicate bonds count, existing loops are replaced by one if loops are added.
+// D^-1/2 (A + I) D^-1/2, or without I, row by row, as PyG's gcn_norm: duplicate bonds count, and added loops replace existing ones.
 template <typename T>
 class Adjacency {
 public:
-    // `stack` has its rows and partition already.
+    // Computes the entries. `stack` has its rows and partition already.
     Adjacency(const Stack<T>& stack, const int32_t* rowptr, const int32_t* col, bool add_self_loops)
         : begin_(new int64_t[stack.num_rows]),
           end_(new int64_t[stack.num_rows]),

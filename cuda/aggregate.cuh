@@ -1,10 +1,12 @@
-// molgcn::aggregate: numbers, weights and messages, as all of its kernels take them. Macros:
+// Arguments and reads that all kernels of molgcn::aggregate share.
+//
+// Macros:
 //   DTYPE      0 float, 1 double, 2 bf16, 3 half; sums are taken in `real`
-//   VEC        channels of a thread, which lie together
+//   VEC        adjacent channels of a thread
 //   LANES      threads that share the channels of an edge, a power of 2 up to 32
-//   WEIGHTS    0 none, 1 one for all channels of an edge, 2 one for each `channels_per_weight` of them, 3 one a channel
+//   WEIGHTS    0 none, 1 one for all channels of an edge, 2 one for each `channels_per_weight` of them, 3 one for each channel
 //   REDUCE     0 sum, 1 mean, 2 max
-//   BACKWARD   rows are sources and what is pulled is the gradient of their targets
+//   BACKWARD   rows are sources, and they pull the gradients of their targets
 #pragma once
 #include "device.cuh"
 
@@ -75,7 +77,7 @@ __device__ __forceinline__ Values load(const element* at) {
     packed.raw = __ldg(reinterpret_cast<const decltype(packed.raw)*>(at));
     return widened(packed);
 }
-// What is read once need not stay in the cache
+// Loads values that are read once and need not stay in the cache.
 __device__ __forceinline__ Values load_once(const element* at) {
     Packed<element> packed;
     packed.raw = __ldcs(reinterpret_cast<const decltype(packed.raw)*>(at));
@@ -137,7 +139,7 @@ __device__ __forceinline__ real shuffled(real x, int mask) {
 #endif
 }
 
-// Mean's factor of a target
+// The factor by which the mean scales the messages of a target.
 __device__ __forceinline__ real share_of(const Parameters& p, int target) {
     const int degree = __ldg(p.degrees + target + 1) - __ldg(p.degrees + target);
     return real(1) / real(degree);

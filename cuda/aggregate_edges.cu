@@ -1,9 +1,10 @@
-// molgcn::aggregate edge by edge, in the order of the list: additions that are atomic, and the gradient of weights for several channels.
+// Kernels of molgcn::aggregate that take the edges in the order of the list: the sum by atomic additions, and the gradient of weights that
+// count for several channels each.
 #include "aggregate.cuh"
 
 constexpr int block = 256, workers = block / LANES;
 
-// LANES threads an edge add its message, or backward its gradient, atomically to `sums`.
+// LANES threads take one edge. They add its message, or backward its gradient, atomically to `sums`.
 extern "C" __global__ void __launch_bounds__(block) aggregate_edges(const __grid_constant__ Parameters p) {
     for (size_t edge = size_t(blockIdx.x) * workers + threadIdx.x / LANES; edge < size_t(p.num_edges); edge += size_t(gridDim.x) * workers) {
         const int source = static_cast<int>(__ldg(p.source + edge)), target = static_cast<int>(__ldg(p.target + edge));
@@ -17,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(block) aggregate_edges(const __grid
     }
 }
 
-// LANES threads a weight sum x times the gradient over its channels.
+// LANES threads take one weight. They sum x times the gradient over the weight's channels.
 extern "C" __global__ void __launch_bounds__(block) aggregate_weights(const __grid_constant__ Parameters p) {
     const int each = p.channels_per_weight, heads = p.num_columns / each;
     const size_t all = size_t(p.num_edges) * heads;

@@ -1,22 +1,25 @@
-// molgcn::aggregate by rows: LANES threads for each of EDGES edges of a row pull at the same time. No atomic additions, unless ATOMIC.
+// Kernels of molgcn::aggregate that take the edges row by row. Each of EDGES edges of a row is pulled by LANES threads, all at the same
+// time.
 //
-// Rows of more than `part_size` edges are cut into parts, whose sums aggregate_parts adds up in order, or which are added atomically.
+// Rows of more than `part_size` edges are cut into parts. aggregate_parts adds the parts' sums up in order; with ATOMIC they are added
+// atomically instead.
+//
 // Macros besides those of aggregate.cuh:
-//   TIES           a row's result is its gradient over how many of its messages, and of zero, are as large as the largest
+//   TIES           a row's result is its gradient divided by how many of its messages, and of zero, are as large as the largest
 //   GRAD_WEIGHT    backward also writes the gradient of weights [E, D]
 #include "aggregate.cuh"
 
 constexpr int block = 256, unroll = 4, worker_lanes = LANES * EDGES, workers = block / worker_lanes;
 constexpr bool takes_largest = is_max && !TIES && !BACKWARD, compares = is_max && !takes_largest;
-constexpr bool reads_own = compares || GRAD_WEIGHT;  // the row's own values: forward's result or, backward, x
+constexpr bool reads_own = compares || GRAD_WEIGHT;  // forward reads its own result, backward x
 
-__device__ __forceinline__ real start() { return takes_largest ? -real(number(0x7f800000u)) : real(0); }  // of a sum or a maximum
+__device__ __forceinline__ real start() { return takes_largest ? -real(number(0x7f800000u)) : real(0); }  // where a sum or a maximum starts
 __device__ __forceinline__ real combined(real a, real b) {
     if (!takes_largest) return a + b;
-    return b > a || b != b ? b : a;  // NaN stays
+    return b > a || b != b ? b : a;  // keeps NaN
 }
 
-// A row's result from its messages' sum or maximum
+// Writes a row's result, from the sum or maximum of its messages.
 __device__ __forceinline__ void finish(const Parameters& p, int row, int column, int degree, Values total) {
     const size_t at = size_t(row) * p.num_columns + column;
     if (TIES) {
@@ -116,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(block) aggregate_rows(const __grid_
     }
 }
 
-// A block a row that has parts, and LANES * VEC of its channels
+// Each block takes one row that has parts, and LANES * VEC of its channels.
 extern "C" __global__ void __launch_bounds__(block) aggregate_parts(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     real* shared = reinterpret_cast<real*>(memory);  // [block][VEC]

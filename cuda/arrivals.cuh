@@ -1,8 +1,9 @@
-// Blocks that count each other: which of them is the last.
+// Tells the blocks of a kernel which of them arrives last.
 #pragma once
 #include "device.cuh"
 
-// Whether this block is the last of `size` to arrive; the order of the sums then decides, not that of the blocks.
+// Returns whether this block is the last of `size` to arrive. The last block may add up the others' sums in a fixed order, whichever block
+// it is.
 __device__ __forceinline__ bool last_to_arrive(uint32* arrivals, int size, int* flag) {
     __threadfence();
     __syncthreads();

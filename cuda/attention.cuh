@@ -1,14 +1,17 @@
-// Graph attention: what forward and backward have in common.
+// What the forward and the backward kernels of graph attention share.
 //
-// Macros beside those of row_walk.cuh: V2: scores are att . leaky(source + target + edge) as in GATv2, else leaky(source + target + edge) of
-// one number a head as in GAT; EDGES; DROPOUT.
+// Macros besides those of row_walk.cuh:
+//   V2        scores are att . leaky(source + target + edge), as in GATv2; else they are leaky(source + target + edge) of one number
+//             per head, as in GAT
+//   EDGES     the edges have features
+//   DROPOUT   attention weights are dropped
 #pragma once
 #include "philox.cuh"
 #include "row_walk.cuh"
 
 #include "attention_structs.h"  // molgcn/ops/attention_cuda.py
 
-// Of a row and head, for backward: exp(score - largest) * scale is an attention weight, `mean` the weights' mean gradient.
+// What backward needs of a row and head. An attention weight is exp(score - largest) * scale; `mean` is the weights' mean gradient.
 struct alignas(16) Node {
     real largest, scale, mean, score;
 };
@@ -22,7 +25,7 @@ __device__ __forceinline__ real exponential(real x) {
 }
 __device__ __forceinline__ real slope(const Parameters& p, real x) { return x > 0 ? real(1) : real(p.negative_slope); }
 
-// What dropout makes of a weight: its factor, 0 or 1 / (1 - rate)
+// Returns dropout's factor of an attention weight: 0 or 1 / (1 - rate).
 __device__ __forceinline__ real kept(const Parameters& p, int edge, int head) {
 #if DROPOUT
     const Words words = philox(edge, head / 4, 0, 0, *p.seed);

@@ -1,8 +1,11 @@
-// The gradients of attention_forward.cu. With weight w = exp(score - largest) * scale of an entry, its factor k by dropout, the row's
-// gradient g and mean = g . out: the score's gradient is w (k g . source - mean), the source's w k g, and scores pass theirs on.
+// The gradients of attention_forward.cu.
+//
+// An entry has the weight w = exp(score - largest) * scale and dropout's factor k; its row has the gradient g and mean = g . out. The
+// gradient of the score is w (k g . source - mean), and that of the source is w k g. The score's gradient then goes to what the score was
+// computed from.
 #include "attention.cuh"
 
-// What entries need of their target row, together.
+// Gathers, for each target row, what its entries need of it.
 extern "C" __global__ void __launch_bounds__(threads) attention_prepare(const __grid_constant__ Parameters p) {
     const Lane lane;
     const int stride = gridDim.x / head_blocks * groups, first = blockIdx.x / head_blocks * groups;
@@ -21,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(threads) attention_prepare(const __
     }
 }
 
-// For each source, over the entries that leave it: the gradients of source and edges, and that of every entry's score.
+// Sums, for each source, over the entries that leave it. Writes the gradients of the source and the edges, and every score's gradient.
 extern "C" __global__ void __launch_bounds__(threads) attention_sources(const __grid_constant__ Parameters p) {
     const Lane lane;
     const Order& o = p.order;
@@ -111,7 +114,8 @@ extern "C" __global__ void __launch_bounds__(threads) attention_sources(const __
     });
 }
 
-// For each target, over the entries that it is the sum of: its gradient, from those of the scores.
+// Sums, for each target, the gradients of the scores of its entries. Writes the gradient of the target and, with V2, partial
+// sums of the gradient of att.
 extern "C" __global__ void __launch_bounds__(threads) attention_targets(const __grid_constant__ Parameters p) {
     const Lane lane;
     const Order& o = p.order;

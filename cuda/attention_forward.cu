@@ -1,14 +1,15 @@
-// out = sum over a row's entries of weight * source, with weights that are the softmax of the entries' scores; in one pass.
+// out = the sum over a row's entries of weight * source. The weights are the softmax of the entries' scores. Both take one pass over the
+// entries.
 #include "attention.cuh"
 
 __device__ __forceinline__ real minus_infinity() { return number(0xff800000u); }
 
-// A softmax and the weighted sum under way, relative to the largest score so far.
+// A softmax and its weighted sum so far, both relative to the largest score so far.
 struct Sum {
     real largest = minus_infinity(), total = 0;
     Columns columns = {};
 
-    // Makes room for a score: what is there shrinks, unless it stays the largest.
+    // Prepares the sums for a score. If it is the new largest, the sums are scaled down to it.
     __device__ __forceinline__ void raise(real score) {
         if (!(score > largest)) return;
         const real factor = exponential(largest - score);
@@ -99,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(threads) attention_forward(const __
     });
 }
 
-// Long rows of their pieces, in order.
+// Joins the pieces of each long row, in order.
 extern "C" __global__ void __launch_bounds__(threads) attention_join_softmax(const __grid_constant__ Parameters p) {
     const Lane lane;
     const Order& o = p.order;

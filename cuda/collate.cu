@@ -1,11 +1,17 @@
-// Gathers the molecules of one batch from the resident packed set into a slot, in one launch: a warp per molecule, no communication. Which
-// batch it is may be left to the device, so that a CUDA graph that is replayed step after step fills in one batch after the other.
+// Gathers the molecules of one batch from the resident packed set into a slot, in one launch. Each warp takes one molecule, and warps do
+// not communicate. The number of the batch may be read from the device, so that replays of one CUDA graph fill in one batch after the
+// other.
 //
-// Macros: END_BYTES (of `row_end`), NEIGHBOR_BYTES, STAGED (the set's arrays hold only this batch, in its order: a
-// molgcn.data.piece.Piece), and for each array of MOLECULE_ARRAYS, ATOM_ARRAYS and BOND_ARRAYS (molgcn.data.batch_arrays), as in "x_COLUMNS": COLUMNS (of
-// the slot's rows of floats; 0: the slot has the codes) and CODE_BYTES (of a code into the table; 0: the set has the rows themselves);
-// both 0 where the set has no such array. The layout of what is written is that of molgcn.data.slots.Slot; offsets within the epoch come
-// with the plan, so nothing is scanned here.
+// Macros:
+//   END_BYTES        bytes of a number of `row_end`
+//   NEIGHBOR_BYTES   bytes of a neighbour
+//   STAGED           the set's arrays hold only this batch, in its order (a molgcn.data.piece.Piece)
+// For each array x of MOLECULE_ARRAYS, ATOM_ARRAYS and BOND_ARRAYS (molgcn.data.batch_arrays):
+//   x_COLUMNS        columns of the slot's rows of floats; 0: the slot has the codes
+//   x_CODE_BYTES     bytes of a code into the table; 0: the set has the rows themselves
+// Both are 0 where the set has no such array.
+//
+// The slot's layout is that of molgcn.data.slots.Slot. Offsets within the epoch come with the plan, so that nothing is scanned here.
 #define JOIN(bytes) UINT_##bytes
 #define UINT_1 unsigned char
 #define UINT_2 unsigned short
@@ -14,7 +20,7 @@
 #define TYPE(bytes) JOIN(bytes)
 #include "collate_structs.h"  // molgcn/data/resident.py
 
-// Entries from `from` on of an array of the set to places from `to` on of the slot's, by one warp.
+// Copies entries of one of the set's arrays, from `from` on, to places from `to` on of the slot's array. One warp does it.
 template <int Columns, int CodeBytes, class Value>
 __device__ void gather(void* slot, const Value* values, const float* table, long long from, long long to, int count, int lane) {
     if constexpr (Columns != 0) {
@@ -56,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
     const BatchSpan at = p.span;
 #else
     const int number = p.number < 0 ? p.cursor[p.slot] : p.number;
-    if (thread == 0) p.cursor[1 - p.slot] = number + 1;  // what is read and what is written are different places
+    if (thread == 0) p.cursor[1 - p.slot] = number + 1;  // read and written in different places
     if (number >= p.num_batches) return;
     const BatchSpan at = span_of(p, number);
 #endif
@@ -80,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(256) collate(const __grid_constant_
         ATOM_ARRAYS(GATHER_ATOMS)
         BOND_ARRAYS(GATHER_BONDS)
     }
-    // the places that stay empty hold molecules without atoms; see Slot
+    // Places that stay empty hold molecules without atoms (see Slot).
     if (thread == 0) {
         p.slot_ptr[0] = p.slot_rowptr[0] = 0;
         p.slot_counts[0] = at.num_graphs, p.slot_counts[1] = at.num_nodes, p.slot_counts[2] = at.num_edges, p.slot_counts[3] = at.num_tiles;

@@ -1,5 +1,5 @@
-// What the kernels need of the machine: matrix products, barriers, ordering. The only file with PTX; under emulation (tests/cuda) the
-// same names come from the emulator, so that everything else also compiles as plain C++.
+// What the kernels need of the machine: matrix products, barriers and memory ordering. This is the only file with PTX. Under emulation
+// (tests/cuda) the emulator defines the same names, so that everything else also compiles as plain C++.
 #pragma once
 
 #ifdef MOLGCN_EMULATOR
@@ -25,14 +25,15 @@ __device__ __forceinline__ uint32 pack_bf16(float low, float high) {
     return packed;
 }
 
-// Packs two numbers after relu, which makes negative ones zero and keeps NaN
+// Packs two numbers after relu, which makes negative numbers zero and keeps NaN.
 __device__ __forceinline__ uint32 pack_bf16_relu(float low, float high) {
     uint32 packed;
     asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
 }
 
-// x as operand of a TF32 product, to nearest. From Hopper on that is one instruction, which leaves zeros where products do not look, and a NaN.
+// Rounds x to nearest, as an operand of a TF32 product. From Hopper on this is one instruction, which clears the bits that products ignore
+// and keeps NaN.
 #if __CUDA_ARCH__ >= 900
 constexpr bool rounds_tf32 = true;
 __device__ __forceinline__ uint32 round_tf32(uint32 x) {
@@ -45,7 +46,7 @@ constexpr bool rounds_tf32 = false;
 __device__ __forceinline__ uint32 round_tf32(uint32 x) { return x + 0x1000u; }
 #endif
 
-// d [16 x 8] += a [16 x 8] b [8 x 8]; the low 13 bits of each operand's mantissa are ignored.
+// d [16 x 8] += a [16 x 8] b [8 x 8]. The low 13 bits of each operand's mantissa are ignored.
 __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32 (&a)[4], const uint32 (&b)[2]) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -75,14 +76,15 @@ __device__ __forceinline__ void mma_half(float (&d)[4], const uint32 (&a)[4], co
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// x. Keeps the compiler from computing ahead of a loop what follows from x in a few instructions: registers are scarcer than these.
+// Returns x, but hides its value from the compiler. What follows from x is then computed where it is used instead of ahead of a loop, where
+// it would take registers.
 __device__ __forceinline__ uint32 anew(uint32 x) {
     asm volatile("" : "+r"(x));
     return x;
 }
 // (mask << 1) | sign of x
 __device__ __forceinline__ uint32 push_sign(uint32 mask, float x) { return __funnelshift_l(__float_as_uint(x), mask, 1); }
-__device__ __forceinline__ uint32 add_bf16(uint32 x, uint32 y) {  // of two bf16 in a word
+__device__ __forceinline__ uint32 add_bf16(uint32 x, uint32 y) {  // adds two pairs of bf16
     uint32 sum;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(0x3f803f80u), "r"(y));
     return sum;
@@ -93,25 +95,26 @@ __device__ __forceinline__ uint32 multiply_bf16(uint32 x, uint32 y) {
     return product;
 }
 __device__ __forceinline__ uint32 shared_address(const void* at) { return static_cast<uint32>(__cvta_generic_to_shared(at)); }
-// The same place in shared memory, in one register: the compiler adds constants to it and does not compute it from its parts again.
+// Returns the same place in shared memory, in one register. The compiler then adds constants to it instead of computing it from its parts
+// again.
 __device__ __forceinline__ unsigned char* one_address(const unsigned char* at) {
     return static_cast<unsigned char*>(__cvta_shared_to_generic(anew(shared_address(at))));
 }
-// Four 8 x 8 blocks of 16-bit numbers in shared memory, transposed: lane 8 i + r gives the address of row r of block i; lane 4 g + t gets
-// rows 2 t and 2 t + 1 of column g.
+// Loads four 8 x 8 blocks of 16-bit numbers from shared memory, transposed. Lane 8 i + r gives the address of row r of block i; lane 4 g +
+// t gets rows 2 t and 2 t + 1 of column g.
 __device__ __forceinline__ void load_transposed(uint32 (&v)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
                  : "r"(shared_address(row))
                  : "memory");
 }
-// 16 or 4 bytes from global to shared memory, zeros unless `there`
+// Copies 16 or 4 bytes asynchronously from global to shared memory; writes zeros unless `there`.
 __device__ __forceinline__ void copy16(void* to, const void* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(there ? 16 : 0)
                  : "memory");
 }
-// What nobody reads again: the first to leave the cache
+// Copies 16 bytes that nobody reads again: they are the first to leave the cache.
 __device__ __forceinline__ void copy16_last(void* to, const void* from, bool there) {
     uint64 policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -133,9 +136,9 @@ __device__ __forceinline__ int largest(int x) { return __reduce_max_sync(0xfffff
 
 __device__ __forceinline__ void barrier(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
 __device__ __forceinline__ void pause() { __nanosleep(20); }
-__device__ __forceinline__ void spin() {}  // where another warp is done in less than a pause
+__device__ __forceinline__ void spin() {}  // used where another warp is done in less than a pause
 
-// In shared memory
+// Loads from shared memory, ordered within the block.
 __device__ __forceinline__ int load_acquire_block(const int* at) {
     int value;
     asm volatile("ld.acquire.cta.shared::cta.b32 %0, [%1];" : "=r"(value) : "r"(shared_address(at)) : "memory");
@@ -149,12 +152,12 @@ __device__ __forceinline__ uint32 load_acquire_grid(const uint32* at) {
     asm volatile("ld.acquire.gpu.b32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
     return value;
 }
-// What this thread, and those it met in a barrier, wrote is there for those that see the sum
+// Adds x. Whoever sees the sum also sees what this thread, and those it met in a barrier, wrote before.
 __device__ __forceinline__ void add_release_grid(uint32* at, uint32 x) {
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
 }
-// A kernel that was launched to overlap its predecessor waits for all of its writes, then lets its own successor start. What it reads
-// before must be older.
+// Waits for all writes of the previous kernel, then lets the next kernel start. It does something only in a kernel that was launched to
+// overlap its predecessor. What the kernel reads before must be older than the predecessor.
 __device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -162,7 +165,8 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
-// Blocks of a cluster, from Hopper on: they meet, write to each other's shared memory, and are sent copies of global memory together.
+// Functions for the blocks of a cluster, from Hopper on. They meet, write to each other's shared memory, and get copies of global memory
+// together.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ int cluster_rank() {
     int rank;
@@ -171,7 +175,7 @@ __device__ __forceinline__ int cluster_rank() {
 }
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-// A count of bytes on their way: one thread says how many to expect, all wait for the end of a phase (0, 1, 0, ...)
+// An mbarrier counts bytes on their way. One thread says how many to expect, and all wait for the end of a phase (0, 1, 0, ...).
 __device__ __forceinline__ void start_counting(uint64* count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" ::"r"(shared_address(count)) : "memory");
 }
@@ -193,7 +197,7 @@ __device__ __forceinline__ uint32 peer_address(const void* at, int rank) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
     return there;
 }
-// To where `at` is in the shared memory of block `rank`, and so many bytes of its count
+// Stores x at the place of `at` in the shared memory of block `rank`, and counts its bytes in that block's `count`.
 __device__ __forceinline__ void store_to_peer(float* at, int rank, float x, uint64* count) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(peer_address(at, rank)), "f"(x),
                  "r"(peer_address(count, rank))
@@ -204,7 +208,7 @@ __device__ __forceinline__ void store_to_peer(float* at, int rank, const float2&
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(there), "f"(x.x), "f"(x.y), "r"(counted)
                  : "memory");
 }
-// Bytes, a multiple of 16, to the same place in the shared memory of the cluster's first `size` blocks, counted in each
+// Copies `bytes`, a multiple of 16, to the same place in the shared memory of the cluster's first `size` blocks. Each block counts them.
 __device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint32 bytes, uint64* count, int size) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
                      shared_address(to)),
@@ -215,11 +219,11 @@ __device__ __forceinline__ void copy_to_cluster(void* to, const void* from, uint
 __device__ __forceinline__ float load_past_l1(const float* at) { return __ldcg(at); }
 __device__ __forceinline__ float4 load4_past_l1(const float* at) { return __ldcg(reinterpret_cast<const float4*>(at)); }
 __device__ __forceinline__ void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
-// The 128 bytes at `at`, which hold anything from now on: the cache need not write them to memory
+// Discards the 128 bytes at `at` from the cache without writing them to memory. Their values are undefined from now on.
 __device__ __forceinline__ void discard(void* at) { asm volatile("discard.global.L2 [%0], 128;" ::"l"(at) : "memory"); }
 
 #endif
 
-// Tensor cores cut sums off where float32 arithmetic rounds them, so that what they add up comes out too small, layer after layer. Weights are
-// taken larger to make up for it, by a number of units of 2^-23 that grows with how many numbers are contracted (docs/decisions/cuda_operator.md).
+// Tensor cores truncate sums where float32 arithmetic rounds them, so that results come out too small, layer after layer. Weights are taken
+// larger to make up for it, by a number of units of 2^-23 that grows with the length of the dot product (docs/decisions/cuda_operator.md).
 __device__ __forceinline__ constexpr float larger_by(float units) { return 1.0f + units * (1.0f / (1 << 23)); }

@@ -1,12 +1,12 @@
 // How a warp holds features and multiplies them, for the stack operator.
 //
-// Lane 4 g + t (g < 8, t < 4) holds rows g and g + 8 of every 16, and in each `span` of columns the `own` adjacent ones from own t on:
-// 16 bytes, a segment.
-// The order of a product's contracted index is free as long as both operands agree: with this one results of a product are operands of the
-// next one as they stand, and all accesses to memory are 16 bytes wide.
+// Lane 4 g + t (g < 8, t < 4) holds rows g and g + 8 of every 16. In each `span` of columns it holds the `own` adjacent columns from own t
+// on: 16 bytes, a segment. The order of a product's contracted index is free as long as both operands agree. With this order the results of
+// a product are operands of the next one as they stand, and all accesses to memory are 16 bytes wide.
 //
-// float32 accuracy: x = high + low, both TF32, and x y = high high + high low + low high, with float32's range and no scaling. Left operands
-// are split to nearest, weights by truncation: the product left out, low low, then has no sign of its own. bf16: two numbers a word throughout.
+// In float32, x = high + low, both TF32, and x y = high high + high low + low high. This keeps float32's range without scaling. Left
+// operands are rounded to nearest and weights are truncated, so that the product that is left out, low low, has no sign of its own. In
+// bf16, every word holds two numbers.
 #pragma once
 #include "matrix.cuh"
 
@@ -26,13 +26,13 @@ struct alignas(4 * words) Segment {
 };
 
 __device__ __forceinline__ int first_column(int b, int t) { return span * b + own * t; }
-// Column n of a column tile
+// Returns the index of column n of a column tile.
 __device__ __forceinline__ int tile_column(int tile, int n) {
     constexpr int a_span = own / 2;
     return span * (tile / a_span) + own * (n >> 1) + 2 * (tile % a_span) + (n & 1);
 }
 
-template <bool clamped = false>  // negative numbers to zero, of bf16
+template <bool clamped = false>  // clamped: sets negative numbers to zero (bf16)
 __device__ __forceinline__ Segment segment(const float* v) {
     Segment s;
 #pragma unroll
@@ -52,7 +52,7 @@ __device__ __forceinline__ void add(Segment& sum, const Segment& s) {
 #pragma unroll
     for (int i = 0; i < words; i++) sum.word[i] = packed ? add_bf16(sum.word[i], s.word[i]) : bits(number(sum.word[i]) + number(s.word[i]));
 }
-// By a factor that bf16 holds
+// Returns the segment times a factor that bf16 can hold exactly.
 __device__ __forceinline__ Segment times(Segment s, float factor) {
     const uint32 both = bits(factor) >> 16 | bits(factor);
 #pragma unroll
@@ -69,24 +69,25 @@ __device__ __forceinline__ Segment load(const void* at) { return *static_cast<co
 __device__ __forceinline__ void store(void* at, const Segment& s) { *static_cast<Segment*>(at) = s; }
 
 constexpr uint32 tf32_mask = 0xffffe000u;
-// A number as operand, to nearest. With float32 accuracy it may lose a NaN, which stays in what is left of the number.
+// Returns a number as an operand, rounded to nearest. In float32 this part may lose a NaN, which stays in the low part.
 __device__ __forceinline__ uint32 high_of(uint32 x) { return packed ? x : parts == 2 ? round_tf32(x) : rounded_tf32(x); }
-// What that leaves of it, and of `gain` times it
+// Returns x - high, or gain * x - high.
 __device__ __forceinline__ float low_of(uint32 x, uint32 high) { return number(x) - number(rounds_tf32 ? high : high & tf32_mask); }
 __device__ __forceinline__ float low_of(uint32 x, uint32 high, float gain) {
     return fmaf(number(x), gain, -number(rounds_tf32 ? high : high & tf32_mask));
 }
-// The gains of weights, for forward's sums and for backward's, which have half as many steps
+// The gains of the weights: forward's, and backward's, whose sums have half as many steps.
 constexpr float forward_gain = larger_by(spans), backward_gain = larger_by(spans / 2);
-// Backward's products of float32 accuracy take the two small terms in bf16, which is half the instructions.
+// In float32 backward takes the two small terms in bf16, which is half the instructions.
 #ifndef SMALL_TERMS_IN_BF16
 #define SMALL_TERMS_IN_BF16 0
 #endif
 constexpr bool small_in_bf16 = parts == 2 && SMALL_TERMS_IN_BF16;
-// Forward splits weights once for all row tiles, where registers suffice: in training again for each pair.
+// Lets forward split weights once for all row tiles where registers suffice. In training they are split again for each pair.
 __device__ __forceinline__ uint32 split_once(uint32 x) { return SAVE ? x : anew(x); }
 
-// part[0]: the numbers; part[1]: what TF32 leaves of them. With small terms in bf16 that is part[1][0], and part[1][1] all of the numbers.
+// Left operands: part[0] holds the numbers, part[1] what TF32 leaves of them. With small terms in bf16, part[1][0] is what TF32 leaves, and
+// part[1][1] all of each number.
 struct Left {
     uint32 part[parts][products][4];
 };
@@ -114,7 +115,7 @@ __device__ __forceinline__ Left left(const Segment (&rows)[2]) {
     }
     return a;
 }
-// Forward's
+// Returns forward's right operand.
 __device__ __forceinline__ Right right(const Segment& column) {
     Right b;
 #pragma unroll
@@ -126,7 +127,7 @@ __device__ __forceinline__ Right right(const Segment& column) {
     return b;
 }
 
-// A right operand of backward, which forward rounds and splits once for all tiles; with float32 accuracy `low` is what TF32 leaves, in bf16.
+// A right operand of backward, which forward rounds and splits once for all tiles. In float32 `low` is what TF32 leaves, in bf16.
 struct Rounded {
     Segment high;
     uint32 low[words / 2];
@@ -157,7 +158,7 @@ __device__ __forceinline__ Right right(const Rounded& column) {
     }
     return b;
 }
-// Stores what all lanes hold, from `at` on
+// Stores the operands of all lanes, from `at` on.
 __device__ __forceinline__ void store(unsigned char* at, int lane, const Rounded& r) {
     store(at + lane * sizeof(Segment), r.high);
 #pragma unroll
@@ -179,7 +180,7 @@ __device__ __forceinline__ void multiply(float (&d)[4], const uint32 (&a)[4], co
         mma_tf32(d, a, b);
 }
 
-// d(j) += a b[j], blocks of 16 x 8; small products first, independent ones next to each other
+// d(j) += a b[j], blocks of 16 x 8. Small products come first, and independent ones follow each other.
 template <int N, class Sums>
 __device__ __forceinline__ void multiply_add(Sums d, const Left& a, const Right (&b)[N]) {
 #pragma unroll
@@ -194,12 +195,12 @@ __device__ __forceinline__ void multiply_add(Sums d, const Left& a, const Right 
                     multiply(d(j), a.part[pass == 0 ? parts - 1 : 0][k], b[j].part[pass == 1 ? parts - 1 : 0][k]);
 }
 
-// The features of a warp's rows as products leave them
+// The features of a warp's rows, in the layout in which products leave them.
 struct Features {
     float v[ROW_TILES][column_tiles][4];
 
     __device__ __forceinline__ float& at(int m, int half, int b, int i) { return v[m][b * (own / 2) + (i >> 1)][2 * half + (i & 1)]; }
-    // A lane's segment of a row, times a factor
+    // Returns a lane's segment of a row, times a factor.
     template <bool clamped = false>
     __device__ __forceinline__ Segment get(int m, int half, int b, float factor) {
         float x[own];

@@ -1,4 +1,6 @@
-// Kernels that only aggregate: sums = Â rows, in float or double. Macros: DOUBLE, SELF_LOOPS (the identity is part of Â).
+// Kernels that only aggregate: sums = Â rows, in float or double.
+//
+// Macros: DOUBLE, SELF_LOOPS (Â includes the identity).
 #include "device.cuh"
 
 #if DOUBLE
@@ -11,7 +13,7 @@ using real = float;
 
 __device__ __forceinline__ int num_atoms(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
 
-// D^-1/2 of each atom.
+// Computes D^-1/2 of each atom.
 extern "C" __global__ void __launch_bounds__(256) aggregate_prepare(const __grid_constant__ Parameters p) {
     const int num_nodes = num_atoms(p);
     for (int node = blockIdx.x * blockDim.x + threadIdx.x; node < num_nodes; node += gridDim.x * blockDim.x) {
@@ -22,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(256) aggregate_prepare(const __grid
     }
 }
 
-// A thread an atom and column pulls from the neighbours. No atomics; beyond the last atom of a padded batch zero.
+// Each thread pulls one column of one atom from its neighbours, without atomics. Rows beyond the last atom of a padded batch are zero.
 extern "C" __global__ void __launch_bounds__(256) aggregate(const __grid_constant__ Parameters p) {
     const int num_nodes = num_atoms(p);
     const size_t all = size_t(p.num_nodes) * p.num_columns;

@@ -1,26 +1,26 @@
-// Batch norm in training, all layers of a pass in one launch: what both ways share.
+// What the forward and the backward kernel for all layers in one launch share (batch norm in training).
 //
-// Every block is on the GPU at once, each with `rows` consecutive atoms, whose features stay in shared memory from layer to layer. A layer
-// needs of the other blocks sums over all atoms, for its norm, and rows where a bond leaves the block; a barrier over the grid is between.
-// Blocks form clusters: they add their sums up in each other's shared memory and are sent the next layer's weight together, while the sums
-// are on their way through the grid.
+// All blocks are on the GPU at once. Each has `rows` consecutive atoms, whose features stay in shared memory from layer to layer. From the
+// other blocks a layer needs the sums over all atoms, for its norm, and the rows where a bond leaves the block. A barrier over the grid
+// comes in between. Blocks form clusters. They add their sums up in each other's shared memory. They get the next layer's weight together,
+// while the sums are on their way through the grid.
 //
-// Macros: HIDDEN (H), PRECISION, DROPOUT, SELF_LOOPS, POOL, TILES (of 8 atoms, of a block), CLUSTER (blocks, an even number), MAX_LAYERS.
+// Macros: HIDDEN (H), PRECISION, DROPOUT, SELF_LOOPS, POOL, TILES (of 8 atoms in a block), CLUSTER (blocks, an even number), MAX_LAYERS.
 #pragma once
 #include "gcn_layer_basics.cuh"
 #include "gcn_chain_structs.h"  // molgcn/ops/gcn_layers_arguments.py
 
 constexpr int rows = 8 * TILES;
-constexpr int guests = 16;                                      // atoms of other blocks whose rows there is room for
+constexpr int guests = 16;                                      // atoms of other blocks whose rows have room here
 constexpr int stride = width % 32 == 0 ? width + 16 : width;    // two rows side by side use all banks
 constexpr int threads = 32 * chunks * ((7 + chunks) / chunks);  // a warp has 16 columns of the product, if there are any left
 constexpr int teams = threads / lanes;
-constexpr int slice = 16 * ((chunks + CLUSTER - 1) / CLUSTER);  // columns whose sums and weights a block sees to for its cluster
-constexpr int step = threads / quads;                           // rows of which the threads have a quad each
+constexpr int slice = 16 * ((chunks + CLUSTER - 1) / CLUSTER);  // columns whose sums and weights a block handles for its cluster
+constexpr int step = threads / quads;                           // rows that the threads cover at once, a quad each
 constexpr int items = (rows + step - 1) / step;                 // quads of a thread
 constexpr int guest_items = (guests + step - 1) / step;
 constexpr int no_row = rows + guests;
-constexpr int batch = 8;                                        // sums of which loads are under way together
+constexpr int batch = 8;                                        // sums whose loads are under way together
 static_assert(items <= 8, "masks of a thread's quads fit a word");
 
 __device__ __forceinline__ size_t plane(const Parameters& p) { return size_t(p.num_nodes) * width; }
@@ -72,8 +72,8 @@ struct Place {  // of a block among the atoms
     }
 };
 
-// The weight of a layer into shared memory, `across` times `count` blocks of 16 x 16: a block of a cluster sends all of them its slice, once
-// it knows that they are done with the same slice of the weight before.
+// Brings a layer's weight into shared memory, as `across` times `count` blocks of 16 x 16. Each block of a cluster sends its slice to all
+// of them, once it knows that they are done with the same slice of the weight before.
 __device__ __forceinline__ void fetch_weight(const Parameters& p, const Shared& shared, int layer, int across, int count) {
     const int begin = layer == 0 ? 0 : 64 * chunks * (p.in_width / 16 + (layer - 1) * chunks);
     if (threadIdx.x != 0) return;
@@ -82,10 +82,10 @@ __device__ __forceinline__ void fetch_weight(const Parameters& p, const Shared& 
     for (int i = first; i < min(first + slice / 16, across); i++)
         copy_to_cluster(shared.weight + 64 * chunks * i, p.fragments + begin + 64 * count * i, 1024 * count, shared.arrived, CLUSTER);
 }
-// Before the block's next barrier
+// Waits for the weight. Must be called before the block's next barrier.
 __device__ __forceinline__ void wait_for_weight(const Shared& shared, int turn) { wait_for_phase(shared.arrived, turn & 1); }
 
-// Atoms' bonds, in rows of `near`
+// Finds the atoms' bonds, as rows of `near`.
 __device__ __forceinline__ void start(const Parameters& p, const Shared& shared, const Place& place) {
     if (threadIdx.x == 0) {
         *shared.num_guests = *shared.num_far = 0;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void start(const Parameters& p, const Shared& shared,
     __syncthreads();
 }
 
-// What the block's warps found of two columns, for the block of the cluster that adds them up
+// Hands the block's sums of two columns to the block of the cluster that adds them up.
 __device__ __forceinline__ void offer(const Shared& shared, int column, int kind, const float2& x) {
     store_to_peer(shared.exchange + (cluster_rank() * 2 + kind) * slice + column % slice, column / slice, x, shared.offered);
 }
@@ -140,17 +140,18 @@ __device__ __forceinline__ void take_offers(const Shared& shared, int turn, Comb
     combine(first + column, offers);
 }
 
-// A number of a column for all blocks of the cluster, from the block that sees to the column: half a warp's lanes tell half of them.
+// Sends a number of a column to all blocks of the cluster, from the block that handles the column. The lanes of half a warp tell half of
+// the blocks.
 __device__ __forceinline__ void tell(const Shared& shared, int which, int column, int half, float x) {
 #pragma unroll
     for (int i = 0; i < CLUSTER / 2; i++) store_to_peer(shared.columns + which * width + column, half + 2 * i, x, shared.told);
 }
-// Waits for so many numbers of all columns.
+// Waits until all columns have got `numbers` numbers.
 __device__ __forceinline__ void wait_for_columns(const Shared& shared, int numbers, int turn) {
     if (threadIdx.x == 0) expect(shared.told, 4 * width * numbers);
     wait_for_phase(shared.told, turn & 1);
 }
-// Where the lanes of a warp find sums that the block sees to: a column is two lanes'; `width` and beyond for the other warps.
+// Returns the column whose sums the lane reads; two lanes share a column. Other warps get `width` or more.
 __device__ __forceinline__ int column_to_see_to() {
     const int warp = threadIdx.x / 32, first = cluster_rank() * slice;
     return 16 * warp < slice ? first + 16 * warp + threadIdx.x % 16 : width;
@@ -161,8 +162,8 @@ __device__ __forceinline__ float* sums_of(const Parameters& p, int layer) {
     return p.sums + size_t(layer % 2) * parts_of(gridDim.x / CLUSTER, 2 * batch) * 2 * batch * 2 * width;
 }
 
-// Totals of a layer's sums: add(first, second, atoms) of each cluster's, of which half a warp's lanes take every other; beyond the last they
-// are zeros of no atoms. Loads go together.
+// Adds up a layer's sums: calls add(first, second, atoms) with each cluster's. The lanes of half a warp take every other cluster; beyond
+// the last one the sums are zeros of no atoms. All loads are under way together.
 template <class Add>
 __device__ __forceinline__ void add_parts(const Parameters& p, const Place& place, int layer, int column, int half, Add add) {
     const float* sums = sums_of(p, layer) + half * 2 * width + column;
@@ -175,12 +176,12 @@ __device__ __forceinline__ void add_parts(const Parameters& p, const Place& plac
             first[i] = load_past_l1(sums + i * 4 * width), second[i] = load_past_l1(sums + i * 4 * width + width);
         }
 #pragma unroll
-        for (int i = 0; i < batch; i++)  // without branches, into which the compiler would move the loads
+        for (int i = 0; i < batch; i++)  // no branches: the compiler would move the loads into them
             add(first[i], second[i], static_cast<float>(max(part_size(place.num_nodes, rows * CLUSTER, base + 2 * i), 0)));
     }
 }
 
-// The barrier over the grid: what a block wrote before it arrived is there for those that waited.
+// Arrives at the barrier over the grid. What a block wrote before is visible to those that waited.
 __device__ __forceinline__ void arrive(const Parameters& p) {
     __syncthreads();
     if (threadIdx.x == 0) add_release_grid(p.arrivals, 1u);

@@ -1,10 +1,11 @@
 // All layers of `molgcn::message_network_backward` with batch norm in training.
 //
-// With dZ the gradient of a layer's product and bias, and Â symmetric: G = Â dZ, dH = G W, and for the layer before the sums over all atoms
-// that its norm's gradient needs; dZ is made of them after the barrier. dW = G^T H is left to gcn_layer_weights.cu, for all layers together.
+// dZ is the gradient of a layer's linear part, Â is symmetric, and G = Â dZ. Then dH = G W. The norm of the layer before needs sums over
+// all atoms of its output's gradient; its dZ is computed from them after the barrier. dW = G^T H is left to gcn_layer_weights.cu, for all
+// layers together.
 #include "gcn_chain_tile.cuh"
 
-struct Columns {  // of a lane's two columns: what the norm of a layer does to them
+struct Columns {  // how a layer's norm maps the lane's two columns
     float2 mean, deviation, factor, bias;
 
     __device__ __forceinline__ void load(const Parameters& p, int layer, int column) {
@@ -21,7 +22,7 @@ struct Columns {  // of a lane's two columns: what the norm of a layer does to t
     }
 };
 
-// The norm's inputs of a layer on their way into `near`, of the block's atoms and their guests
+// Starts to copy a layer's norm inputs into `near`, for the block's atoms and their guests.
 __device__ __forceinline__ void fetch_raw(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     if (layer >= p.num_norms) return;
     const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
@@ -37,7 +38,7 @@ __device__ __forceinline__ void fetch_raw(const Parameters& p, const Shared& sha
     }
 }
 
-// Gradient of the pooled molecules in two columns of an atom
+// Returns the gradient that pooling gives to two columns of an atom.
 __device__ __forceinline__ float2 unpool(const Parameters& p, int node, int column) {
     const int graph = __ldg(p.graph + node);
     const float scale = POOL == POOL_MEAN ? 1.0f / static_cast<float>(__ldg(p.ptr + graph + 1) - __ldg(p.ptr + graph)) : 1.0f;
@@ -58,8 +59,9 @@ __device__ __forceinline__ void through(float d, float raw, float mean, float fa
     sum += dy, slope += dy * ((raw - mean) * deviation);
 }
 
-// Gradient of a layer's output, which is what the product gave (or, of the last layer, the pooled molecules') and the residual's part; and the
-// column sums that follow from it: of the gradient through dropout and relu, and of that times the norm's output; without norm, of itself.
+// Writes the gradient of a layer's output: the product's result (in the last layer the gradient from pooling) plus the residual's part.
+// Adds up the column sums: of the gradient through dropout and relu, and of that times the norm's output. Without a norm, the sums are of
+// the gradient itself.
 __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale,
                                              const Columns& columns, int layer) {
     const bool is_last = layer == p.num_layers - 1, on = layer < p.num_norms, adds = !is_last && adds_input(p, layer + 1);
@@ -110,7 +112,7 @@ __device__ __forceinline__ void put_gradient(const Parameters& p, const Shared& 
     });
 }
 
-// Means of a layer's column sums; the first cluster gives them out as gradients.
+// Computes the means of a layer's column sums. The first cluster writes them as gradients.
 __device__ __forceinline__ void find_means(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     const int half = threadIdx.x / 16 % 2, column = column_to_see_to();
     if (column >= width) return;
@@ -125,7 +127,7 @@ __device__ __forceinline__ void find_means(const Parameters& p, const Shared& sh
     if (on) p.layers[layer].grad_norm_bias[column] = sum, p.layers[layer].grad_norm_weight[column] = slope;
 }
 
-// Four columns of an atom's dZ, from the gradient of the layer's output and the norm's input
+// Returns four columns of an atom's dZ, from the gradient of the layer's output and the norm's input.
 __device__ __forceinline__ float4 before_norm(const Parameters& p, const Shared& shared, const float4& d, const float4& raw, int quad, uint32 mask) {
     const float4 mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
     const float4 inverse = shared.column4(3, quad), level = shared.column4(4, quad), slope = shared.column4(5, quad);
@@ -139,7 +141,7 @@ __device__ __forceinline__ float4 before_norm(const Parameters& p, const Shared&
     return z;
 }
 
-// dZ of the block's atoms and their guests into `near`
+// Writes dZ of the block's atoms and their guests into `near`.
 __device__ __forceinline__ void make_gradients(const Parameters& p, const Shared& shared, const Place& place, int layer) {
     const bool on = layer < p.num_norms;
     const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;

@@ -1,9 +1,9 @@
 // All layers of `molgcn::message_network` with batch norm in training.
 //
-// A layer ends at its norm's input and the sums for its statistics; the next one begins with norm, relu, dropout and residual.
+// A layer ends with its norm's input and the sums for its statistics. The next layer begins with norm, relu, dropout and residual.
 #include "gcn_chain_tile.cuh"
 
-// Four columns of an atom's input of layer + 1, from the norm's input in that layer and the residual's part
+// Returns four columns of an atom's input of layer + 1, from the norm's input in this layer and the residual's part.
 __device__ __forceinline__ float4 activated(const Parameters& p, const Shared& shared, const float4& raw, const float4& input, int layer, int quad,
                                             uint32 mask) {
     const float4 mean = shared.column4(0, quad), factor = shared.column4(1, quad), bias = shared.column4(2, quad);
@@ -17,7 +17,7 @@ __device__ __forceinline__ float4 activated(const Parameters& p, const Shared& s
     return y;
 }
 
-struct Norm {  // of a thread's column; under way while it waits for the others
+struct Norm {  // of a thread's column; loaded while the block waits for the others
     float weight, bias, mean, variance;
 
     __device__ __forceinline__ Norm(const Layer& it, int column) : weight(parameter(it.norm_weight, column)), bias(parameter(it.norm_bias, column)) {
@@ -25,8 +25,8 @@ struct Norm {  // of a thread's column; under way while it waits for the others
     }
 };
 
-// Statistics of a layer from the clusters' sums. The first cluster keeps them and moves the running ones, as torch: biased variance to
-// normalise, unbiased to run.
+// Computes a layer's statistics from the clusters' sums. The first cluster stores them and updates the running ones as torch does: the
+// biased variance normalises, the running one is unbiased.
 __device__ __forceinline__ void find_statistics(const Parameters& p, const Shared& shared, const Place& place, int layer, int column, const Norm& norm) {
     if (column >= width) return;
     const int half = threadIdx.x / 16 % 2;
@@ -47,7 +47,7 @@ __device__ __forceinline__ void find_statistics(const Parameters& p, const Share
     p.new_variance[layer * HIDDEN + column] = place.num_nodes > 0 ? (1.0f - p.momentum) * norm.variance + p.momentum * unbiased : norm.variance;
 }
 
-// The next layer's input, of the block's atoms and their guests, into `near`
+// Writes the next layer's input of the block's atoms and their guests into `near`.
 __device__ __forceinline__ void activate(const Parameters& p, const Shared& shared, const Place& place, int layer, uint32 masks) {
     const int quad = threadIdx.x % quads, top = threadIdx.x / quads, num_guests = *shared.num_guests;
     const int column = column_to_see_to();
@@ -114,7 +114,7 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
     gather(p, shared, place, quads, far, nobody);
 }
 
-// The last layer's, where nothing follows its product
+// Writes the output of the last layer where nothing follows its product.
 __device__ __forceinline__ void put_out(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale,
                                         const float2& bias) {
     const int layer = p.num_layers - 1;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void put_out(const Parameters& p, const Shared& share
         }
 }
 
-// The norm's input, the block's mean and squared distances of every column, and of the cluster's blocks together those of a slice
+// Writes the norm's input, and the block's mean and squared distances of every column. Merges a slice of them over the cluster's blocks.
 __device__ __forceinline__ void put_raw(const Parameters& p, const Shared& shared, const Place& place, const Product& product, const float2& scale,
                                         const float2& bias, int layer) {
     float2 v[TILES][2];

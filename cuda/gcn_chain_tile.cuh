@@ -1,15 +1,14 @@
 // A block's rows: Â times what is in shared memory, and its product with a weight.
-//
 #pragma once
 #include "gcn_chain.cuh"
 
-// tile = Â near, of which there are `count_quads` quads. far(node, quad) is the row of an atom that is not near; done(row, quad, sum) is told
-// of the result.
+// tile = Â near, which has `count_quads` quads of columns. far(node, quad) returns the row of an atom that is not in `near`. done(row,
+// quad, sum) receives each result.
 template <class Far, class Done>
 __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, const Place& place, int count_quads, Far far, Done done) {
     constexpr int passes = (rows + teams - 1) / teams;
     const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
-    const int team_of_warp = threadIdx.x / 32 * (32 / lanes);  // the first; all lanes of a warp go on together
+    const int team_of_warp = threadIdx.x / 32 * (32 / lanes);  // the first team of the warp; all lanes of a warp continue together
     if (*shared.num_far > 0) {
 #pragma unroll 1
         for (int row = team; row < place.count; row += teams) {
@@ -42,7 +41,7 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
         float4 sum[turns];
         float most = 0.0f;
 #pragma unroll
-        for (int i = 0; i < turns; i++) {  // without branches, so that loads go together
+        for (int i = 0; i < turns; i++) {  // no branches, so that all loads are under way together
             const int quad = lane + lanes * i;
             const float* column = shared.near + 4 * (quad < count_quads ? quad : 0);
             sum[i] = nothing();
@@ -71,8 +70,8 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
     }
 }
 
-// The tile times a weight, as (weight^T tile^T)^T: eight atoms side by side are the finest grain of the tensor cores. Lane 4 g + t of a warp
-// has columns 2 g and 2 g + 1 of its 16, of atoms 2 t and 2 t + 1 of every eight.
+// The tile times a weight, as (weight^T tile^T)^T: eight atoms side by side are the finest grain of the tensor cores. Lane 4 g + t of a
+// warp has columns 2 g and 2 g + 1 of its 16, for atoms 2 t and 2 t + 1 of every eight.
 struct Product {
     float sum[TILES][4];
     int lane, g, t, warp, column;
@@ -80,11 +79,11 @@ struct Product {
     __device__ __forceinline__ Product() {
         lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3, warp = threadIdx.x / 32, column = 16 * warp + 2 * g;
     }
-    // The atom of column n of eight: accesses to rows of even and of odd number use different banks
+    // Returns the atom of column n of eight. Accesses to even and odd rows then use different banks.
     static __device__ __forceinline__ int atom(int n) { return n ^ (n >> 1 & 1); }
     __device__ __forceinline__ int row(int m, int i) const { return 8 * m + atom(2 * t + i); }
 
-    // 16 `in_chunks` columns of the tile; results have 16 `across`
+    // Multiplies the tile's first 16 `in_chunks` columns; the result has 16 `across` columns.
     __device__ __forceinline__ void multiply(const Shared& shared, int in_chunks, int across) {
 #pragma unroll
         for (int i = 0; i < 4 * TILES; i++) (&sum[0][0])[i] = 0.0f;
@@ -115,14 +114,14 @@ struct Product {
 #pragma unroll
         for (int m = 0; m < TILES; m++) mma_half(sum[m], a[0], b[m][0]);
     }
-    // The lane's two columns of a row
+    // Returns the lane's two columns of a row.
     __device__ __forceinline__ float2 get(const Shared& shared, const float2& scale, int m, int i) const {
         const float down = shared.scales[row(m, i)];
         return make_float2(sum[m][i] * (down * scale.x), sum[m][2 + i] * (down * scale.y));
     }
 };
 
-// Over the lanes that have the same columns
+// Sums x over the lanes that have the same columns.
 __device__ __forceinline__ float2 over_atoms(float2 x) {
     x.x += shuffle_xor(x.x, 1), x.y += shuffle_xor(x.y, 1);
     x.x += shuffle_xor(x.x, 2), x.y += shuffle_xor(x.y, 2);

@@ -1,9 +1,9 @@
-// Norm, relu and dropout of a layer's output, and what the next kernel does of them when they wait for statistics of all atoms.
+// Norm, relu and dropout of a layer's output. Where they wait for statistics of all atoms, the next kernel applies them.
 #pragma once
 #include "gcn_layer_tile.cuh"
 
-// Statistics of the layer before, from the parts' sums, as 0: mean, 1: weight / deviation, 2: bias in shared memory. Block 0 keeps them and
-// moves the running ones, as torch: biased variance to normalise, unbiased to run.
+// Computes the statistics of the layer before from the parts' sums. Shared memory gets 0: mean, 1: weight / deviation, 2: bias. Block 0
+// stores them and updates the running ones as torch does: the biased variance normalises, the running one is unbiased.
 __device__ __forceinline__ void find_statistics(const Parameters& p, const Activation& it, const Shared& shared, int num_nodes) {
     const int parts = parts_of(num_nodes, p.atoms_per_part);
     for (int item = threadIdx.x; item < shares * quads; item += threads) {
@@ -44,7 +44,8 @@ __device__ __forceinline__ void find_statistics(const Parameters& p, const Activ
     }
 }
 
-// Four columns of this layer's input, from what the norm of the layer before was given; where none waits, as they stand by the same instructions
+// Four columns of this layer's input, from the norm's input of the layer before. Where no norm waits, the same instructions return the
+// input as it is.
 struct Pending {
     float4 mean = nothing(), factor = make_float4(1.0f, 1.0f, 1.0f, 1.0f), bias = nothing();
     float floor = number(0xff800000u), scale = 1.0f;  // of relu and dropout
@@ -77,14 +78,14 @@ struct Pending {
     }
 };
 
-// Sum over the lanes of a row
+// Returns the sum over the lanes of a row.
 __device__ __forceinline__ float row_sum(float x) {
 #pragma unroll
     for (int mask = lanes / 2; mask > 0; mask >>= 1) x += shuffle_xor(x, mask);
     return x;
 }
 
-// Through norm, relu and dropout; v is the row's output of the product and bias, lane l has quads l, l + lanes, ...
+// Applies norm, relu and dropout. v is the row's output of the linear part; lane l has quads l, l + lanes, ...
 __device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p, int node, bool there, int lane, const float* columns) {
     const Activation& it = p.out;
     float mean = 0.0f, deviation = 0.0f;
@@ -131,12 +132,13 @@ __device__ __forceinline__ void activate(float4 (&v)[turns], const Parameters& p
     }
 }
 
-// A thread's share of a block's sums for statistics, of a quad's columns
+// Writes a thread's share of a block's sums for the statistics of a quad's columns.
 __device__ __forceinline__ void leave_distances(float* to, const Distances (&all)[4], int quad, int share) {
     four(to + share * width + 4 * quad) = make_float4(all[0].sum, all[1].sum, all[2].sum, all[3].sum);
     four(to + (shares + share) * width + 4 * quad) = make_float4(all[0].squares, all[1].squares, all[2].squares, all[3].squares);
 }
-// Mean and squared distances of a block's `count` atoms from those shares, and of all blocks, of `atoms` each, together
+// Computes the mean and squared distances of a block's `count` atoms from those shares, and merges them over all blocks, of `atoms` atoms
+// each.
 __device__ __forceinline__ void leave_statistics(const Parameters& p, const float* left, const float* origins, int* flag, int count, int num_nodes,
                                                  int atoms = rows) {
     __syncthreads();

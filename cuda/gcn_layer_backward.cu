@@ -1,11 +1,16 @@
-// One layer of `molgcn::message_network_backward`. With dZ the gradient of the layer's product and bias, and Â symmetric: G = Â dZ, dH = G W, and
-// then through dropout, relu and norm of the layer before. dW = G^T H is left to gcn_layer_weights.cu, for all layers together.
+// One layer of `molgcn::message_network_backward`.
 //
-// Sums over all atoms for biases and norms are formed where a gradient is made and finished by the next kernel, which with batch statistics
-// needs them itself: there dZ is made from the output's gradient wherever it is pulled.
+// dZ is the gradient of the layer's linear part, Â is symmetric, and G = Â dZ. Then dH = G W, which goes through dropout, relu and norm of
+// the layer before. dW = G^T H is left to gcn_layer_weights.cu, for all layers together.
 //
-// Column sums of a layer with norm, relu and dropout: without norm 0: bias. Layer and batch norm 0: bias, 1: norm's bias, 2: norm's weight. Batch
-// statistics 0: norm's bias, 1: norm's weight; a bias before them has no gradient. A layer without has 0: bias.
+// Sums over all atoms for biases and norms are formed where a gradient is made, and the next kernel finishes them. With batch statistics
+// that kernel needs them itself: it computes dZ from the output's gradient wherever it pulls it.
+//
+// Column sums of a layer with norm, relu and dropout:
+//   no norm             0: bias
+//   layer, batch norm   0: bias, 1: norm's bias, 2: norm's weight
+//   batch statistics    0: norm's bias, 1: norm's weight; a bias before them has no gradient
+// A layer without norm, relu and dropout has 0: bias.
 #include "gcn_layer_gradients.cuh"
 
 __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, int first, int count) {
@@ -27,7 +32,7 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
 
 __device__ __forceinline__ void finish_row(const Parameters& p, const Shared& shared, int first, int count, int row, Row& given, Sums& sums) {
     const int lane = threadIdx.x % lanes, node = first + row;
-    const bool there = row < count;  // all lanes of a warp go on together
+    const bool there = row < count;  // all lanes of a warp continue together
     float4 d[turns];
 #pragma unroll
     for (int i = 0; i < turns; i++) {
@@ -59,7 +64,7 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
         more.load(p, first + begin + team, begin + team < count, lane);
         finish_row(p, shared, first, count, begin + team, more, sums);
     }
-    constexpr int together = kinds * teams * width <= 2 * rows * stride ? kinds : 1;  // that tile and own_rows have room for
+    constexpr int together = kinds * teams * width <= 2 * rows * stride ? kinds : 1;  // kinds of sums for which the tile and own_rows have room
     static_assert(together * teams * width <= 2 * rows * stride, "a kind's sums fit shared memory");
     float* to = tile_sums(p, kinds * width);
 #pragma unroll

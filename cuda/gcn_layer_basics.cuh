@@ -1,4 +1,4 @@
-// What kernels of whole layers compute with: rows of quads of columns, and sums over all atoms.
+// What the kernels of whole layers share: rows in quads of four columns, and sums over all atoms.
 //
 // Macros: HIDDEN (H), PRECISION.
 #pragma once
@@ -23,7 +23,7 @@ constexpr bool wide = chunks >= 16;  // for NVRTC's time: what else would be unr
 constexpr int lanes = quads <= 4 ? 4 : quads <= 8 ? 8 : quads <= 16 ? 16 : 32;  // that finish a row
 constexpr int turns = (quads + lanes - 1) / lanes;                              // float4 of a row in each of them
 
-// The largest number of a row, bits of it, from the largest of each lane
+// Returns the bits of the largest number of a row, from the largest of each lane.
 __device__ __forceinline__ uint32 row_most(float x) {
     if constexpr (lanes == 32) return static_cast<uint32>(largest(static_cast<int>(bits(x))));
 #pragma unroll
@@ -33,8 +33,8 @@ __device__ __forceinline__ uint32 row_most(float x) {
 
 __device__ __forceinline__ size_t at_row(int node) { return size_t(node) * width; }
 
-// A vector [HIDDEN] with zeros beyond
+// Returns an element of a vector [HIDDEN], and zero beyond it.
 __device__ __forceinline__ float parameter(const float* vector, int column) { return column < HIDDEN ? __ldg(vector + column) : 0.0f; }
 
-// y before relu; forward and backward must agree to the bit, or they would disagree on which activations are alive
+// Returns y before relu. Forward and backward must agree to the bit, or they would disagree on which activations relu keeps.
 __device__ __forceinline__ float normalised(float raw, float mean, float factor, float bias) { return fmaf(raw - mean, factor, bias); }

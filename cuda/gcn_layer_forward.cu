@@ -1,7 +1,7 @@
 // One layer of `molgcn::message_network`: neighbours pulled, product, bias, norm, relu, dropout and residual in one launch.
 //
-// With batch statistics a layer ends at its norm's input and the sums for its statistics; the next layer's kernel applies norm, relu, dropout
-// and residual to whatever it pulls, and keeps its own atoms' results.
+// With batch statistics a layer ends with its norm's input and the sums for its statistics. The next layer's kernel applies norm, relu,
+// dropout and residual to whatever it pulls, and stores its own atoms' results.
 #include "gcn_layer_activation.cuh"
 
 __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads) {
@@ -23,13 +23,13 @@ __device__ __forceinline__ void pull(const Parameters& p, const Shared& shared, 
     gather(p, shared, first, count, first_quad, count_quads, complete, nobody, nobody);
 }
 
-// Norm, relu, dropout and residual of the product's rows, a few lanes a row
+// Applies norm, relu, dropout and residual to the product's rows, with a few lanes for each row.
 __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared, int first, int count) {
     const int lane = threadIdx.x % lanes;
 #pragma unroll 2
     for (int begin = 0; begin < count; begin += teams) {
         const int row = begin + threadIdx.x / lanes, node = first + row;
-        const bool there = row < count;  // all lanes of a warp go on together
+        const bool there = row < count;  // all lanes of a warp continue together
         float4 v[turns];
 #pragma unroll
         for (int i = 0; i < turns; i++) {
@@ -54,7 +54,7 @@ __device__ __forceinline__ void finish(const Parameters& p, const Shared& shared
     }
 }
 
-// Mean and squared distances of the product's columns, for all atoms together
+// Merges the mean and squared distances of the product's columns over all atoms.
 __device__ __forceinline__ void add_statistics(const Parameters& p, const Shared& shared, int count, int num_nodes) {
     for (int item = threadIdx.x; item < shares * quads; item += threads) {
         const int quad = item % quads, share = item / quads;

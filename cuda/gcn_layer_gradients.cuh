@@ -2,7 +2,7 @@
 #pragma once
 #include "gcn_layer_activation.cuh"
 
-// Gradient of the pooled molecules in four columns of an atom of the last layer
+// Returns the gradient that pooling gives to four columns of an atom of the last layer.
 __device__ __forceinline__ float4 unpool(const Parameters& p, int node, int quad) {
     const int graph = p.graph[node];
     const float scale = POOL == POOL_MEAN ? 1.0f / static_cast<float>(__ldg(p.ptr + graph + 1) - __ldg(p.ptr + graph)) : 1.0f;
@@ -22,7 +22,8 @@ __device__ __forceinline__ float4 unpool(const Parameters& p, int node, int quad
 
 using Sums = float4[kinds][turns];
 
-// What finish needs of a row: the norm's input, the residual's gradient and what relu and dropout kept. Loads are under way during the product.
+// What `finish` needs of a row: the norm's input, the residual's gradient, and what relu and dropout kept. The loads are under way during
+// the product.
 struct Row {
     float4 raw[turns], residual[turns];
     uint32 mask[turns];
@@ -38,8 +39,8 @@ struct Row {
         }
     }
 };
-constexpr int passes = (rows + teams - 1) / teams;                    // rows of a team
-constexpr int early = passes * turns <= 8 ? passes : 8 / turns;  // whose loads begin before the product
+constexpr int passes = (rows + teams - 1) / teams;                    // rows that a team takes one after the other
+constexpr int early = passes * turns <= 8 ? passes : 8 / turns;  // rows whose loads begin before the product
 
 __device__ __forceinline__ void load_rows(Row (&given)[early], const Parameters& p, int first, int count) {
 #pragma unroll
@@ -49,7 +50,7 @@ __device__ __forceinline__ void load_rows(Row (&given)[early], const Parameters&
     }
 }
 
-// Through dropout, relu and norm of `out`; adds to the column sums
+// Takes the gradient d through dropout, relu and norm of `out`; adds to the column sums.
 __device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Parameters& p, int node, bool there, int lane, const Shared& shared, Row& given) {
     const Activation& it = p.out;
     float4(&x)[turns] = given.raw;
@@ -93,7 +94,7 @@ __device__ __forceinline__ void through(float4 (&d)[turns], Sums& sums, const Pa
     }
 }
 
-// The blocks' column sums, of `atoms` each, together
+// Merges the blocks' column sums, of `atoms` atoms each.
 __device__ __forceinline__ void add_up_gradients(const Parameters& p, const Shared& shared, int num_nodes, int atoms = rows) {
     add_up(
         p, num_nodes, kinds * width, shared.flag,
@@ -108,7 +109,8 @@ __device__ __forceinline__ void add_up_gradients(const Parameters& p, const Shar
         atoms);
 }
 
-// Numbers of each column in shared memory: 0 mean, 1 factor, 2 bias, 3 1 / deviation, 4 and 5 means of the gradient and along the norm's output
+// Reads the numbers of each column into shared memory: 0 mean, 1 factor, 2 bias, 3 1 / deviation, 4 mean of the gradient, 5 its mean along
+// the norm's output.
 __device__ __forceinline__ void read_columns(const Activation& it, const Parameters& p, float* columns) {
     for (int column = threadIdx.x; column < width; column += threads) {
         float mean = 0.0f, deviation = 1.0f;
@@ -124,7 +126,7 @@ __device__ __forceinline__ void read_columns(const Activation& it, const Paramet
     }
 }
 
-// Totals of the layer's column sums: gradients, by block 0, and with batch statistics their means for everyone
+// Adds up the layer's column sums. Block 0 writes them as gradients; with batch statistics every block gets their means.
 __device__ __forceinline__ void read_sums(const Parameters& p, const Shared& shared, int num_nodes) {
     const Activation& it = p.in;
     const bool waits = statistics && it.on;
@@ -161,7 +163,8 @@ __device__ __forceinline__ void read_sums(const Parameters& p, const Shared& sha
     }
 }
 
-// Four columns of dZ, from the gradient of the layer's output; where no norm waits (the last layer's), that itself by the same instructions
+// Four columns of dZ, from the gradient of the layer's output. Where no norm waits (in the last layer), the same instructions return that
+// gradient.
 struct PendingGradient {
     float4 mean = nothing(), factor = make_float4(1.0f, 1.0f, 1.0f, 1.0f), bias = factor, inverse = nothing(), level = nothing(), slope = nothing();
     float scale = 1.0f;  // of dropout
@@ -193,7 +196,7 @@ struct PendingGradient {
     }
 };
 
-// The first layer's: rows of num_features, written from where the product leaves them
+// Writes the gradient of the first layer's input, in rows of num_features, from where the product leaves it.
 __device__ __forceinline__ void input_gradient(const Parameters& p, const Shared& shared, int first, int count) {
     const int across = p.in_width / 16;
     for (int begin = 0; begin < across; begin += WARP_COLUMNS * COLUMN_TILES) {

@@ -1,7 +1,7 @@
-// Mean, sum or max over each molecule's atoms. After batch statistics it is the last layer's norm, relu and dropout too.
+// Mean, sum or max over each molecule's atoms. After batch statistics this kernel also applies the last layer's norm, relu and dropout.
 #include "gcn_layer_activation.cuh"
 
-constexpr int bands = threads < quads ? 1 : threads / quads;  // threads that share a molecule's quad, each every `bands`-th atom
+constexpr int bands = threads < quads ? 1 : threads / quads;  // threads that share a molecule's quad; each takes every `bands`-th atom
 
 struct Pooled {
     float4 value, ties;

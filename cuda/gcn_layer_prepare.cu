@@ -1,5 +1,5 @@
-// What all layers of a pass share, in one launch: the bonds' entries of Â, the atoms' molecules, x in rows of whole quads, the weights as
-// operands of the tensor cores, and counters at zero.
+// Prepares what all layers of a pass share, in one launch: the bonds' entries of Â, the atoms' molecules, x in rows of whole quads, the
+// weights as operands of the tensor cores, and counters at zero.
 //
 // Macros: SELF_LOOPS, TRANSPOSED (operands of G W instead of S W^T), MAX_LAYERS.
 #include "halves.cuh"
@@ -25,7 +25,7 @@ __device__ __forceinline__ void prepare_bonds(const Parameters& p, int node) {
     p.sources[node] = make_int4(source[0], source[1], source[2], source[3]);
     p.factors[node] = make_float4(factor[0], factor[1], factor[2], factor[3]);
     p.scale[node] = scale;
-    int graph = 0, beyond = p.num_graphs;  // the last whose first atom is not after this one
+    int graph = 0, beyond = p.num_graphs;  // the last graph whose first atom is not after this one
     while (beyond - graph > 1) {
         const int middle = (graph + beyond) / 2;
         if (__ldg(p.ptr + middle) <= node)
@@ -36,7 +36,8 @@ __device__ __forceinline__ void prepare_bonds(const Parameters& p, int node) {
     p.graph[node] = graph;
 }
 
-// 16 columns of W^T (or W) as halves, by a block: of its 16 x 16 blocks lane 4 g + t has columns 2 g and 2 g + 1 of rows 4 t .. 4 t + 3
+// Prepares 16 columns of W^T (or W) as halves; one block does it. In its 16 x 16 blocks lane 4 g + t has columns 2 g and 2 g + 1 of rows 4
+// t .. 4 t + 3.
 __device__ __forceinline__ void prepare_weight(const Parameters& p, int layer, int chunk, float* most) {
     const int columns_in = layer == 0 ? p.num_features : p.hidden, in_chunks = (columns_in + 15) / 16, out_chunks = (p.hidden + 15) / 16;
     const int across = TRANSPOSED ? in_chunks : out_chunks, count = TRANSPOSED ? out_chunks : in_chunks;

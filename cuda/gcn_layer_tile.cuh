@@ -28,7 +28,7 @@ struct Shared {
     __device__ __forceinline__ float4 column4(int which, int quad) const { return four(columns + which * width + 4 * quad); }
 };
 
-// The bonds of an atom of the block; `end` is that of all its bonds, `begin` that of the fifth.
+// Stores the bonds of an atom of the block. `end` is the end of all its bonds, `begin` the place of the fifth.
 __device__ __forceinline__ void place_bonds(const Shared& shared, int row, int first, int count, int begin, int end, float scale, const int4& source,
                                             const float4& factor) {
     const auto place = [&](int atom, float weight) { return weight == 0.0f ? rows : atom >= first && atom < first + count ? atom - first : ~atom; };
@@ -53,9 +53,9 @@ template <class Read, class Done>
 __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
                                                 Read make_read, Done done);
 
-// tile[row] = columns 4 first_quad .. + 4 count_quads of Â times read(quad)(node), which is asked for the block's own atoms once and for
-// others where a bond leaves the block. own(node, quad, value) is told of the former, done(node, quad, sum) of the result. A row has one scale:
-// columns that follow others (first_quad > 0) enlarge it where they must.
+// tile[row] = columns 4 first_quad .. + 4 count_quads of Â times read(quad)(node). It is called once for each of the block's own atoms, and
+// for other atoms where a bond leaves the block. own(node, quad, value) receives the own atoms' values, done(node, quad, sum) the results.
+// A row has one scale; columns that follow others (first_quad > 0) enlarge it where they must.
 template <class Read, class Own, class Done>
 __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
                                        Read make_read, Own own, Done done) {
@@ -88,13 +88,13 @@ __device__ __forceinline__ void gather(const Parameters& p, const Shared& shared
     pull_neighbours(p, shared, first, count, first_quad, count_quads, make_read, done);
 }
 
-// The part of gather that follows when own_rows has the block's rows
+// The second part of `gather`, once own_rows has the block's rows.
 template <class Read, class Done>
 __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Shared& shared, int first, int count, int first_quad, int count_quads,
                                                 Read make_read, Done done) {
     const int lane = threadIdx.x % lanes, team = threadIdx.x / lanes;
     constexpr int most_turns = (depth / 4 + lanes - 1) / lanes;
-    for (int row = team; row < rows; row += teams) {  // all lanes of a warp go on together
+    for (int row = team; row < rows; row += teams) {  // all lanes of a warp continue together
         const bool there = row < count;
         const float4 factor = there ? shared.factors[row] : nothing(), self = there ? shared.own[row] : nothing();
         const int4 source = there ? shared.sources[row] : make_int4(rows, rows, rows, rows);
@@ -103,7 +103,7 @@ __device__ __forceinline__ void pull_neighbours(const Parameters& p, const Share
         float4 sum[most_turns];
         float most = 0.0f;
 #pragma unroll
-        for (int i = 0; i < most_turns; i++) {  // without branches, so that loads go together
+        for (int i = 0; i < most_turns; i++) {  // no branches, so that all loads are under way together
             const int quad = lane + i * lanes;
             const float* column = shared.own_rows + 4 * (quad < count_quads ? quad : 0);
             const auto near = [&](int place) { return *reinterpret_cast<const float4*>(column + (place < 0 ? rows : place) * stride); };

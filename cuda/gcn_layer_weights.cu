@@ -1,23 +1,23 @@
-// Weight gradients of several layers in one launch: dW = G^T H over all atoms, in TILE x TILE blocks and `splits` parts of the atoms. The block
-// that finishes last with a tile adds the parts up in their order.
+// Weight gradients of several layers in one launch: dW = G^T H over all atoms, in TILE x TILE blocks and `splits` parts of the atoms. The
+// block that finishes a tile last adds its parts up in order.
 //
 // Macros: HIDDEN, PRECISION, TILE (32, 64 or 96), MAX_LAYERS.
 #include "matrix.cuh"
 #include "gcn_layer_weights_structs.h"  // molgcn/ops/gcn_layers_arguments.py
 
 constexpr int width = (HIDDEN + 15) / 16 * 16;
-constexpr int atoms = 32;  // at a time
+constexpr int atoms = 32;  // taken at a time
 constexpr int stride = TILE + 8;
-constexpr int blocks = TILE / 32;  // of 16 x 16, of a warp in each direction
+constexpr int blocks = TILE / 32;  // 16 x 16 blocks of a warp in each direction
 constexpr int threads = 128;
-constexpr int quads = atoms * TILE / 4 / threads;  // of a thread's loads
+constexpr int quads = atoms * TILE / 4 / threads;  // loads of a thread
 constexpr int across = (width + TILE - 1) / TILE;
 
 struct Operand {  // TILE columns from `column` on, of rows of `row_width`
     const float* begin;
     int row_width, column;
 
-    // Rows from `first` on, on their way into the tile; zeros from `end` on
+    // Starts to copy rows from `first` on into the tile; writes zeros from `end` on.
     __device__ __forceinline__ void copy(float* tile, int first, int end) const {
 #pragma unroll
         for (int i = 0; i < quads; i++) {
@@ -28,7 +28,7 @@ struct Operand {  // TILE columns from `column` on, of rows of `row_width`
     }
 };
 
-// Columns 2 g, 2 g + 1 of the block of 16 columns from `tile` on, of atoms first + 4 e + t
+// Reads columns 2 g and 2 g + 1 of the block of 16 columns at `tile`, for atoms first + 4 e + t.
 __device__ __forceinline__ void across_atoms(float (&v)[2][4], const float* tile, int first, int g, int t) {
 #pragma unroll
     for (int e = 0; e < 4; e++) {

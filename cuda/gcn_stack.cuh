@@ -1,10 +1,18 @@
 // What forward and backward of `molgcn::message_network` share: the arguments, and how weights, atoms and molecules are read.
 //
-// Macros: HIDDEN (H), MAX_LAYERS, PRECISION, NORM, RESIDUAL, DROPOUT, SELF_LOOPS, LAST_ACTIVATION, POOL, ALIGNED (all weights may be read 16
-// bytes at a time), SAVE (keep what backward needs), WARPS and ROW_TILES (of a tile), MAX_THREADS (of a block), WIDE_INPUT (more columns go
-// in than `width`), SHARED_WEIGHTS (all weights lie in a block's shared memory), SHARED_GRADIENTS (a block's sums of gradients do), INPUT_GRADIENT (wanted),
-// LARGE_MOLECULES (there may be some that are larger than a tile), FOLDED (a row may stand for several atoms, see `copies_of`),
-// LOSS (what is pooled goes through a linear map into a loss).
+// Macros:
+//   HIDDEN (H), MAX_LAYERS, PRECISION, NORM, RESIDUAL, DROPOUT, SELF_LOOPS, LAST_ACTIVATION, POOL as in the model
+//   ALIGNED            all weights may be read 16 bytes at a time
+//   SAVE               forward keeps what backward needs
+//   WARPS, ROW_TILES   of a tile
+//   MAX_THREADS        of a block
+//   WIDE_INPUT         x has more columns than `width`
+//   SHARED_WEIGHTS     all weights lie in a block's shared memory
+//   SHARED_GRADIENTS   a block's sums of gradients lie in its shared memory
+//   INPUT_GRADIENT     the gradient of x is wanted
+//   LARGE_MOLECULES    there may be molecules that are larger than a tile
+//   FOLDED             a row may stand for several atoms (see `copies_of`)
+//   LOSS               the pooled rows go through a linear map into a loss
 #pragma once
 #include "philox.cuh"
 #include "neighbours.cuh"
@@ -25,22 +33,22 @@ __device__ __forceinline__ Tile find_tile(const Parameters& p, int index) {
     return tile;
 }
 
-// Whether a tile has more atoms than `places` though the caller says that none has, which must harm nobody else's memory
+// Returns whether a tile has more atoms than `places` though the caller says that none has. Such a tile must harm nobody else's memory.
 __device__ __forceinline__ bool breaks_promise(const Tile& tile) { return !LARGE_MOLECULES && tile.num_nodes > places; }
-// What its molecules get, numbers begin .. end - 1 of an array
+// Writes NaN to the numbers begin .. end - 1 of an array, which belong to the molecules of such a tile.
 __device__ __forceinline__ void fill_nan(float* array, size_t begin, size_t end, const Group& group) {
     for (size_t i = begin + 32 * group.warp + group.lane; i < end; i += 32 * WARPS) array[i] = number(0x7fffffffu);
 }
-// An empty tile in the place of one that breaks the promise of `large_molecules`.
+// Returns an empty tile in the place of one that breaks the promise of `large_molecules`.
 __device__ __forceinline__ Tile without_molecules(const Tile& tile) { return {tile.index, tile.first_graph, tile.first_graph, tile.first_node, 0}; }
 
-// Whether a tile is there and holds molecules: the last ones of a padded batch, whose molecules end at `end`, are empty.
+// Returns whether a tile exists and holds molecules. The last tiles of a padded batch, whose molecules end at `end`, are empty.
 __device__ __forceinline__ bool is_filled(const Parameters& p, int index, int end) { return index < p.num_tiles && __ldg(p.tile_ptr + index) < end; }
 
 __device__ __forceinline__ bool activated(const Parameters& p, int layer) { return LAST_ACTIVATION || layer < p.num_layers - 1; }
 
-// Masks: a lane's activations [m][half][column] in words, the first in the highest bit; a strip is `places` rows of a tile. Where the words
-// are full, their order does not depend on how many warps share the rows.
+// Masks hold a lane's activations [m][half][column] in words, the first in the highest bit. A strip is `places` rows of a tile. Where the
+// words are full, their order does not depend on how many warps share the rows.
 constexpr int mask_bits = ROW_TILES * 2 * spans * own, mask_words = (mask_bits + 31) / 32;
 __device__ __forceinline__ size_t mask_at(const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
     const int strips = 2 * p.num_tiles + p.num_nodes / places + 1;
@@ -48,7 +56,7 @@ __device__ __forceinline__ size_t mask_at(const Parameters& p, const Group& grou
     return ((size_t(layer) * strips + strip) * WARPS + group.warp) * (mask_words * 32) + group.lane;
 }
 
-// `count` values from `at`, zero from `limit` on; vector: all four are there or none, and 16 bytes aligned
+// Reads `count` values from `at`, and zeros from `limit` on. With `vector` either all four or none are there, and they are 16-byte aligned.
 __device__ __forceinline__ void read4(float* v, const float* at, int column, int limit, bool vector) {
     if (vector) {
         const float4 all = column < limit ? __ldg(reinterpret_cast<const float4*>(at + column)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -59,18 +67,18 @@ __device__ __forceinline__ void read4(float* v, const float* at, int column, int
     }
 }
 
-// The lane's columns of span b of a vector [H] (bias, norm): zero where the width is padded
+// Reads the lane's columns of span b of a vector [H] (bias, norm), and zeros where the width is padded.
 __device__ __forceinline__ void read_columns(float (&v)[own], const float* vector, const Group& group, int b) {
 #pragma unroll
     for (int i = 0; i < own; i += 4) read4(v + i, vector, span * b + own * group.t + i, padded ? HIDDEN : width, ALIGNED);
 }
 
-// Values of atoms' rows [N, width] in float32: the lane's columns of span b
+// Returns the address of the lane's columns of span b in an atom's row of [N, width] in float32.
 __device__ __forceinline__ float* row_columns(float* array, const Group& group, int node, int b) {
     return array + size_t(node) * width + span * b + own * group.t;
 }
 
-// Saved rows of pulled features, and the bytes of each
+// The width and the address of the saved rows of pulled features.
 __device__ __forceinline__ int wide_width(const Parameters& p) { return (p.num_features + 31) / 32 * 32; }
 __device__ __forceinline__ int in_width(const Parameters& p, int layer) { return WIDE_INPUT && layer == 0 ? wide_width(p) : width; }
 __device__ __forceinline__ unsigned char* pulled_rows(const Parameters& p, const Tile& tile, int layer) {
@@ -78,18 +86,18 @@ __device__ __forceinline__ unsigned char* pulled_rows(const Parameters& p, const
     return p.pulled + (size_t(layer) * p.num_nodes + tile.first_node) * row_bytes;
 }
 
-// Zeroes begin .. end - 1 of an array, all blocks together: what no molecule of a padded batch writes
+// Zeroes the numbers begin .. end - 1 of an array, which no molecule of a padded batch writes. All blocks share the work.
 __device__ __forceinline__ void clear(float* array, size_t begin, size_t end) {
     for (size_t i = begin + blockIdx.x * blockDim.x + threadIdx.x; i < end; i += size_t(gridDim.x) * blockDim.x) array[i] = 0.0f;
 }
-// The row that stands for missing neighbours; at the start of a block
+// Zeroes the row that stands for missing neighbours, at the start of a block.
 __device__ __forceinline__ void clear_last_row(const Group& group, unsigned char* buffer) {
     for (int i = 4 * (32 * group.warp + group.lane); i < stride; i += 4 * 32 * WARPS) *reinterpret_cast<uint32*>(buffer + places * stride + i) = 0;
     group.sync();
 }
 
-// sum += (A + I) (buffer) W for the contracted columns of span b. weights(j) gives what the lane has of W for column tile j, own_row(m, half)
-// a segment of I (buffer); see(m, half, pulled) is given each pulled segment.
+// sum += (A + I) (buffer) W for the contracted columns of span b. weights(j) returns what the lane has of W for column tile j, own_row(m,
+// half) a segment of I (buffer). see(m, half, pulled) receives each pulled segment.
 template <bool large, class Weights, class OwnRow, class See>
 __device__ __forceinline__ void multiply_pulled(Features& sum, const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
                                                 const Tile& tile, const Group& group, int b, Weights weights, OwnRow own_row, See see) {

@@ -1,16 +1,18 @@
 // `molgcn::message_network_backward`: gradients of all layers in one launch, the same bits on every run.
 //
-// With V = D^-1/2 dZ and P = (A + I) D^-1/2 H, which forward kept, a layer's gradients are dW^T = P^T V and dH = D^-1/2 (A + I) V W. A group of
-// warps walks its tile from the last layer to the first with dH in registers and V in its buffer. Weight gradients of a block are added up in
-// the order of its tiles, whichever group is faster (`turn`); after a barrier over the grid the blocks' sums are added up in the order of blocks.
+// With V = D^-1/2 dZ and P = (A + I) D^-1/2 H, which forward saved, a layer's gradients are dW^T = P^T V and dH = D^-1/2 (A + I) V W. A
+// group of warps walks its tile from the last layer to the first, with dH in registers and V in its buffer. A block adds its tiles' weight
+// gradients up in the order of the tiles, whichever group is faster (`turn`). After a barrier over the grid the blocks' sums are added up
+// in the order of the blocks.
 #define SMALL_TERMS_IN_BF16 1
 #include "gcn_stack_pool.cuh"
 #include "gcn_stack_reduce.cuh"
 
-// Where nothing is added to what was pulled, its rows' factors D^-1/2 wait for those of V: d times `scale` is dH, but for the last layer's.
+// Where nothing is added to the pulled rows, their factors D^-1/2 are multiplied together with those of V: dH is then d times `scale`,
+// except in the last layer.
 constexpr bool late = NORM == NORM_NONE && !RESIDUAL;
 
-// Through dropout, relu and norm of a layer, if it has them: d becomes the gradient of Â H W + b; column sums are added up.
+// Takes d through dropout, relu and norm of a layer, if it has them, to the gradient of Â H W + b. Adds up the column sums.
 template <bool large>
 __device__ __forceinline__ void through_activation(Features& d, const uint32 (&masks)[mask_words], Columns& columns,
                                                    const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
@@ -90,7 +92,7 @@ __device__ __forceinline__ void prefetch_pulled(const Parameters& p, const Group
     for (int i = 128 * (32 * group.warp + group.lane); i < tile.num_nodes * row_bytes; i += 128 * 32 * WARPS) prefetch(begin + i);
 }
 
-// Once all of the group have read a layer's features: those lines of the cache that hold nothing else
+// Discards a layer's saved features from the cache, in the lines that hold nothing else. All warps of the group must have read them.
 __device__ __forceinline__ void discard_pulled(const Parameters& p, const Group& group, const Tile& tile, int layer) {
     if (layer < p.discard_from || layer >= p.num_layers) return;
     const size_t at = reinterpret_cast<size_t>(pulled_rows(p, tile, layer));
@@ -99,7 +101,7 @@ __device__ __forceinline__ void discard_pulled(const Parameters& p, const Group&
     for (int i = 128 * (32 * group.warp + group.lane); i < bytes; i += 128 * 32 * WARPS) discard(begin + i);
 }
 
-// A large molecule's dH in global memory, to registers and back
+// Loads a large molecule's dH from global memory into registers; store_rows writes it back.
 __device__ __forceinline__ void load_rows(Features& d, const float* rows, const Group& group, const Tile& tile, int first_row) {
     each_row([&](int m, int half) {
         const int row = first_row + group.row(m, half);
@@ -162,7 +164,7 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
         if (!large) prefetch_pulled(p, group, tile, layer - 1);
         HalfColumns halves = {};
         Features outer;  // the residual connection's gradient
-        group.sync();    // the buffer's last use is over
+        group.sync();    // the last use of the buffer is over
         if (!packed || large) discard_pulled(p, group, tile, layer + 1);
 #pragma unroll 1
         for (int first_row = 0; first_row < end_row; first_row += places) {
@@ -192,10 +194,10 @@ __device__ __forceinline__ void backward(const Parameters& p, const Group& lanes
                 }
             });
             halves.add(columns, group);
-            if constexpr (!large) read_masks(masks, p, group, tile, 0, layer - 1);  // the next ones, under way meanwhile
+            if constexpr (!large) read_masks(masks, p, group, tile, 0, layer - 1);  // the next layer's masks, loaded meanwhile
             if (packed) wait_for_copies();
             group.sync();
-            if (packed && !large) discard_pulled(p, group, tile, layer);  // it is staged
+            if (packed && !large) discard_pulled(p, group, tile, layer);  // the features are staged by now
             weight_gradient<large>(halves, p, group, tile, buffer, staged, layer, first_row, 0, total, at, order);
             for (int base = width; WIDE_INPUT && packed && base < in_width(p, layer); base += width) {
                 group.sync();
@@ -275,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_backward(
     __syncthreads();
     for (int i = group.index; blockIdx.x + gridDim.x * i < p.num_tiles; i += group.count) {
         const int index = blockIdx.x + gridDim.x * i;
-        if (i > 0 && !is_filled(p, index, end)) break;  // a block's first tile sets its sums
+        if (i > 0 && !is_filled(p, index, end)) break;  // the first tile of a block sets its sums
         Tile tile = find_tile(p, index);
         if (breaks_promise(tile)) {
             const size_t first = tile.first_node;

@@ -1,18 +1,19 @@
-// `molgcn::message_network`: all layers and the pooling in one launch. A persistent block a multiprocessor, a group of warps a tile.
+// `molgcn::message_network`: all layers and the pooling in one launch. There is one persistent block on each multiprocessor, and each of
+// its groups of warps takes one tile at a time.
 #include "gcn_stack_pool.cuh"
 #include "gcn_stack_weights.cuh"
 
-// relu is left to where bf16 features are packed, which does it in the same instruction
+// bf16 features go through relu where they are packed, in the same instruction.
 constexpr bool clamps = packed && !RESIDUAL && !(SAVE && POOL == POOL_MAX);
 
-// A layer's spans follow each other in the code, where registers suffice: what one asks for is under way while another is multiplied.
+// A layer's spans follow each other in the code where registers suffice. The loads of one are then under way while another is multiplied.
 constexpr bool straight = spans <= 2 && !(SAVE && (MAX_THREADS > 384 || NORM != NORM_NONE));
-// A lane's own rows of the first span, which then stay in registers from layer to layer
+// A lane's own rows of the first span, which stay in registers from layer to layer.
 struct OwnRows {
     Segment row[ROW_TILES][2];
 };
 
-// sum += (pulled features) W^T for the ins from `base` on; without the rows' factors D^-1/2
+// sum += (pulled features) W^T for the input columns from `base` on, without the rows' factors D^-1/2.
 template <bool large, bool first>
 __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>& neighbours, const unsigned char* buffer, const Parameters& p,
                                          const Tile& tile, const Group& lanes, const Segment* shared, int layer, int base, const OwnRows& own_rows) {
@@ -48,7 +49,8 @@ __device__ __forceinline__ void convolve(Features& sum, const Neighbours<large>&
     }
 }
 
-// Minus the layer norm over the H columns of each row, or the batch norm with running statistics; keeps the normalised values for backward.
+// Returns minus the layer norm over the H columns of each row, or minus the batch norm with running statistics. Saves the normalised values
+// for backward.
 __device__ __forceinline__ void normalise(Features& z, const Parameters& p, const Group& group, const Tile& tile, int first_row, int layer) {
     const Layer& it = p.layers[layer];
     float mean[ROW_TILES][2] = {}, deviation[ROW_TILES][2] = {};
@@ -97,7 +99,7 @@ __device__ __forceinline__ void normalise(Features& z, const Parameters& p, cons
                 const float value = z.at(m, half, c, e);
                 const float x = NORM == NORM_LAYER ? (value - mean[m][half]) * deviation[m][half]
                                                    : (value - running_mean[e]) * (1.0f / sqrtf(variance[e] + p.eps));
-                z.at(m, half, c, e) = 0.0f - (x * weight[e] + bias[e]);  // as relu takes it
+                z.at(m, half, c, e) = 0.0f - (x * weight[e] + bias[e]);  // negated, as `activate` takes it
                 if (SAVE && row < tile.num_nodes) kept[e] = x;
             }
             if (SAVE && NORM == NORM_LAYER && c == 0 && group.t == 0 && row < tile.num_nodes)
@@ -106,7 +108,8 @@ __device__ __forceinline__ void normalise(Features& z, const Parameters& p, cons
     }
 }
 
-// relu and dropout of -n; keeps which activations came through. Negated, positive ones are those with a sign: zeros have none.
+// Applies relu and dropout to -n and saves which activations are kept. Because n is negated, positive values are those with a sign bit:
+// zeros have none.
 template <bool large>
 __device__ __forceinline__ void activate(Features& n, const Parameters& p, const Group& group, const Tile& tile, const unsigned char* buffer,
                                          int first_row, int layer) {
@@ -134,7 +137,7 @@ __device__ __forceinline__ void activate(Features& n, const Parameters& p, const
     });
 }
 
-// The input, columns base .. base + width times D^-1/2, of the rows from `first_row` on
+// Loads the input times D^-1/2: columns base .. base + width of the rows from `first_row` on.
 template <bool large>
 __device__ __forceinline__ void load_atoms(unsigned char* buffer, const Neighbours<large>& neighbours, const Parameters& p, const Group& group,
                                            const Tile& tile, int first_row, int base) {
@@ -162,7 +165,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
     const size_t plane = size_t(p.num_nodes) * stride, origin = size_t(tile.first_node) * stride;
     unsigned char* source = large ? p.scratch + origin : buffer;
     unsigned char* target = large ? p.scratch + plane + origin : buffer;
-    float* kept = reinterpret_cast<float*>(p.scratch + 2 * plane) + size_t(tile.first_node) * width;  // a large molecule's, with residual
+    float* kept = reinterpret_cast<float*>(p.scratch + 2 * plane) + size_t(tile.first_node) * width;  // of a large molecule, with residual
     const int end_row = large ? tile.num_nodes : 1;
     Neighbours<large> neighbours;
     Features h;
@@ -209,7 +212,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
                 }
             }
             if (!first_apart || layer > 0) convolve<large, false>(h, neighbours, source, p, tile, group, weights, layer, 0, own_rows);
-            const float sign = NORM == NORM_NONE ? -1.0f : 1.0f;  // as relu takes it
+            const float sign = NORM == NORM_NONE ? -1.0f : 1.0f;  // negated, as relu takes it
 #pragma unroll
             for (int c = 0; c < spans; c++) {
                 float bias[own];
@@ -242,7 +245,7 @@ __device__ __forceinline__ void forward(const Parameters& p, const Group& lanes,
 #pragma unroll
                     for (int e = 0; e < 2; e++) h.v[m][j][2 * half + e] += input.v[m][j][2 * half + e];
             });
-            if (!large) group.sync();  // all neighbours pulled
+            if (!large) group.sync();  // all neighbours are pulled
             const auto put = [&](int m, int half, int b, const Segment& s) {
                 if (straight && b == 0) own_rows.row[m][half] = s;
                 if (!large || first_row + group.row(m, half) < tile.num_nodes) store(target + group.own_place(first_row, m, half, b), s);
@@ -276,7 +279,7 @@ __device__ __noinline__ void forward_large(const Parameters& p, const Tile tile,
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
-    wait_for_previous();  // of which there is none: lets what follows start while this kernel ends
+    wait_for_previous();  // no kernel comes before; lets the next one start while this one ends
     const Group group(threadIdx.x);
     unsigned char* buffer = one_address(shared + group.index * buffer_bytes);
     Segment* weights = reinterpret_cast<Segment*>(shared + group.count * buffer_bytes);
@@ -286,7 +289,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS, 1) gcn_stack_forward(c
     if (SAVE && blockIdx.x == 0 && threadIdx.x < 2) p.arrivals[threadIdx.x] = 0;
     pool_none(p, end);
     int index = blockIdx.x + gridDim.x * group.index;
-    if (!is_filled(p, index, end)) wait_for_weights();  // which the others do while their first atoms are under way
+    if (!is_filled(p, index, end)) wait_for_weights();  // the others wait while their first atoms are under way
     for (; is_filled(p, index, end); index += gridDim.x * group.count) {
         Tile tile = find_tile(p, index);
         if (breaks_promise(tile)) pool_nan(p, group, tile), tile = without_molecules(tile);

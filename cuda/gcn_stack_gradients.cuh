@@ -1,17 +1,17 @@
-// Gradients of weights, biases and norms: a block adds up those of its tiles in their order, then the grid those of its blocks.
+// Gradients of weights, biases and norms. A block adds up its tiles' gradients in order, then the grid adds up those of its blocks.
 #pragma once
 #include "gcn_stack.cuh"
 
 constexpr int sums = NORM == NORM_NONE ? 1 : 3;  // column sums of a layer: bias; norm bias, norm weight
 constexpr int block_floats = 128;                // 16 x 8 numbers of a weight gradient, four a lane
 constexpr int column_floats = 4 * width;         // of one column sum: half of a lane's columns each, still to be added up over four lanes
-// With six row tiles and float32 accuracy a warp takes all of dW for its own rows, in turns of its own, else its part of dW for all rows: where
-// those are split into parts, reading them twice costs more than more turns.
+// With six row tiles and float32 a warp takes all of dW for its own rows, in turns of its own; else it takes its part of dW for all rows.
+// Where rows are split into parts, reading them twice costs more than more turns.
 constexpr bool own_rows = six_row_tiles && parts == 2;
 constexpr int column_warps = own_rows ? 1 : WARPS;
 constexpr int in_tiles = column_warps == 1 && width >= 32 ? 2 : 1;  // of 16 ins, that a warp takes together
 
-// Where a block's sums lie: 16 x 8 blocks [in tile][column tile] of each layer as the lanes hold them, then column sums.
+// Places of a block's sums: first 16 x 8 blocks [in tile][column tile] of each layer as the lanes hold them, then column sums.
 struct Sums {
     int first_tiles, layers;
 
@@ -24,11 +24,13 @@ struct Sums {
         return weights() + ((layer * column_warps + (own_rows ? 0 : warp)) * sums + kind) * column_floats;
     }
     __device__ __forceinline__ int size() const { return columns(layers, 0, 0); }
-    // A block's in global memory, where its last tile puts them; this one has the column sums of all warps and lanes added up
+    // Returns where the block's last tile puts the block's sums in global memory. There the column sums of all warps and lanes are added
+    // up.
     __device__ __forceinline__ float* handed_in(const Parameters& p) const { return p.partial + size_t(blockIdx.x) * reduced_size(); }
     __device__ __forceinline__ int reduced_size() const { return weights() + layers * sums * width; }
-    // Turns: one counter a layer and in tile, at least one a warp. Where the first layer's ins come `width` at a time, a warp that has none of
-    // the first ones takes its turn for column sums at a counter behind those of all ins.
+    // Places of the turn counters: one for each layer and in tile, at least one for each warp. Where the first layer's input columns come
+    // `width` at a time, some warps have none of the first ones. Such a warp takes its turn for column sums at a counter behind those of
+    // all input columns.
     static constexpr bool in_pieces = packed && WIDE_INPUT;
     __device__ __forceinline__ int turn(int layer, int q) const {
         const int first = in_pieces ? first_tiles + WARPS : max(first_tiles, WARPS);
@@ -58,7 +60,7 @@ struct Order {  // of a block's tiles
 struct Columns {
     float v[sums][spans][own];
 };
-// Half of a lane's columns, added to those of the lane 16 on: of lanes g < 4 the first half, of the rest the others
+// Half of a lane's columns, plus those of the lane 16 on: lanes with g < 4 have the first half, the others the second.
 struct HalfColumns {
     float v[sums][spans][own / 2];
 
@@ -76,8 +78,9 @@ struct HalfColumns {
     }
 };
 
-// The saved pulled features of 16 atoms from `first` on, as left operand with rows = ins of tile q: high and low parts in bf16, or with TF32 one
-// operand for every two of a lane's four nodes. Beyond the tile the last atom stands in: the gradient is zero there.
+// The saved pulled features of 16 atoms from `first` on, as left operand whose rows are the input columns of tile q. It is high and low
+// parts in bf16; with TF32 it is one operand for every two of a lane's four nodes. Beyond the tile the last atom is read again, where the
+// gradient is zero.
 constexpr bool in_tf32 = PRECISION == PRECISION_TF32;
 struct Ins {
     uint32 part[2][in_tiles][4];
@@ -117,7 +120,7 @@ __device__ __forceinline__ Ins split_ins(const InValues& x) {
     return a;
 }
 
-// Where a lane reads gradients in bf16: pieces 0 or 1, and 2 or 3, of its row
+// Where a lane reads gradients in bf16: pieces 0 or 1, and 2 or 3, of its row.
 struct OutsAt {
     const unsigned char* pieces[2];
 
@@ -127,7 +130,7 @@ struct OutsAt {
         for (int i = 0; packed && i < 2; i++) pieces[i] = one_address(buffer + row * stride + 16 * swizzled(row, group.lane / 16 + 2 * i));
     }
 };
-// Gradients of 16 atoms' outputs as right operands of `side` column tiles
+// Gradients of 16 atoms' outputs, as right operands of `side` column tiles.
 struct Outs {
     uint32 part[packed ? 1 : 2][side][2];
 };
@@ -169,7 +172,7 @@ __device__ __forceinline__ Outs read_outs(const unsigned char* buffer, const Out
     return b;
 }
 
-// Rows that a group stages at once: the most that its threads can, of those that divide a tile
+// Returns how many rows a group stages at once: as many as its threads can, among the numbers that divide a tile.
 __device__ constexpr int largest_part(int places, int most) { return places % most == 0 ? most : largest_part(places, most - 1); }
 
 // Stages the pulled features of a tile's rows from `first_row` on, columns base .. base + width, in shared memory; bf16 only.
@@ -204,9 +207,9 @@ __device__ __forceinline__ void column_sums(const HalfColumns& columns, const Gr
         for (int i = 0; i < own / 2; i++) to[place(k, i)] = before[k][i] + columns.v[k / spans][k % spans][i];
 }
 
-// Adds a tile's H^T G, here (pulled features)^T (D^-1/2 dZ), to the block's sums: the rows from `first_row` on, whose D^-1/2 dZ are in `buffer`;
-// with the last rows the column sums too. Warp w has the in tiles in_tiles (w + WARPS i), or all of them for its own rows; those of a large
-// molecule meet between its strips, and so take their turns by the group's barrier.
+// Adds a tile's H^T G, here (pulled features)^T (D^-1/2 dZ), to the block's sums, for the rows from `first_row` on, whose D^-1/2 dZ are in
+// `buffer`. With the last rows it adds the column sums too. Warp w has the in tiles in_tiles (w + WARPS i), or all of them for its own
+// rows. The warps of a large molecule meet between its strips, and so take their turns by the group's barrier.
 template <bool large>
 __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, const Parameters& p, const Group& lanes, const Tile& tile,
                                                 const unsigned char* buffer, const unsigned char* staged, int layer, int first_row, int base,
@@ -227,7 +230,7 @@ __device__ __forceinline__ void weight_gradient(const HalfColumns& columns, cons
         for (int begin = 0; begin < column_tiles; begin += most) {
             float d[in_tiles][most][4] = {};
             if (q < end_in && last >= 0) {
-                InValues x[2];  // the next ones are under way meanwhile
+                InValues x[2];  // the next ones are loaded meanwhile
                 const unsigned char* ins_at[in_tiles];
 #pragma unroll
                 for (int m = 0; packed && m < in_tiles; m++) {

@@ -3,8 +3,8 @@
 #include "gcn_stack.cuh"
 #include "loss.cuh"
 
-// Runs body(graph, first atom, end, column) for each molecule of a tile, atoms counted from the tile's first: a thread has four adjacent
-// columns, those of a molecule lie side by side and as many molecules as the group has threads for are under way at once.
+// Runs body(graph, first atom, end, column) for each molecule of a tile, with atoms counted from the tile's first. A thread has four
+// adjacent columns. A molecule's columns lie side by side, and as many molecules are under way at once as the group has threads for.
 template <class Body>
 __device__ __forceinline__ void each_molecule(const Parameters& p, const Group& group, const Tile& tile, Body body) {
     constexpr int pieces = width / 4, at_once = 32 * WARPS / pieces;
@@ -13,7 +13,7 @@ __device__ __forceinline__ void each_molecule(const Parameters& p, const Group& 
         body(graph, __ldg(p.ptr + graph) - tile.first_node, __ldg(p.ptr + graph + 1) - tile.first_node, column);
 }
 
-// Prediction of number `target` of a molecule that the group has pooled
+// Returns the prediction of target number `target`, for a molecule that the group has pooled.
 __device__ __forceinline__ float prediction(const Parameters& p, int graph, int target) {
     const float *x = p.pooled + size_t(graph) * HIDDEN, *weight = p.head_weight + size_t(target) * HIDDEN;
     float sum = __ldg(p.head_bias + target);
@@ -26,7 +26,7 @@ __device__ __noinline__ void predict(const Parameters& p, const Tile& tile, int 
     for (int i = begin + thread; i < end; i += 32 * WARPS) p.predictions[i] = prediction(p, i / p.num_targets, i % p.num_targets);
 }
 
-// Slopes of a tile's molecules, and the sums of their terms. Takes no `Tile`, which would lie in memory for it.
+// Computes the slopes of a tile's molecules and the sums of their terms. It takes no `Tile`, which would have to lie in memory.
 __device__ __noinline__ void score(const Parameters& p, int tile, int thread) {
     const int begin = __ldg(p.tile_ptr + tile) * p.num_targets, end = __ldg(p.tile_ptr + tile + 1) * p.num_targets;
     float total = 0.0f, known = 0.0f;
@@ -45,20 +45,20 @@ __device__ __noinline__ void score(const Parameters& p, int tile, int thread) {
     terms[0] = total, terms[1] = known;
 }
 
-// The factor of every slope: what a term counts in the loss, times the loss's own gradient.
+// Returns the factor of every slope: the weight of a term in the loss, times the loss's own gradient.
 __device__ __forceinline__ float loss_scale(const Parameters& p) {
     const double known = p.loss_sums[1];
     return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
 }
 
-// The head's gradients, by all blocks together, the last ones first: they have the fewest tiles
+// Writes the head's gradients. All blocks share the work, the last ones first, since they have the fewest tiles.
 __device__ __forceinline__ void write_head_gradients(const Parameters& p) {
     const int weights = p.num_targets * HIDDEN, first = (gridDim.x - 1 - blockIdx.x) * blockDim.x + threadIdx.x;
     for (int i = first; i < weights + p.num_targets; i += gridDim.x * blockDim.x)
         (i < weights ? p.grad_head_weight[i] : p.grad_head_bias[i - weights]) = loss_scale(p) * p.head_sums[i];
 }
 
-// Mean, sum or max over each molecule's rows, and what the head makes of it
+// Computes the mean, sum or max over each molecule's rows, and the head's output.
 template <bool large>
 __device__ __forceinline__ void pool(const Parameters& p, const Group& group, const Tile& tile, const unsigned char* buffer) {
     each_molecule(p, group, tile, [&](int graph, int begin, int end, int column) {
@@ -103,7 +103,7 @@ __device__ __forceinline__ void pool_none(const Parameters& p, int end) {
     if (LOSS) clear(p.slopes, size_t(end) * p.num_targets, size_t(p.num_graphs) * p.num_targets);
 }
 
-// Four columns of the gradient of a pooled molecule
+// Reads four columns of the gradient of a pooled molecule.
 __device__ __forceinline__ void read_gradient(float (&gradient)[4], const Parameters& p, int graph, int column, float factor) {
     if (!LOSS) return read4(gradient, p.grad_pooled + size_t(graph) * HIDDEN, column, HIDDEN, false);
 #pragma unroll
@@ -117,7 +117,7 @@ __device__ __forceinline__ void read_gradient(float (&gradient)[4], const Parame
     }
 }
 
-// The gradient of the pooled molecules to their atoms' rows of `shares`: with max each of equal largest atoms takes an equal share.
+// Distributes the gradient of the pooled molecules to the rows of `shares`. With max, equal largest atoms take equal shares.
 template <bool large>
 __device__ __forceinline__ void share(const Parameters& p, const Group& group, const Tile& tile, unsigned char* shares) {
     const float *last = p.last + size_t(tile.first_node) * width, factor = LOSS ? loss_scale(p) : 1.0f;

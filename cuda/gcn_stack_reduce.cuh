@@ -1,8 +1,8 @@
-// The end of backward: all blocks wait for each other and add up their sums of gradients in the order of blocks.
+// The end of backward: all blocks wait for each other, then add up their sums of gradients in the order of the blocks.
 #pragma once
 #include "gcn_stack_gradients.cuh"
 
-// All blocks wait for each other.
+// Waits until all blocks have arrived.
 __device__ __forceinline__ void grid_barrier(uint32* arrivals) {
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -11,14 +11,15 @@ __device__ __forceinline__ void grid_barrier(uint32* arrivals) {
     }
     __syncthreads();
 }
-// Once they did: the last to say so makes the barrier ready for another backward of the same forward.
+// Resets the barrier once all blocks have passed it, so that another backward of the same forward can use it. The last block to call this
+// does so.
 __device__ __forceinline__ void leave_barrier(uint32* arrivals) {
     if (threadIdx.x > 0 || atomicAdd(arrivals + 1, 1u) < gridDim.x - 1) return;
     arrivals[0] = 0;
     arrivals[1] = 0;
 }
 
-// A weight's row and column of number i of a lane's share of a block [in tile q][column tile j]
+// The row and column in the weight of number i of a lane's share of a block [in tile q][column tile j].
 struct Entry {
     int in, out;
 
@@ -33,7 +34,7 @@ struct Entry {
     }
 };
 
-// A block's column sums, added up over its warps and the four lanes that share them, to global memory
+// Adds a block's column sums up over its warps and the four lanes that share them, and writes them to global memory.
 __device__ __forceinline__ void hand_in_columns(const Parameters& p, const Sums& at, const float* total) {
     float* to = at.handed_in(p);
     for (int i = threadIdx.x; i < p.num_layers * sums * width; i += blockDim.x) {
@@ -59,10 +60,10 @@ __device__ __forceinline__ void write_gradient(const Parameters& p, const Sums& 
     }
 }
 
-// Adds up the blocks' sums of each number in their order and writes the gradients. A lane has four adjacent numbers; `share` lanes share them,
-// each adds every share-th block.
+// Adds up the blocks' sums of each number in order and writes the gradients. A lane has four adjacent numbers. `share` lanes share them,
+// and each adds every share-th block.
 __device__ __forceinline__ void reduce(const Parameters& p, const Sums& at) {
-    constexpr int at_once = 17;  // loads under way: one round for up to 34 blocks, two for 136
+    constexpr int at_once = 17;  // loads under way at once: one round for up to 34 blocks, two for 136
     const int blocks = gridDim.x, share = blocks > 2 * at_once ? 4 : 2, apart = 32 / share, numbers = 4 * apart;
     const int lane = threadIdx.x % 32, size = at.reduced_size(), step = numbers * blocks * (blockDim.x / 32);
     for (int first = numbers * (blockIdx.x + blocks * (threadIdx.x / 32)); first < size; first += step) {
@@ -75,7 +76,7 @@ __device__ __forceinline__ void reduce(const Parameters& p, const Sums& at) {
             for (int i = 0; i < at_once; i++) part[i] = load4_past_l1(p.partial + size_t(min(block + share * i, blocks - 1)) * size + index);
 #pragma unroll
             for (int i = 0; i < at_once; i++) {
-                const bool there = block + share * i < blocks;  // no branch, which would bring each load back to its use
+                const bool there = block + share * i < blocks;  // no branch, which would move each load to its use
                 sum[0] += there ? part[i].x : 0.0f, sum[1] += there ? part[i].y : 0.0f;
                 sum[2] += there ? part[i].z : 0.0f, sum[3] += there ? part[i].w : 0.0f;
             }

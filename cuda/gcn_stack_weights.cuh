@@ -1,11 +1,12 @@
-// How forward reads weights and biases: from shared memory where they fit, else from where they lie.
+// How forward reads weights and biases: from shared memory where they fit, else from global memory.
 #pragma once
 #include "gcn_stack.cuh"
 
-// The first layer reads its weights in a way of its own
+// Whether the first layer reads its weights in its own way.
 constexpr bool first_apart = WIDE_INPUT || !SHARED_WEIGHTS;
 
-// The lane's segment of W [out, in] as right operand: ins of the out column n = g of a column tile, counted from `base`
+// Returns the lane's segment of W [out, in] as right operand: the input columns of output column n = g of a column tile, counted from
+// `base`.
 template <bool first>
 __device__ __forceinline__ Segment read_weights(const Parameters& p, const float* weight, int base, int b, int tile, const Group& group) {
     const int out = tile_column(tile, group.g), in = base + first_column(b, group.t), columns = first ? p.num_features : HIDDEN;
@@ -22,12 +23,13 @@ __device__ __forceinline__ Segment read_weights(const Parameters& p, const float
     return segment(v);
 }
 
-// A layer's biases [width] behind the weights in shared memory, where these are there
+// Returns the address of a layer's biases [width], which lie behind the weights in shared memory.
 __device__ __forceinline__ float* shared_biases(const Parameters& p, Segment* shared, int layer) {
     return reinterpret_cast<float*>(shared + p.num_layers * spans * column_tiles * 32) + layer * width;
 }
 
-// Weights in the order in which warps read them: in shared memory if they fit, complete after `wait_for_weights`, and for backward.
+// Puts the weights in the order in which warps read them: into shared memory if they fit (complete after `wait_for_weights`), and into
+// `saved` for backward.
 __device__ __forceinline__ void order_weights(const Parameters& p, const Group& group, Segment* shared) {
     constexpr int blocks = spans * column_tiles, at_once = 8;
     constexpr bool as_they_are = !packed && !padded && ALIGNED;
@@ -68,7 +70,7 @@ __device__ __forceinline__ void order_weights(const Parameters& p, const Group& 
             else
                 read4(to, p.layers[layer].bias, column, HIDDEN, false);
         }
-    // by the last warps, of which some have no tile
+    // The last warps do it, since some of them have no tile.
     for (int i = gridDim.x - 1 - blockIdx.x + gridDim.x * (warps - 1 - warp); SAVE && i < (p.num_layers - 1) * blocks; i += gridDim.x * warps) {
         const int in = tile_column(i % column_tiles, group.g), out = first_column(i % blocks / column_tiles, group.t);
         float v[own];
@@ -79,7 +81,7 @@ __device__ __forceinline__ void order_weights(const Parameters& p, const Group& 
     }
 }
 
-// Before their first use; by all threads of the block
+// Waits for the weights before their first use. All threads of the block must call it.
 __device__ __forceinline__ void wait_for_weights() {
     if (!SHARED_WEIGHTS) return;
     wait_for_copies();

@@ -1,10 +1,10 @@
-// Layers of large batches with batch norm in training: a block goes through many tiles, one after the other. While it computes one, the
-// next one's rows are on their way to shared memory, and its sums over all atoms leave it once.
+// Layers of large batches with batch norm in training: a block goes through many tiles, one after the other. While it computes one tile,
+// the next one's rows are on their way to shared memory. Its sums over all atoms leave it once.
 //
-// A thread has one quad of columns, of every `shares`-th row: it copies, activates and finishes the same places of shared memory. Atoms of
-// other tiles that a tile's bonds come from lie beside its own rows as guests; beyond GUESTS they are read where they are pulled.
+// A thread has one quad of columns, of every `shares`-th row: it copies, activates and finishes the same places of shared memory. Bonds may
+// lead to atoms of other tiles. Up to GUESTS of these lie beside the tile's own rows as guests; the others are read where they are pulled.
 //
-// Macros, beside those of gcn_layer.cuh: GUESTS, and of each kernel ROWS_BESIDE.
+// Macros besides those of gcn_layer.cuh: GUESTS, and ROWS_BESIDE, which each kernel defines.
 #pragma once
 #include "gcn_layer_gradients.cuh"
 
@@ -41,7 +41,7 @@ struct Stream : Shared {
     __device__ __forceinline__ int num_guests() const { return min(*invited, GUESTS); }
 };
 
-// The atoms of a block: as many whole tiles for each as for the others
+// The atoms of a block. All blocks have equally many whole tiles.
 struct Span {
     int each, begin, end;
 
@@ -52,7 +52,7 @@ struct Span {
     __device__ __forceinline__ int count(int first) const { return min(rows, end - first); }  // of a tile; none beyond the last
 };
 
-// Bonds on their way, of the rows that the thread invites guests for
+// Starts to copy the bonds of the rows that the thread invites guests for.
 __device__ __forceinline__ void copy_bonds(const Parameters& p, const Stream& shared, int first, int count) {
     for (int row = threadIdx.x; row < count; row += threads) {
         const int node = first + row;
@@ -63,8 +63,8 @@ __device__ __forceinline__ void copy_bonds(const Parameters& p, const Stream& sh
         copy4(&shared.next_bonds[row].y, p.rowptr + node + 1, true);
     }
 }
-// Bonds that have arrived; those from other tiles name guests, in the order of the rows, so that sums have one order on every run.
-// Who waits for the block then finds all of them.
+// Reads bonds that have arrived. Those from other tiles get guests in the order of the rows, so that sums have one order on every run. All
+// guests are there after the block's next barrier.
 __device__ __forceinline__ void invite(const Stream& shared, int first, int count) {
     static_assert(rows <= 32, "a warp sees to all of them");
     if (threadIdx.x >= 32) return;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void invite(const Stream& shared, int first, int coun
     if (row == 0) *shared.invited = invited;
 }
 
-// Rows of `count_quads` on their way to shared memory; zeros beyond the `count` first
+// Starts to copy rows of `count_quads` quads to shared memory; writes zeros beyond the first `count`.
 __device__ __forceinline__ void copy_rows(float* to, const float* from, int first, int count, int count_quads) {
     const int step = threads / count_quads, quad = threadIdx.x % count_quads;
     int row = threadIdx.x / count_quads;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void copy_rows(float* to, const float* from, int firs
         copy16(to + row * stride + 4 * quad, there ? from + (size_t(first + row) * count_quads + quad) * 4 : from, there);
     }
 }
-// Copies the rows of guests likewise.
+// Starts to copy the rows of the guests.
 __device__ __forceinline__ void copy_guests(const Stream& shared, float* to, const float* from, int count_quads) {
     for (int item = threadIdx.x; item < shared.num_guests() * count_quads; item += threads) {
         const int place = item / count_quads, quad = item % count_quads;

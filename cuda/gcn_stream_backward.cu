@@ -1,9 +1,10 @@
-// As gcn_layer_backward.cu with batch statistics, a block for many tiles (gcn_stream.cuh).
+// One layer of `molgcn::message_network_backward` with batch statistics, like gcn_layer_backward.cu, but with many tiles for each block
+// (gcn_stream.cuh).
 #define ROWS_BESIDE 2  // the residual takes a tile's gradient when the next one's is on its way
 #include "gcn_stream.cuh"
 
-// The gradient of the layer's input: of the product, and the residual's, which is the gradient of the layer's output. Then through dropout,
-// relu and norm of the layer before, for the sums.
+// Computes the gradient of the layer's input: that of the product plus the residual's, which is the gradient of the layer's output. Takes
+// it through dropout, relu and norm of the layer before, for the sums.
 __device__ __forceinline__ void finish(const Parameters& p, const Stream& shared, const float* gradient, int first, int count, float4 (&sum)[kinds]) {
     constexpr int together = places < 8 ? places : 8;  // rows whose loads are under way together
     const int quad = threadIdx.x % quads, share = threadIdx.x / quads;
@@ -61,7 +62,7 @@ __device__ __forceinline__ void leave_sums(const Parameters& p, const Stream& sh
     add_up_gradients(p, shared, num_nodes, each);
 }
 
-// dZ of the rows that were copied
+// Computes dZ of the rows that were copied.
 __device__ __forceinline__ void differentiate_rows(const Parameters& p, const Stream& shared, const float* gradient, int first, int count) {
     const int quad = threadIdx.x % quads;
     const PendingGradient pending(p, shared, quad);

@@ -1,8 +1,9 @@
-// As gcn_layer_forward.cu with batch statistics, a block for many tiles (gcn_stream.cuh).
+// One layer of `molgcn::message_network` with batch statistics, like gcn_layer_forward.cu, but with many tiles for each block
+// (gcn_stream.cuh).
 #define ROWS_BESIDE 1
 #include "gcn_stream.cuh"
 
-// Norm, relu, dropout and residual of the rows that were copied; where none waits they are what they should be
+// Applies norm, relu, dropout and residual to the rows that were copied. Where no norm waits the rows are left as they are.
 __device__ __forceinline__ void activate_rows(const Parameters& p, const Stream& shared, int first, int count) {
     if (!p.in.on) return;
     const int quad = threadIdx.x % quads;
@@ -19,7 +20,7 @@ __device__ __forceinline__ void activate_rows(const Parameters& p, const Stream&
     each_guest(shared, [&](int place) { activate(shared.guest[place], shared.guest_row(place), shared.guests_beside + place * stride); });
 }
 
-// What the next layer waits for: the norm's input and its sums. The last layer's output, where no norm follows.
+// Writes what the next layer waits for: the norm's input and its sums. In the last layer without a norm, writes the output.
 __device__ __forceinline__ void finish(const Parameters& p, const Stream& shared, int first, int count, bool is_first) {
     const int quad = threadIdx.x % quads, share = threadIdx.x / quads;
     const float4 bias = four(shared.after + 4 * quad);

@@ -1,4 +1,6 @@
-// Sums of relu(x + edge) over the entries of a row, and their gradients. Macros: those of row_walk.cuh, for one head.
+// Sums of relu(x + edge) over the entries of a row, and their gradients.
+//
+// Macros: those of row_walk.cuh, for one head.
 #include "row_walk.cuh"
 
 #include "gine_structs.h"  // molgcn/ops/gine_cuda.py
@@ -8,7 +10,7 @@ __device__ __forceinline__ void finish(const Parameters& p, const Lane& lane, co
     store(lane, task.piece < 0 ? p.sums + size_t(task.row) * width : p.partial + size_t(task.piece) * width, sum);
 }
 
-// By target.
+// Sums over the entries of each target.
 extern "C" __global__ void __launch_bounds__(threads) gine_forward(const __grid_constant__ Parameters p) {
     const Lane lane;
     each_task(p.order, [&](const Task& task) {
@@ -27,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(threads) gine_forward(const __grid_
     });
 }
 
-// By source: the gradients of x and of the edges.
+// Computes the gradients of x and of the edges, over the entries of each source.
 extern "C" __global__ void __launch_bounds__(threads) gine_backward(const __grid_constant__ Parameters p) {
     const Lane lane;
     each_task(p.order, [&](const Task& task) {

@@ -1,10 +1,11 @@
-// Products in float32 accuracy from halves, twice as fast as from TF32 and as few bytes as float32: an atom's row and a weight's column are
-// scaled by powers of two to below 2^15, x = high + low keeps 22 bits, and x y = high high + high low + low high. Nothing depends on other
-// atoms or columns, and float32's range stays.
+// Products in float32 accuracy from fp16 halves. They are twice as fast as from TF32 and take as few bytes as float32.
+//
+// An atom's row and a weight's column are scaled by powers of two to below 2^15. Then x = high + low keeps 22 bits, and x y = high high +
+// high low + low high. No result depends on other atoms or columns, and float32's range stays.
 #pragma once
 #include "device.cuh"
 
-// Powers of two that bring numbers up to `most`, its bits, below 2^15, and back
+// Powers of two: `up` brings numbers below 2^15, `down` brings them back. `most` has the bits of the largest number.
 struct Scale {
     float down = 1.0f, up = 1.0f;
 
@@ -13,17 +14,17 @@ struct Scale {
         const uint32 exponent = max(most >> 23, 15u);
         down = number((exponent - 14) << 23), up = number((268 - exponent) << 23);
     }
-    // One that also brings down what the scale that `other` brings back does
+    // Returns a scale that suffices for these numbers and for those of the scale whose `down` is `other`.
     __device__ __forceinline__ Scale or_larger(float other) const { return Scale(max(bits(down), bits(other)) + (14u << 23)); }
 };
 
-// Two numbers as halves, and what those leave
+// Splits two numbers into halves and what those leave.
 __device__ __forceinline__ void split_halves(float x, float y, uint32& high, uint32& low) {
     high = pack_half(x, y);
     const float2 rounded = unpack_half(high);
     low = pack_half(x - rounded.x, y - rounded.y);
 }
-// Four scaled numbers of a row: halves, then what they leave
+// Returns four scaled numbers of a row as halves, then what those leave.
 __device__ __forceinline__ float4 operand(const float4& x, float up) {
     uint32 high[2], low[2];
     split_halves(x.x * up, x.y * up, high[0], low[0]);

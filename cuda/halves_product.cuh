@@ -4,8 +4,8 @@
 #pragma once
 #include "quads.cuh"
 
-// The tile times a weight, both as halves (halves.cuh), as (weight^T tile^T)^T: each operand is then what one load brings. Lane 4 g + t of a
-// warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight.
+// The tile times a weight, both as halves (halves.cuh), as (weight^T tile^T)^T: each operand is then what one load brings. Lane 4 g + t of
+// a warp has columns 2 g and 2 g + 1 of every 16, of atoms 2 t and 2 t + 1 of every eight.
 struct Product {
     static constexpr int ahead = 2;  // steps whose operands are under way
     static constexpr int groups = 2 * ROW_TILES;             // of eight atoms
@@ -21,14 +21,15 @@ struct Product {
         lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
         row = warp / WARP_COLUMNS * 16 * ROW_TILES, column = warp % WARP_COLUMNS * COLUMN_TILES;
     }
-    // The atom in column n of eight: rows of even and of odd number are then read from different banks.
+    // Returns the atom in column n of eight. Even and odd rows are then read from different banks.
     static __device__ __forceinline__ int atom(int n) { return n ^ (n >> 1 & 1); }
     __device__ __forceinline__ void zero() {
 #pragma unroll
         for (int i = 0; i < COLUMN_TILES * groups * 4; i++) (&sum[0][0][0])[i] = 0.0f;
     }
-    // Operands of `across` times 16 columns; the warp's are those from `begin` + column on. Beyond the last it repeats the last, and nobody
-    // looks. Of `all_chunks` times 16 contracted numbers it takes `in_chunks` from `first_chunk` on, the first of which are under way from here on.
+    // Prepares the product with operands of `across` times 16 columns. The warp has those from `begin` + column on; beyond the last it
+    // repeats the last, and nobody reads the result. Of `all_chunks` times 16 contracted numbers it takes `in_chunks` from `first_chunk`
+    // on. The first loads are under way from here on.
     __device__ __forceinline__ void start(const float* fragments, int first_chunk, int in_chunks_, int all_chunks, int across_, int begin = 0) {
         in_chunks = in_chunks_, across = across_;
 #pragma unroll
@@ -46,7 +47,7 @@ struct Product {
             operands[i] += 64;
         }
     }
-    // What has been added so far, by the change of each row's scale
+    // Multiplies what has been added so far by the change of each row's scale.
     __device__ __forceinline__ void shrink(const float* shrunk) {
 #pragma unroll
         for (int c = 0; c < COLUMN_TILES; c++)
@@ -55,7 +56,7 @@ struct Product {
 #pragma unroll
                 for (int i = 0; i < 4; i++) sum[c][m][i] *= shrunk[row + 8 * m + atom(2 * t + i % 2)];
     }
-    // Adds the tile's first 16 * in_chunks columns times the operands; `unrolled` is the quicker code, and takes NVRTC longer.
+    // Adds the tile's first 16 * in_chunks columns times the operands. `unrolled` runs faster but takes NVRTC longer.
     __device__ __forceinline__ void multiply(const float* tile, bool unrolled = true) {
         const float* corner = tile + (row + atom(g)) * stride + 4 * t;
         float4 v[groups];
@@ -79,7 +80,7 @@ struct Product {
 #pragma unroll
         for (int m = 0; m < groups; m++) v[m] = *reinterpret_cast<const float4*>(corner + 8 * m * stride);
     }
-    // Adds v times operand i; meanwhile reads the next v, and the operand `ahead` steps on
+    // Adds v times operand i. Meanwhile it reads the next v, and the operand `ahead` steps on.
     __device__ __forceinline__ void step(int i, bool more, float4 (&v)[groups], const float* next) {
         uint32 a[COLUMN_TILES][2][4], b[groups][2][2];
 #pragma unroll
@@ -101,7 +102,7 @@ struct Product {
 #pragma unroll
                 for (int m = 0; m < groups; m++) mma_half(sum[c][m], a[c][pass == 0], b[m][pass == 1]);
     }
-    // body(row, first of two columns, the two sums) for what the lane holds
+    // Calls body(row, first of two columns, the two sums) for what the lane holds.
     template <class Body>
     __device__ __forceinline__ void each(const float* row_scales, const float* scales, int begin, Body body) const {
 #pragma unroll

@@ -1,5 +1,5 @@
-// A linear map and the loss of what it predicts over targets that are not missing (NaN), and the gradients of its input, weight and bias;
-// and the same without a map.
+// A linear map, the loss of its predictions over targets that are not missing (NaN), and the gradients of its input, weight and bias.
+// masked_loss_forward is the loss alone, without a map.
 //
 // Macro: TARGETS (that a block of backward sums at a time).
 #include "loss.cuh"
@@ -12,7 +12,7 @@ enum {
     ROWS = 16,    // as many molecules at a time
 };
 
-// Eight lanes a molecule.
+// Computes predictions, slopes and partial sums, with eight lanes for each molecule.
 extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     wait_for_previous();
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_forward(const __gr
         p.partial[2 * blockIdx.x] = total, p.partial[2 * blockIdx.x + 1] = known;
 }
 
-// In one block: the sums of all blocks.
+// Adds up the sums of all blocks, in one block.
 __device__ __forceinline__ void sum_up(const Parameters& p, double* shared) {
     double total = 0.0, known = 0.0;
     for (int i = threadIdx.x; i < p.num_partial; i += blockDim.x) total += p.partial[2 * i], known += p.partial[2 * i + 1];
@@ -66,13 +66,14 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_sums(const __grid_
     sum_up(p, reinterpret_cast<double*>(shared));
 }
 
-// The factor of every slope: what a term counts in the loss, times the loss's own gradient.
+// Returns the factor of every slope: the weight of a term in the loss, times the loss's own gradient.
 __device__ __forceinline__ float scale(const Parameters& p) {
     const double known = p.sums[1];
     return *p.grad_loss / static_cast<float>(known < 1.0 ? 1.0 : known);
 }
 
-// `factor` times sums over all molecules of slopes times x, of TARGETS targets and COLUMNS columns; the column after the last is one, the bias's.
+// Writes `factor` times the sums over all molecules of slopes times x, for TARGETS targets and COLUMNS columns. The column after the last
+// is one: it gives the bias.
 __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared, int block, float factor) {
     const int chunks = p.width / COLUMNS + 1, first_column = block % chunks * COLUMNS, first_target = block / chunks * TARGETS;
     const int column = first_column + threadIdx.x % COLUMNS, lane = threadIdx.x / COLUMNS, lanes = blockDim.x / COLUMNS;
@@ -111,7 +112,7 @@ __device__ __forceinline__ void grad_columns(const Parameters& p, float* shared,
     }
 }
 
-// The first blocks sum weight and bias, the others compute the gradient of x.
+// Computes the gradients. The first blocks sum those of weight and bias, the others compute that of x.
 extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     wait_for_previous();
@@ -131,8 +132,8 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_backward(const __g
     }
 }
 
-// Ends a forward pass whose slopes and partial sums another kernel has found: the last block sums these up, the others weight and bias,
-// without the loss's own gradient and the number of terms.
+// Ends a forward pass whose slopes and partial sums another kernel has computed. The last block adds these up. The others compute the
+// gradients of weight and bias, without the loss's own gradient and the number of terms.
 extern "C" __global__ void __launch_bounds__(512) linear_loss_ends(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     wait_for_previous();
@@ -142,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(512) linear_loss_ends(const __grid_
         grad_columns(p, reinterpret_cast<float*>(shared), blockIdx.x, 1.0f);
 }
 
-// Without a map: x are the predictions. One block, whose threads' sums are added in a fixed order.
+// Computes the loss without a map: x are the predictions. There is one block, whose threads' sums are added in a fixed order.
 extern "C" __global__ void masked_loss_forward(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(shared);
     double total = 0.0, known = 0.0;

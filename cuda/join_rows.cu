@@ -1,4 +1,6 @@
-// Long rows as the sums of their pieces, in order. Macro: DOUBLE.
+// Writes each long row as the sum of its pieces, in order.
+//
+// Macro: DOUBLE.
 #if DOUBLE
 using real = double;
 #else

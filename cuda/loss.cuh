@@ -1,17 +1,18 @@
-// The losses over targets that are not missing: their terms, and sums in a fixed order. A new loss is a line in `term` and one in `slope`.
+// The losses over targets that are not missing: their terms, and sums in a fixed order. A new loss is one line in `term` and one in
+// `slope`.
 #pragma once
 #include "device.cuh"
 
 enum { mse, l1, huber };
 
-// Of one prediction and its target: the term that it adds to the loss,
+// Returns the term that a prediction and its target add to the loss.
 __device__ __forceinline__ float term(int loss, float prediction, float target, float delta) {
     const float d = prediction - target, size = d < 0.0f ? -d : d;
     if (loss == mse) return d * d;
     if (loss == l1) return size;
     return size < delta ? 0.5f * d * d : delta * (size - 0.5f * delta);
 }
-// and the term's derivative by the prediction.
+// Returns the term's derivative by the prediction.
 __device__ __forceinline__ float slope(int loss, float prediction, float target, float delta) {
     const float d = prediction - target;
     if (loss == mse) return 2.0f * d;
@@ -20,12 +21,12 @@ __device__ __forceinline__ float slope(int loss, float prediction, float target,
     return d < delta && d > -delta ? d : delta * sign;
 }
 
-// sums = {total, known} and the mean, all from one thread
+// Writes sums = {total, known} and the mean. One thread calls it.
 __device__ __forceinline__ void write_loss(double total, double known, double* sums, float* loss) {
     sums[0] = total, sums[1] = known;
     *loss = static_cast<float>(total / (known < 1.0 ? 1.0 : known));
 }
-// Both sums over a block, in a fixed order, at thread 0; `shared` has two doubles a thread.
+// Adds both sums up over a block, in a fixed order, at thread 0. `shared` has two doubles for each thread.
 __device__ __forceinline__ void sum_over_block(double* shared, double& total, double& known) {
     double *totals = shared, *counts = shared + blockDim.x;
     totals[threadIdx.x] = total, counts[threadIdx.x] = known;

@@ -1,10 +1,10 @@
-// Products of 16 x 16 blocks on the tensor cores for weight gradients, one warp each.
+// Products of 16 x 16 blocks on the tensor cores for weight gradients, one block for each warp.
 //
-// Lane 4 g + t (g < 8, t < 4) holds of every 16 x 16 block the rows g and g + 8, and in each the four columns 4 t .. 4 t + 3: the order of
+// Lane 4 g + t (g < 8, t < 4) holds rows g and g + 8 of every 16 x 16 block, and in each row the four columns 4 t .. 4 t + 3. The order of
 // the contracted index is free as long as both operands agree.
 //
-// float32 accuracy: x = high + low, both bf16, and x y = high high + high low + low high: float32's range, and 16 bits of each number, which
-// suffice where no later layer sees the result.
+// In float32, x = high + low, both bf16, and x y = high high + high low + low high. This keeps float32's range, and 16 bits of each number,
+// which suffice where no later layer sees the result.
 #pragma once
 #include "device.cuh"
 
@@ -12,13 +12,14 @@
 #define PRECISION_TF32 1
 #define PRECISION_BF16 2
 
-// Two numbers as bf16, and what that leaves of them
+// Splits two numbers into bf16 parts and what those leave.
 __device__ __forceinline__ void split_pair(float x, float y, uint32& high, uint32& low) {
     high = pack_bf16(x, y);
     low = pack_bf16(x - number(high << 16), y - number(high & 0xffff0000u));
 }
 
-// Operand of a TF32 product, to nearest, whose low 13 bits are not seen. CUDA's own NaN has all bits set, so that adding to it would make it -0.
+// Returns an operand of a TF32 product, rounded to nearest; the low 13 bits are ignored. CUDA's own NaN has all bits set, so that adding to
+// it would make it -0.
 __device__ __forceinline__ uint32 rounded_tf32(uint32 x) {
     return round_tf32(rounds_tf32 ? x : static_cast<uint32>(min(static_cast<int>(x), 0x7fffe000)));
 }
@@ -28,7 +29,7 @@ namespace matrix {
 constexpr int parts = PRECISION == PRECISION_FLOAT32 ? 2 : 1;  // high, low
 constexpr int steps = PRECISION == PRECISION_TF32 ? 2 : 1;     // instructions that contract 16 values
 
-// Words of four numbers that are contracted, each step's two
+// Packs four contracted numbers into words, two for each step.
 __device__ __forceinline__ void words(const float (&v)[4], uint32 (&part)[parts][steps][2]) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -63,7 +64,8 @@ struct Right {  // column g
     __device__ __forceinline__ explicit Right(const float (&v)[4]) { words(v, part); }
 };
 
-// d[m][p][j] += a[m] b[p][j] for M x P blocks of 16 x 16; small products first, independent ones next to each other. d(m, p) is a block.
+// d[m][p][j] += a[m] b[p][j] for M x P blocks of 16 x 16; d(m, p) is a block. Small products come first, and independent ones follow each
+// other.
 template <int M, int P, class Sums>
 __device__ __forceinline__ void multiply_add(Sums d, const Left (&a)[M], const Right (&b)[P][2]) {
 #pragma unroll

@@ -1,14 +1,14 @@
 // Neighbours of a tile's atoms.
 //
-// A tile's rows are its atoms in the order of their degrees, so that rows which lie together have about equally many neighbours and a warp
-// asks for no more than those. A large molecule's rows are its atoms as they come.
+// A tile's rows are its atoms in the order of their degrees. Rows that lie together then have about equally many neighbours, and a warp
+// asks for no more than those. A large molecule's rows are its atoms in their own order.
 #pragma once
 #include "table.cuh"
 
 constexpr int pair = ROW_TILES < 2 ? 1 : 2;  // row tiles whose neighbours are pulled together; the last may be one
-constexpr bool apart = ROW_TILES == 3;       // each of its own number of them
+constexpr bool apart = ROW_TILES == 3;       // each row tile asks for its own number of neighbours
 
-// The sums of a lane's rows in two row tiles, the first of them `row`, to which the bonds from number `begin` on are still to be added
+// The sums of a lane's rows in two row tiles, the first of them `row`. The bonds from number `begin` on are still to be added.
 struct More {
     Segment total[2 * pair];
     int begin, row, b, t;
@@ -31,14 +31,14 @@ __device__ __noinline__ void add_more(More& it, const unsigned char* buffer, con
     }
 }
 
-// D^-1/2 of a node that has `degree` neighbours without those bonds from `bond` to `end` that are self-loops
+// Returns D^-1/2 of a node with `degree` neighbours, without the self-loops among the bonds from `bond` to `end`.
 __device__ __noinline__ float scale_of(const int* col, int node, int degree, int bond, int end) {
 #pragma unroll 1
     for (; SELF_LOOPS && bond < end; bond++) degree -= __ldg(col + bond) == node;
     return degree > 0 ? 1.0f / sqrtf(static_cast<float>(degree)) : 0.0f;
 }
 
-// D^-1/2 of a warp's rows, and how many neighbours they have.
+// D^-1/2 of a warp's rows, and the number of their neighbours.
 template <bool large>
 struct Neighbours {
     float scale[ROW_TILES][2];
@@ -53,14 +53,14 @@ struct Neighbours {
 #pragma unroll
         for (int m = 0; FOLDED && m < ROW_TILES; m++) copies[m] = table.copies[group.row(m, 0)] | table.copies[group.row(m, 1)] << 16;
     }
-    // For how many atoms a row stands
+    // Returns for how many atoms a row stands.
     __device__ __forceinline__ float atoms_of(const unsigned char* buffer, const Bonds& bonds, const Tile& tile, const Group& group, int m,
                                               int half) const {
         if (FOLDED && !large) return number(half == 0 ? copies[m] << 16 : copies[m] & 0xffff0000u);
         return copies_at<large>(buffer, bonds, tile, first_row + group.row(m, half));
     }
 
-    // Of a large molecule's rows from `first_row_` on
+    // Finds the neighbours of a large molecule's rows, from `first_row_` on.
     __device__ __forceinline__ void find(const Bonds& bonds, const Tile& tile, const Group& group, int first_row_) {
         first_row = first_row_;
         int most = 0;
@@ -149,7 +149,7 @@ struct Neighbours {
         group.sync();
     }
 
-    // What `find` found of a tile, from forward to backward: the table, the rows' scales, `beyond`, and `near` by row tile.
+    // What forward saves for backward of what `find` found of a tile: the table, the rows' scales, `beyond`, and `near` by row tile.
     static constexpr int kept_bytes = table_bytes + 4 * places + 64;
 
     __device__ __forceinline__ void keep(unsigned char* kept, const unsigned char* buffer, const Group& group) const {
@@ -187,22 +187,23 @@ struct Neighbours {
         hold_copies(Table(buffer), group);
     }
 
-    // The lane's segment of span b of I times the buffer
+    // Returns the lane's segment of span b of I times the buffer.
     __device__ __forceinline__ Segment own_row(const unsigned char* buffer, const Tile& tile, const Group& group, int b, int m, int half) const {
         const bool there = SELF_LOOPS && (!large || first_row + group.row(m, half) < tile.num_nodes);
         return there ? load(buffer + group.own_place(first_row, m, half, b)) : zeros();
     }
-    // total += the lane's segments of span b of A times the buffer, for the rows of `pair` row tiles from m0 on
+    // total += the lane's segments of span b of A times the buffer, for the rows of `pair` row tiles from m0 on.
     __device__ __forceinline__ void pull(Segment (&total)[pair][2], const unsigned char* buffer, const Bonds& bonds, const Tile& tile,
                                          const Group& group, int b, int m0) const {
-        // Of equal sums the order that compiles to the quicker code: backward takes 165 instead of 175 us with six row tiles, 215 instead of 229 in one warp
+        // Either order is correct; each plan takes the one that compiles to the quicker code. Backward takes 165 instead of 175 us with six
+        // row tiles, 215 instead of 229 in one warp.
         if (six_row_tiles) add_beyond(total, buffer, bonds, tile, group, b, m0);
         if (!large) add_nearest(total, buffer, group, b, m0);
         if (!six_row_tiles) add_beyond(total, buffer, bonds, tile, group, b, m0);
     }
 
 private:
-    // Those beyond four, of a large molecule all
+    // Adds the neighbours beyond the fourth; of a large molecule it adds all.
     __device__ __forceinline__ void add_beyond(Segment (&total)[pair][2], const unsigned char* buffer, const Bonds& bonds, const Tile& tile,
                                                const Group& group, int b, int m0) const {
         if (large || (beyond > 0 && near[m0 / each] == 4)) {
@@ -215,7 +216,7 @@ private:
         }
     }
 
-    // The first four neighbours of each row
+    // Adds the first four neighbours of each row.
     __device__ __forceinline__ void add_nearest(Segment (&total)[pair][2], const unsigned char* buffer, const Group& group, int b, int m0) const {
         const uint32 lane = (static_cast<uint32>(place(0, group.t)) ^ (b & 1 ? flip : 0)) / offset_unit * 0x10001;
         const int most = near[m0 / each];
@@ -233,14 +234,14 @@ private:
         }
         if (m0 == 0) {
             add_near<0, 2>(total, buffer, group, b, m0, lane);
-        } else {  // often no more than hydrogens
+        } else {  // rows that are often hydrogens
             add_near<0, 1>(total, buffer, group, b, m0, lane);
             if (most > 1) add_near<1, 2>(total, buffer, group, b, m0, lane);
         }
         if (ROW_TILES == 1 || most > 2) add_near<2, 4>(total, buffer, group, b, m0, lane);
     }
 
-    // Neighbours begin .. end - 1 of the rows of both row tiles, or `second_begin` .. `second_end` - 1 of the second's
+    // Adds neighbours begin .. end - 1 of the rows of both row tiles, or `second_begin` .. `second_end` - 1 of the second's.
     template <int begin, int end, int second_begin = begin, int second_end = end>
     __device__ __forceinline__ void add_near(Segment (&total)[pair][2], const unsigned char* buffer, const Group& group, int b, int m0,
                                              uint32 lane) const {

@@ -1,4 +1,4 @@
-// Philox 4x32-10 (Salmon et al., SC 2011): which activations dropout keeps, the same numbers as molgcn/ops/philox.py.
+// Philox 4x32-10 (Salmon et al., SC 2011), which decides what dropout keeps. The numbers are those of molgcn/ops/philox.py.
 #pragma once
 #include "device.cuh"
 
@@ -22,7 +22,7 @@ __device__ __forceinline__ Words philox(uint32 c0, uint32 c1, uint32 c2, uint32 
     return {c0, c1, c2, c3};
 }
 
-// The columns of an atom that dropout keeps: bit e stands for column 4 quad + e.
+// Returns which columns of an atom dropout keeps: bit e stands for column 4 quad + e.
 template <class Parameters>
 __device__ __forceinline__ uint32 drawn(const Parameters& p, int node, int quad, int layer) {
     const Words words = philox(node, quad, layer, 0, *p.seed);

@@ -1,11 +1,11 @@
-// The moments of the columns that product_rows.cu makes, over all real rows, for the batch norm that follows.
+// The moments of the columns of product_rows.cu over all real rows, for the batch norm that follows.
 #pragma once
 #include "arrivals.cuh"
 #include "sums.cuh"
 
 constexpr int part_numbers = 2 * out_width + 4;  // numbers of a part: means and squared distances of its columns, and how many rows it has
 
-// Sums over a block's rows, of the columns that a lane holds of the product
+// A lane's sums over a block's rows, for the columns that it holds of the product.
 struct ColumnSums {
     Distances all[COLUMN_TILES][2];
     int count = 0;
@@ -15,7 +15,7 @@ struct ColumnSums {
         for (int c = 0; c < COLUMN_TILES; c++)
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                if (count == 0) {  // near the mean, and the same in all lanes that share the column: its first number
+                if (count == 0) {  // the origin: the column's first number, which is near the mean and the same in all lanes that share the column
                     float origin = product.t == 0 ? product.sum[c][0][2 * j] : 0.0f;
                     origin += shuffle_xor(origin, 1);
                     all[c][j].origin = origin + shuffle_xor(origin, 2);
@@ -52,7 +52,7 @@ struct ColumnSums {
     }
 };
 
-// done(column, moments, rows) of parts together; threads share the parts, in shared memory.
+// Merges parts and calls done(column, moments, rows). Threads share the parts, through shared memory.
 template <class Done>
 __device__ __forceinline__ void merge(const float* from, int parts, float* shared, Done done) {
     constexpr int quads = out_width / 4, shares = threads < quads ? 1 : threads / quads;
@@ -88,7 +88,8 @@ __device__ __forceinline__ void merge(const float* from, int parts, float* share
     }
 }
 
-// Mean and 1 / deviation, and the running statistics, as torch: biased variance to normalise, unbiased to run
+// Stores the mean and 1 / deviation, and updates the running statistics as torch does: the biased variance normalises, the running one is
+// unbiased.
 __device__ __forceinline__ void keep_statistics(const Norm& norm, int column, const Moments& moments, float count) {
     if (column >= OUT) return;
     norm.moments[column] = moments.mean;
@@ -98,7 +99,7 @@ __device__ __forceinline__ void keep_statistics(const Norm& norm, int column, co
     norm.new_variance[column] = count > 0.0f ? (1.0f - norm.momentum) * variance + norm.momentum * unbiased : variance;
 }
 
-// The blocks' sums in groups, and the groups', by those blocks that arrive last
+// Merges the blocks' sums in groups, then the groups; the blocks that arrive last do it.
 __device__ __forceinline__ void find_statistics(const Norm& norm, ColumnSums& sums, const Product& product, int num_rows, float* shared) {
     int* flag = reinterpret_cast<int*>(shared);
     shared += 4;

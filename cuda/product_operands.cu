@@ -1,4 +1,4 @@
-// The weights of a pass as operands of the product of halves_product.cuh, in one launch: a block takes 16 columns of one.
+// Prepares the weights of a pass as operands of the product of halves_product.cuh, in one launch. A block takes 16 columns of one weight.
 //
 // Macros: MAX_WEIGHTS.
 #include "halves.cuh"
@@ -6,7 +6,7 @@
 
 constexpr int threads = 256, warps = threads / 32;
 
-// The weight that a block takes columns of: the last whose first block is not after this one
+// Returns the weight whose columns this block takes: the last one whose first block is not after this block.
 __device__ __forceinline__ const Weight& my_weight(const Parameters& p) {
     int index = 0, beyond = p.num_weights;
     while (beyond - index > 1) {
@@ -19,10 +19,10 @@ __device__ __forceinline__ const Weight& my_weight(const Parameters& p) {
     return p.weights[index];
 }
 
-// Of each 16 x 16 block lane 4 g + t has columns 2 g and 2 g + 1 of rows 4 t .. 4 t + 3.
+// In each 16 x 16 block lane 4 g + t has columns 2 g and 2 g + 1 of rows 4 t .. 4 t + 3.
 extern "C" __global__ void __launch_bounds__(threads) product_operands(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
-    float* most = reinterpret_cast<float*>(memory);  // [warps, 16]: of a column's numbers
+    float* most = reinterpret_cast<float*>(memory);  // [warps, 16]: the largest of a column's numbers
     const Weight& it = my_weight(p);
     const int chunk = blockIdx.x - it.first_block, count = (it.rows + 15) / 16;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, place = 2 * (lane / 4);

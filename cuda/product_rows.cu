@@ -1,11 +1,12 @@
-// Rows times a matrix, and all that follows one by one: out = mask (dropout(relu(x W^T + b)) + a), each part where it is wanted. For the norm that
-// comes next also the columns' moments over the real rows.
+// Rows times a matrix, and what follows in the same launch: out = mask (dropout(relu(x W^T + b)) + a), each part where it is wanted. For a
+// norm that comes next, also the moments of the columns over the real rows.
 //
-// A block brings `rows` whole rows into shared memory as halves, and its warps share the columns of the result. Large batches have blocks that go
-// through many tiles of rows, one after the other: while one is multiplied, the next is on its way.
+// A block brings `rows` whole rows into shared memory as halves, and its warps share the columns of the result. In large batches a block
+// goes through many tiles of rows: while one is multiplied, the next is on its way.
 //
-// Macros: IN, OUT (columns), PRECISION, of what follows RELU, DROPOUT, ADD, MASK and MOMENTS, and of the product WARP_COLUMNS, ROW_TILES,
-// COLUMN_TILES, MIN_BLOCKS (of a multiprocessor).
+// Macros: IN, OUT (columns), PRECISION.
+// Macros of what follows the product: RELU, DROPOUT, ADD, MASK, MOMENTS.
+// Macros of the product: WARP_COLUMNS, ROW_TILES, COLUMN_TILES, MIN_BLOCKS (on a multiprocessor).
 #include "halves.cuh"
 #include "matrix.cuh"
 #include "philox.cuh"
@@ -14,7 +15,7 @@
 
 constexpr int chunks = (IN + 15) / 16, width = 16 * chunks;  // of a row in shared memory
 constexpr int stride = width % 32 == 0 ? width + 16 : width;  // two rows side by side use all banks
-constexpr bool wide = chunks >= 16;                           // the product's loop is then unrolled in parts, for NVRTC's time
+constexpr bool wide = chunks >= 16;                           // unrolls the product's loop in parts only, to save NVRTC's time
 constexpr int rows = 16 * ROW_TILES, threads = 32 * WARP_COLUMNS;
 constexpr int in_stride = (IN + 3) / 4 * 4, out_stride = (OUT + 3) / 4 * 4, out_chunks = (OUT + 15) / 16, out_width = 16 * out_chunks;
 
@@ -25,7 +26,7 @@ __device__ constexpr int fewest(int a, int b) { return loads_of(a) <= loads_of(b
 constexpr int lanes = fewest(32, fewest(16, fewest(8, 4)));  // that bring a row
 constexpr int turns = (width / 4 + lanes - 1) / lanes, teams = threads / lanes;
 
-// Rows on their way into a tile as they are; who brings a number converts it
+// Starts to copy rows into a tile as they are. The thread that copies a number converts it later.
 __device__ __forceinline__ void copy_rows(const Parameters& p, float* tile, int first, int count) {
     for (int row = threadIdx.x / lanes; row < count; row += teams) {
         const float* from = p.x + size_t(first + row) * in_stride;
@@ -37,10 +38,10 @@ __device__ __forceinline__ void copy_rows(const Parameters& p, float* tile, int 
     }
 }
 
-// A tile's rows as halves, each with its scale; zeros from `count` on
+// Converts a tile's rows to halves, each row with its scale; writes zeros from `count` on.
 __device__ __forceinline__ void convert_rows(float* tile, float* row_scales, int count) {
     const int lane = threadIdx.x % lanes;
-    for (int row = threadIdx.x / lanes; row < rows; row += teams) {  // all lanes of a warp go on together: it has whole teams
+    for (int row = threadIdx.x / lanes; row < rows; row += teams) {  // all lanes of a warp continue together: a warp has whole teams
         float* begin = tile + row * stride;
         float4 x[turns];
         float most = 0.0f;
@@ -63,7 +64,7 @@ __device__ __forceinline__ void convert_rows(float* tile, float* row_scales, int
     }
 }
 
-// The columns that dropout keeps of a quad of columns in two rows, a lane's and its neighbour's: each of the two lanes draws for one row.
+// Which columns of a quad dropout keeps, in two rows: a lane's and its neighbour's. Each of the two lanes draws for one row.
 struct Kept {
     uint32 mine, other;
     bool odd;
@@ -74,11 +75,11 @@ struct Kept {
         mine = drawn(p, first + row, column / 4, p.dropout_site);
         other = bits(shuffle_xor(number(mine), 4));
     }
-    // Of row i of the two, column j of a lane's two
+    // Returns whether dropout keeps column j of a lane's two in row i of the two.
     __device__ __forceinline__ bool operator()(int i, int j) const { return ((i == odd) ? mine : other) >> (2 * odd + j) & 1; }
 };
 
-// What follows the product, for the `count` rows from `first` on, which are left in product.sum as they are written
+// Applies what follows the product to the `count` rows from `first` on. product.sum then holds what is written.
 __device__ __forceinline__ void finish(const Parameters& p, Product& product, const float* row_scales, int first, int count) {
 #pragma unroll
     for (int c = 0; c < COLUMN_TILES; c++) {
@@ -146,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(threads, MIN_BLOCKS) product_rows(c
         const int begin = first, count = left();
         wait_for_copies();
         convert_rows(tile, row_scales, count);
-        __syncthreads();  // besides, all are done with the tile before
+        __syncthreads();  // also waits until all are done with the tile before
         first += step;
         if (first < num_rows) copy_rows(p, tiles + (turn ^ 1) * rows * stride, first, left());
         product.zero();

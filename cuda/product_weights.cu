@@ -1,5 +1,5 @@
-// Gradients of matrices and biases, all in one launch: dW = G^T x and the columns' sums of G over the real rows, in TILE x TILE blocks and parts of
-// the rows. The block that finishes last with a tile adds the parts up in their order.
+// Gradients of matrices and biases in one launch: dW = G^T x, and the sums of G's columns over the real rows. The work is cut into TILE x
+// TILE blocks and parts of the rows. The block that finishes a tile last adds its parts up in order.
 //
 // Macros: PRECISION, TILE (32, 64 or 96), MAX_PRODUCTS.
 #include "arrivals.cuh"
@@ -8,9 +8,9 @@
 #include "sums.cuh"
 #include "product_weights_structs.h"  // molgcn/ops/layer_network/products_arguments.py
 
-constexpr int at_once = 32;  // rows
+constexpr int at_once = 32;  // rows taken at a time
 constexpr int stride = TILE + 8;
-constexpr int blocks = TILE / 32;  // of 16 x 16, of a warp in each direction
+constexpr int blocks = TILE / 32;  // 16 x 16 blocks of a warp in each direction
 constexpr int threads = 128;
 constexpr int copies = at_once * TILE / 4 / threads;  // of a thread
 constexpr int mine = blocks * blocks * 2;             // float4 of a thread's sums
@@ -20,7 +20,7 @@ struct Operand {  // TILE columns from `column` on, of rows of `row_stride`
     const float* begin;
     int row_stride, column;
 
-    // Rows from `first` on, on their way into the tile; zeros from `end` on
+    // Starts to copy rows from `first` on into the tile; writes zeros from `end` on.
     __device__ __forceinline__ void copy(float* tile, int first, int end) const {
 #pragma unroll
         for (int i = 0; i < copies; i++) {
@@ -31,7 +31,7 @@ struct Operand {  // TILE columns from `column` on, of rows of `row_stride`
     }
 };
 
-// Columns 2 g, 2 g + 1 of the block of 16 columns from `tile` on, of rows first + 4 e + t
+// Reads columns 2 g and 2 g + 1 of the block of 16 columns at `tile`, for rows first + 4 e + t.
 __device__ __forceinline__ void across_rows(float (&v)[2][4], const float* tile, int first, int g, int t) {
 #pragma unroll
     for (int e = 0; e < 4; e++) {
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
             for (int i = 0; i < blocks; i++) two(to + bias_place + 16 * i) = make_float2(bias[i][0], bias[i][1]);
         }
     };
-    // Sums of parts, in their order
+    // Adds up the sums of parts, in order.
     const auto collect = [&](const float* from, int parts) {
 #pragma unroll
         for (int i = 0; i < mine; i++) value[i] = nothing();
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(threads, blocks > 2 ? 2 : 3) produc
             }
         }
     };
-    // Parts in groups, and the groups, by those blocks that arrive last
+    // Adds parts up in groups, then the groups; the blocks that arrive last do it.
     const int per_group = it.splits_per_group, groups = parts_of(it.splits, per_group), group = split / per_group;
     float* to = it.partial + size_t(tile) * (it.splits + groups) * partial_size;
     float* from = to + size_t(group) * per_group * partial_size;

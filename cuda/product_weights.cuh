@@ -1,13 +1,13 @@
-// Products of 16 x 16 blocks on the tensor cores for gradients of weights, one warp each; lanes hold blocks as in matrix.cuh.
+// Products of 16 x 16 blocks on the tensor cores for gradients of weights, one block for each warp. Lanes hold blocks as in matrix.cuh.
 //
-// float32 accuracy: x = high + low, high in TF32, and x y = high high + low y + x low, the last two in bf16: float32's range, 6e-7 of a gradient, and
-// four instructions where three products in TF32 are six.
+// In float32, x = high + low, high in TF32, and x y = high high + low y + x low, the last two in bf16. This keeps float32's range, is
+// within 6e-7 of a gradient, and takes four instructions where three products in TF32 take six.
 #pragma once
 #include "matrix.cuh"
 
 constexpr bool exact = PRECISION == PRECISION_FLOAT32, in_tf32 = PRECISION != PRECISION_BF16, in_bf16 = PRECISION != PRECISION_TF32;
 
-// Four numbers that are contracted, of which TF32 sees the high part: `to_nearest`, or all but the last 13 bits
+// Four contracted numbers. TF32 sees the high part: rounded with `to_nearest`, else the number without its last 13 bits.
 struct Operands {
     uint32 high[2][2];   // of each of two instructions
     uint32 small[2][2];  // in bf16: what TF32 leaves of the numbers, and they themselves
@@ -17,7 +17,7 @@ struct Operands {
         float rest[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const uint32 x = bits(v[i]), rounded = !exact ? rounded_tf32(x) : to_nearest ? round_tf32(x) : x;  // a NaN stays in what is left
+            const uint32 x = bits(v[i]), rounded = !exact ? rounded_tf32(x) : to_nearest ? round_tf32(x) : x;  // a NaN stays in the low part
             high[i / 2][i % 2] = rounded;
             rest[i] = v[i] - number(rounded & 0xffffe000u);
         }
@@ -25,7 +25,7 @@ struct Operands {
         for (int i = 0; i < 2; i++) small[0][i] = pack_bf16(rest[2 * i], rest[2 * i + 1]), small[1][i] = pack_bf16(v[2 * i], v[2 * i + 1]);
     }
 };
-// The product left out, low low, has no sign of its own if one of the two is rounded to nearest.
+// Rounding one of the two to nearest leaves the product that is left out, low low, without a sign of its own.
 struct Right : Operands {  // column g
     __device__ __forceinline__ Right() {}
     __device__ __forceinline__ explicit Right(const float (&v)[4]) : Operands(v, false) {}
@@ -37,7 +37,7 @@ struct Left {  // rows g and g + 8
     __device__ __forceinline__ explicit Left(const float (&v)[2][4]) : of{Operands(v[0], true), Operands(v[1], true)} {}
 };
 
-// sum(m, j) += a[m] b[j]; small products first, independent ones next to each other
+// sum(m, j) += a[m] b[j]. Small products come first, and independent ones follow each other.
 template <int N, class Sums>
 __device__ __forceinline__ void multiply_add(Sums sum, const Left (&a)[N], const Right (&b)[2]) {
 #pragma unroll

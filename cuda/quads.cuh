@@ -13,7 +13,8 @@ __device__ __forceinline__ void add(float4& sum, float factor, const float4& x) 
 __device__ __forceinline__ float& at(float4& x, int e) { return e == 0 ? x.x : e == 1 ? x.y : e == 2 ? x.z : x.w; }
 __device__ __forceinline__ float at(const float4& x, int e) { return e == 0 ? x.x : e == 1 ? x.y : e == 2 ? x.z : x.w; }
 
-// Rows that are no padding: of atoms as many as `atoms` says, of bonds as those have in `bonds`, their rowptr; all where there are no `atoms`.
+// Returns how many rows are not padding: for atoms what `atoms` says, for bonds what these atoms have in `bonds`, their rowptr. Without
+// `atoms` all rows count.
 __device__ __forceinline__ int num_real(const int* atoms, const int* bonds, int num_rows) {
     if (atoms == nullptr) return num_rows;
     const int count = __ldg(atoms);

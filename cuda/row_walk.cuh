@@ -1,8 +1,10 @@
-// Walking the rows of an ordered edge list, in float or double.
+// Walks the rows of an ordered edge list, in float or double.
 //
-// A group of lanes walks one row, for GROUP_HEADS of the HEADS; each head has LANES of them, each lane REPEATS vectors of VECTOR columns.
-// Rows longer than PIECE are cut into pieces, whose results are joined in order afterwards: no atomics, and the same bits each time.
-// Macros: DOUBLE; HEADS, CHANNELS; VECTOR, LANES, REPEATS, GROUP_HEADS, PIECE, which molgcn/ops/row_walk.py chooses.
+// A group of lanes walks one row, for GROUP_HEADS of the HEADS. Each head has LANES of the lanes, and each lane has REPEATS vectors of
+// VECTOR columns. Rows longer than PIECE are cut into pieces, whose results are joined in order afterwards: no atomics, and the same bits
+// each time.
+//
+// Macros: DOUBLE, HEADS, CHANNELS; and VECTOR, LANES, REPEATS, GROUP_HEADS and PIECE, which molgcn/ops/row_walk.py chooses.
 #pragma once
 #include "device.cuh"
 
@@ -25,7 +27,7 @@ struct Columns {
     Vector at[REPEATS];
 };
 
-// Which head a lane has, and which of its columns.
+// Which head a lane has, and which of the head's columns.
 struct Lane {
     int head, first;
     bool there;
@@ -56,7 +58,7 @@ __device__ __forceinline__ void store(const Lane& lane, real* row, const Columns
         if (lane.has(r)) *reinterpret_cast<Vector*>(row + lane.column(r)) = x.at[r];
     }
 }
-// Calls visit(repeat, number in the vector) for every column of a lane.
+// Calls visit(repeat, place in the vector) for every column of a lane.
 template <class Visit>
 __device__ __forceinline__ void each(const Visit& visit) {
 #pragma unroll
@@ -64,18 +66,19 @@ __device__ __forceinline__ void each(const Visit& visit) {
 #pragma unroll
         for (int v = 0; v < VECTOR; v++) visit(r, v);
 }
-// The sum over a head's lanes, the same in each.
+// Returns the sum over a head's lanes, the same in each of them.
 __device__ __forceinline__ real sum_over_head(real x) {
 #pragma unroll
     for (int mask = 1; mask < LANES; mask *= 2) x += shuffle_xor(x, mask);
     return x;
 }
 
-// Entries of a row, or of one piece of a long row, in the order that is walked; row -1: nothing to do, piece -1: the row is whole.
+// Entries of a row, or of one piece of a long row, in the order in which they are walked. row is -1 where there is nothing to do, piece is
+// -1 where the row is whole.
 struct Task {
     int row = -1, begin = 0, count = 0, piece = -1;
 };
-// Pieces come first, since they take longest.
+// Returns task `number`. Pieces come first, since they take longest.
 __device__ __forceinline__ Task task_at(const Order& o, int number) {
     Task task;
     if (number < o.num_pieces) {
@@ -89,7 +92,7 @@ __device__ __forceinline__ Task task_at(const Order& o, int number) {
     }
     return task;
 }
-// Calls visit(task) for this group's share; the groups of a warp come along together, those without a task with an empty one.
+// Calls visit(task) for this group's share of the tasks. The groups of a warp stay together: those without a task get an empty one.
 template <class Visit>
 __device__ __forceinline__ void each_task(const Order& o, const Visit& visit) {
     const int tasks = o.num_pieces + o.num_rows, stride = gridDim.x / head_blocks * groups;

@@ -1,7 +1,7 @@
-// What kernels on rows of atoms and bonds share: four columns at a time, where a thread's columns and rows are, and the end of a gradient.
+// What the kernels on rows of atoms and bonds share: four columns at a time, the columns and rows of a thread, and the end of a gradient.
 //
-// A row has `stride` numbers, its width rounded up to whole quads of four; what is between them is zero. A padded batch has rows beyond its
-// last atom and its last bond, which are not read and become zero.
+// A row has `stride` numbers: its width rounded up to whole quads of four, with zeros in between. In a padded batch the rows beyond the
+// last atom and the last bond are not read and become zero.
 //
 // Macro: DOUBLE (numbers are double).
 #pragma once
@@ -23,7 +23,7 @@ struct alignas(16) Quad {
     real e[4] = {};
 };
 
-template <class Compute>  // the same of every column
+template <class Compute>  // does the same for every column
 __device__ __forceinline__ Quad each(Compute compute) {
     Quad it;
 #pragma unroll
@@ -45,7 +45,7 @@ __device__ __forceinline__ void add(Quad& sum, real factor, const Quad& x) {
 
 __device__ __forceinline__ int atoms_of(const Parameters& p) { return __ldg(p.ptr + p.num_graphs); }
 __device__ __forceinline__ size_t place(const Parameters& p, int row, int quad) { return size_t(row) * p.stride + 4 * quad; }
-// Four numbers of a vector [width], zeros beyond
+// Loads four numbers of a vector [width], and zeros beyond it.
 __device__ __forceinline__ Quad load_vector(const Parameters& p, const real* vector, int quad) {
     return each([&](int e) { return 4 * quad + e < p.width ? vector[4 * quad + e] : real(0); });
 }
@@ -58,8 +58,9 @@ __device__ __forceinline__ void store(const Parameters& p, real* rows, int row, 
     *reinterpret_cast<Quad*>(rows + place(p, row, quad)) = each([&](int e) { return 4 * quad + e < p.width ? x.e[e] : real(0); });
 }
 
-// A block's threads: `lanes` side by side have a row's adjacent quads, as many teams of them as there is room for have a row each. Blocks share
-// the quads in `chunks`; `part` of `parts` is the block's number among those of its chunk. Threads beyond the last team or quad are idle.
+// Which part of the work a thread of a block has. `lanes` threads side by side are a team; they have adjacent quads of one row, and a block
+// has as many teams as there is room for. Blocks share the quads in `chunks`; `part` of `parts` is the block's number among those of its
+// chunk. Threads beyond the last team or quad are idle.
 struct Tile {
     int lane, team, teams, chunk, quad, part, parts;
     bool idle;
@@ -75,12 +76,13 @@ struct Tile {
     __device__ __forceinline__ int step() const { return parts * teams; }
 };
 
-// Four columns of rows that there may be: zeros without them
+// Loads four columns of a row, or zeros where there are no `rows`.
 __device__ __forceinline__ Quad load_if(const Parameters& p, const real* rows, int row, int quad) {
     return rows != nullptr ? load(rows + place(p, row, quad)) : Quad();
 }
 
-// What ends four columns of a gradient, as molgcn.ops.layer_network.backward.Produced says; asked for before the gradient is known.
+// The end of four columns of a gradient, as molgcn.ops.layer_network.backward.Produced describes it. It is loaded before the gradient is
+// known.
 struct Ending {
     Quad added, value;
 

@@ -1,4 +1,4 @@
-// The end of a layer whose norm's statistics are known, or that has no norm: o = dropout(relu(norm(x))) + a; and the statistics of a batch.
+// The end of a layer that has no norm or whose norm's statistics are known: o = dropout(relu(norm(x))) + a. Also the statistics of a batch.
 #include "rows_merge.cuh"
 #include "rows_moments.cuh"
 #include "rows_norm.cuh"

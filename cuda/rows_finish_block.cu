@@ -1,4 +1,5 @@
-// The end of a layer with the batch's statistics, in one launch for batches of few atoms: a block has four columns of all atoms in its registers.
+// The end of a layer with the batch's statistics, in one launch, for batches of few atoms. A block has four columns of all atoms in its
+// registers.
 //
 // Macro: ROWS (of a thread).
 #include "rows_moments.cuh"
@@ -6,18 +7,18 @@
 
 constexpr int rows = ROWS;
 
-// Sums of 4 or 8 numbers over a block, in a fixed order, at every thread; `shared` has 33 numbers for each
+// Sums 4 or 8 numbers over a block, in a fixed order, at every thread. `shared` has 33 numbers for each.
 template <int count>
 __device__ __forceinline__ void block_sums(real (&x)[count], real* shared) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    int which = 0;  // of the numbers, that this lane has the sum of
+    int which = 0;  // the number whose sum this lane has
 #pragma unroll
     for (int half = count / 2, mask = 1; mask < 32; half /= 2, mask *= 2) {
         if (half == 0) {
             x[0] += shuffle_xor(x[0], mask);
             continue;
         }
-        const bool upper = lane & mask;  // keeps the upper half and gives the lower away
+        const bool upper = lane & mask;  // keeps the upper half and sends the lower one
 #pragma unroll
         for (int i = 0; i < half; i++) {
             const real given = upper ? x[i] : x[i + half], kept = upper ? x[i + half] : x[i];

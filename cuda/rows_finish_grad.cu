@@ -1,6 +1,7 @@
 // Gradients of the end of a layer: through dropout, relu and norm.
 //
-// Macro: SUMS (the gradients of the norm's weight and bias are summed; with the batch's statistics they come first, and the source's next).
+// Macro: SUMS (also sum the gradients of the norm's weight and bias; with the batch's statistics this launch comes first, and the source's
+// gradient follows in another).
 #include "rows_merge.cuh"
 #include "rows_norm.cuh"
 

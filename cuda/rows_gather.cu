@@ -1,4 +1,4 @@
-// What comes in along the bonds: o = (1 + eps) h + aggr(w relu(h_j + e)) + b. A thread has four columns of an atom and pulls.
+// The sum along an atom's bonds: o = (1 + eps) h + aggr(w relu(h_j + e)) + b. Each thread has four columns of an atom and pulls.
 #include "rows_gather.cuh"
 
 struct Message {
@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 3 : 4) rows_gather(co
     int atom = tile.idle ? p.num_atoms : tile.first_row();
     Incoming bonds(p, p.code, atom, num_atoms);
     wait_for_previous();
-    const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself
+    const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
     const auto load_message = [&](int source, int row) {
         return Message{load(p.source + place(p, source, quad)), BONDS ? load(p.bonds + place(p, row, quad)) : Quad(), gcn ? p.scale[source] : real(1)};
     };
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 3 : 4) rows_gather(co
         bonds.load_bonds(0, load_message, loaded);
         const Quad h = counts ? load(p.source + place(p, atom, quad)) : Quad();
         const real scale = gcn ? p.scale[atom] : real(1);
-        const Incoming next(p, p.code, atom + step, num_atoms);  // while this atom's rows are under way
+        const Incoming next(p, p.code, atom + step, num_atoms);  // loaded while this atom's rows are under way
         Quad sum;
         bool none = true;
         bonds.each_bond(p, p.code, loaded, load_message, [&](const Message& it, int source, int) {

@@ -11,10 +11,11 @@
 #define AGGR_GCN_LOOPS 4  // D^-1/2 (A + I) D^-1/2, without the bonds' own self-loops
 
 constexpr bool gcn = AGGR == AGGR_GCN || AGGR == AGGR_GCN_LOOPS;
-constexpr int near = 4;      // bonds that are known before: of most atoms all
-constexpr int together = 2;  // bonds whose rows are asked for together
+constexpr int near = 4;      // bonds that are read ahead: all bonds of most atoms
+constexpr int together = 2;  // bonds whose rows are loaded together
 
-// Where an atom's bonds lead, known before the rows are that the kernel before wrote. `rows` has the rows of bonds, or is null where bond i has row i.
+// Where an atom's bonds lead. This is read before the kernel before has written its rows. `rows` has the rows of bonds, or is null where
+// bond i has row i.
 struct Incoming {
     int begin = 0, end = 0, source[near], row[near];
 
@@ -32,14 +33,14 @@ struct Incoming {
     }
     static __device__ __forceinline__ int row_of(const int* rows, int bond) { return rows == nullptr ? bond : __ldg(rows + bond); }
 
-    // What load(source, bond's row) gives of bonds from number `first` on
+    // Loads what load(source, bond's row) returns for the bonds from number `first` on.
     template <class Load, class Loaded>
     __device__ __forceinline__ void load_bonds(int first, Load load, Loaded (&loaded)[together]) const {
 #pragma unroll
         for (int k = 0; k < together; k++)
             if (begin + first + k < end) loaded[k] = load(source[first + k], BONDS ? row[first + k] : 0);
     }
-    // use(that, source, bond's row) of all bonds in their order; the first are loaded
+    // Calls use(loaded, source, bond's row) for all bonds in order; the first are loaded already.
     template <class Load, class Loaded, class Use>
     __device__ __forceinline__ void each_bond(const Parameters& p, const int* rows, Loaded (&loaded)[together], Load load, Use use) const {
 #pragma unroll

@@ -1,10 +1,12 @@
-// Gradients of what comes in along the bonds. A thread has four columns of an atom j and pulls from the atoms i that its own bonds lead to, which
-// are those that it has bonds from: the gradient of h_j is (1 + eps) g_j + sum over i of w g_i [h_j + e > 0], where e is of the bond from j to i,
-// the reverse of the one that is listed; `paired` has its row. Every such term is also the gradient of that bond's row.
+// Gradients of the sums along the bonds.
 //
-// Messages along bonds are summed with weight 1.
+// A thread has four columns of an atom j. It pulls from the atoms i that its own bonds lead to, which are those that it has bonds from. The
+// gradient of h_j is (1 + eps) g_j + sum over i of w g_i [h_j + e > 0]. Here e belongs to the bond from j to i, the reverse of the listed
+// one, and `paired` has its row. Every such term is also the gradient of that bond's row.
 //
-// Macro: TABLE (the gradient of a table of distinct bonds is wanted: a block has `codes` of its rows).
+// Messages with rows of bonds are summed with weight 1.
+//
+// Macro: TABLE (the gradient of a table of distinct bonds is wanted; a block has `codes` of its rows).
 #include "rows_gather.cuh"
 #include "rows_merge.cuh"
 
@@ -21,7 +23,7 @@ struct Sums {
     __device__ __forceinline__ void merge(const Sums& x) { add(value, x.value); }
 };
 
-// What each of the neighbours of atom i that are as large as the largest gets of its gradient
+// Returns what each of the neighbours of atom i that equal the largest gets of its gradient.
 __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int quad, const Quad& grad, const Quad& largest) {
     Quad count;
     const int end = __ldg(p.rowptr + i + 1);
@@ -35,7 +37,7 @@ __device__ __forceinline__ Quad shared_equally(const Parameters& p, int i, int q
 extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     int* flag = reinterpret_cast<int*>(memory);
-    Sums* table = reinterpret_cast<Sums*>(memory + 16);  // [teams][codes][lanes]: each number is one thread's
+    Sums* table = reinterpret_cast<Sums*>(memory + 16);  // [teams][codes][lanes]: each number belongs to one thread
     const int ranges = TABLE ? (p.num_bond_rows + p.codes - 1) / p.codes : 1, first_code = TABLE ? blockIdx.x % ranges * p.codes : 0;
     const Tile tile(p, blockIdx.x / ranges, gridDim.x / ranges);
     const int num_atoms = atoms_of(p), quad = tile.quad;
@@ -64,12 +66,12 @@ extern "C" __global__ void __launch_bounds__(256, DOUBLE ? 2 : 4) rows_gather_gr
         }
         Term loaded[together];
         bonds.load_bonds(0, load_term, loaded);
-        const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself
+        const bool counts = AGGR == AGGR_GCN_LOOPS || p.eps != nullptr;  // the atom itself counts
         const Quad h = BONDS || AGGR == AGGR_MAX || p.grad_eps != nullptr ? load(p.source + place(p, j, quad)) : Quad();
         const Quad own = counts ? load(p.grad + place(p, j, quad)) : Quad();
         const Ending ending = writes ? Ending(p, p.of_source, j, quad) : Ending();
         const real scale = gcn ? p.scale[j] : real(1);
-        const Incoming next(p, p.paired, j + step, num_atoms);  // while the rows of j are under way
+        const Incoming next(p, p.paired, j + step, num_atoms);  // loaded while the rows of j are under way
         Quad sum;
         bonds.each_bond(p, p.paired, loaded, load_term, [&](const Term& it, int i, int row) {
             if (AGGR == AGGR_GCN_LOOPS && i == j) return;

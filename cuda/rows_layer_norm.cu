@@ -3,7 +3,7 @@
 #include "rows_merge.cuh"
 #include "rows_norm.cuh"
 
-// Mean and 1 / deviation of a row; forward and backward agree to the bit
+// Mean and 1 / deviation of a row. Forward and backward agree to the bit.
 struct RowMoments {
     real mean, deviation;
 

@@ -1,6 +1,6 @@
-// Kernels that need a whole row at a time: the lanes of a warp, or a part of them, have it in their registers.
+// For kernels that need a whole row at a time: the lanes of a warp, or a part of them, hold it in registers.
 //
-// Macro: TURNS (quads of a lane: it has number `lane`, `lane + lanes`, ... of a row).
+// Macro: TURNS (quads of a lane, which has the row's quads `lane`, `lane + lanes`, ...).
 #pragma once
 #include "rows.cuh"
 
@@ -13,15 +13,15 @@ struct Line {
         const int thread = blockIdx.x * blockDim.x + threadIdx.x;
         lanes = p.lanes, lane = threadIdx.x % lanes, first = thread / lanes, step = gridDim.x * blockDim.x / lanes;
     }
-    // Whether the warp's first row is one
+    // Returns whether the warp's first row exists.
     __device__ __forceinline__ bool more(const Parameters& p, int row) const { return row - static_cast<int>(threadIdx.x % 32) / lanes < p.num_atoms; }
 
-    // Sum over a row's lanes, at each of them
+    // Returns the sum over a row's lanes, at each of them.
     __device__ __forceinline__ real sum(real x) const {
         for (int mask = lanes / 2; mask > 0; mask >>= 1) x += shuffle_xor(x, mask);
         return x;
     }
-    // visit(turn, quad) of this lane's quads
+    // Calls visit(turn, quad) for this lane's quads.
     template <class Visit>
     __device__ __forceinline__ void each_quad(const Parameters& p, Visit visit) const {
 #pragma unroll
@@ -31,7 +31,7 @@ struct Line {
     __device__ __forceinline__ void load_row(Quad (&x)[turns], const Parameters& p, const real* rows, int row, bool there) const {
         if (there) each_quad(p, [&](int turn, int quad) { x[turn] = load(rows + place(p, row, quad)); });
     }
-    // Sum over a row's columns of what compute(turn, quad) gives for four
+    // Returns the sum over a row's columns, where compute(turn, quad) returns four of them.
     template <class Compute>
     __device__ __forceinline__ real over_row(const Parameters& p, Compute compute) const {
         real total = 0;

@@ -1,9 +1,9 @@
-// Sums over all blocks of a chunk of columns in an order that does not depend on which block is first.
+// Sums of a chunk of columns over all blocks, in an order that does not depend on which block is first.
 #pragma once
 #include "arrivals.cuh"
 #include "rows.cuh"
 
-// What another block of this kernel wrote
+// Loads what another block of this kernel wrote.
 template <class Record>
 __device__ __forceinline__ Record load_record(const Record* at) {
     Record it;
@@ -12,7 +12,7 @@ __device__ __forceinline__ Record load_record(const Record* at) {
     return it;
 }
 
-// Merges records [number][count] in shared memory into the first `count`
+// Merges records [number][count] in shared memory into the first `count`.
 template <class Record>
 __device__ __forceinline__ void merge_block(Record* records, int number, int count) {
     __syncthreads();
@@ -23,8 +23,8 @@ __device__ __forceinline__ void merge_block(Record* records, int number, int cou
     }
 }
 
-// Merges what `number` blocks handed in, `count` records each, by as many threads as there are, and uses the results. `mine` in shared memory has
-// room for `room` times as many.
+// Merges what `number` blocks handed in, `count` records each, with as many threads as there are, and calls use(i, record). `mine` in
+// shared memory has room for `room` times `count` records.
 template <class Record, class Use>
 __device__ __forceinline__ void merge_parts(const Record* parts, int number, int count, Record* mine, int room, Use use) {
     const int shares = min(min(room, number), max(1, static_cast<int>(blockDim.x) / count));  // of a record's parts
@@ -39,8 +39,9 @@ __device__ __forceinline__ void merge_parts(const Record* parts, int number, int
     for (int i = threadIdx.x; i < count; i += blockDim.x) use(i, mine[i]);
 }
 
-// Every block of a set (`part` of `parts`) hands in the merged records [number][count] that it has in shared memory. The last block of each group
-// to arrive merges the group's, and the last group the groups'; `write(i, record)` then takes record i of all.
+// Merges the records of a set of blocks, of which this is `part` of `parts`. Every block hands in the records [number][count] that it has
+// in shared memory, merged. The last block of each group to arrive merges the group's, and the last group merges the groups'. write(i,
+// record) then receives record i of all.
 template <class Record, class Write>
 __device__ __forceinline__ void merge_blocks(const Merging& it, int set, int part, int parts, int count, Record* mine, int number, int* flag, Write write) {
     merge_block(mine, number, count);

@@ -14,7 +14,7 @@ struct Moments {
     }
 };
 
-// Sums of four columns' distances from a row among those that are summed, so that nothing much larger than the deviation cancels
+// Sums of four columns' distances from one of the rows, so that nothing much larger than the deviation cancels.
 struct Distances {
     int count = 0;
     Quad origin, sum, squares;
@@ -38,7 +38,7 @@ __device__ __forceinline__ real inverse_deviation(const Parameters& p, const Mom
     return real(1) / root(it.squares / (it.count > real(0) ? it.count : real(1)) + static_cast<real>(p.norm_eps));
 }
 
-// A column's running statistics
+// A column's running statistics.
 struct Running {
     real mean = 0, variance = 0;
 
@@ -46,7 +46,8 @@ struct Running {
     __device__ __forceinline__ Running(const Parameters& p, int column) : mean(p.mean[column]), variance(p.variance[column]) {}
 };
 
-// Keeps a column's mean and 1 / deviation and moves its running statistics, as torch: biased variance to normalise, unbiased to run
+// Stores a column's mean and 1 / deviation and updates its running statistics as torch does: the biased variance normalises, the running
+// one is unbiased.
 __device__ __forceinline__ void keep_moments(const Parameters& p, int column, const Moments& it, const Running& old) {
     const real momentum = static_cast<real>(p.momentum), unbiased = it.squares / (it.count > real(1) ? it.count - real(1) : real(1));
     p.new_moments[column] = it.mean;

@@ -1,8 +1,8 @@
-// What ends a layer, four columns at a time: norm as an affine map of each column, relu and dropout; and their derivative.
+// The end of a layer, four columns at a time: norm as an affine map of each column, relu and dropout, and their derivatives.
 #pragma once
 #include "rows.cuh"
 
-// Mean and 1 / deviation of the norm's input and its weight and bias; without a norm the identity.
+// The norm as an affine map: mean and 1 / deviation of its input, and its weight and bias. Without a norm it is the identity.
 struct Affine {
     Quad mean = {}, deviation = constant(real(1)), factor = constant(real(1)), bias = {};
 
@@ -16,7 +16,7 @@ struct Affine {
     }
     __device__ __forceinline__ Affine(const Quad& mean, const Quad& deviation, const Quad& weight, const Quad& bias)
         : mean(mean), deviation(deviation), factor(each([&](int e) { return deviation.e[e] * weight.e[e]; })), bias(bias) {}
-    // The norm's output; forward and backward agree to the bit on which of it is alive
+    // Returns the norm's output. Forward and backward compute the same bits, so that they agree on what relu keeps.
     __device__ __forceinline__ Quad operator()(const Quad& x) const {
         return each([&](int e) { return multiply_add(x.e[e] - mean.e[e], factor.e[e], bias.e[e]); });
     }
@@ -25,14 +25,14 @@ struct Affine {
     }
 };
 
-// relu and dropout of the norm's output, as far as there are any
+// Applies relu and dropout, where wanted, to the norm's output.
 __device__ __forceinline__ Quad activated(const Parameters& p, int row, int quad, Quad y) {
     if (p.relu) y = each([&](int e) { return y.e[e] < real(0) ? real(0) : y.e[e]; });
     if (p.dropout_site < 0) return y;
     const uint32 kept = drawn(p, row, quad, p.dropout_site);
     return each([&](int e) { return kept >> e & 1 ? y.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
 }
-// The gradient of the norm's output y from that of what relu and dropout made of it
+// Returns the gradient of the norm's output y, from that of the output of relu and dropout.
 __device__ __forceinline__ Quad activated_grad(const Parameters& p, int row, int quad, const Quad& y, Quad grad) {
     if (p.relu) grad = each([&](int e) { return y.e[e] > real(0) ? grad.e[e] : real(0); });
     if (p.dropout_site < 0) return grad;
@@ -40,21 +40,21 @@ __device__ __forceinline__ Quad activated_grad(const Parameters& p, int row, int
     return each([&](int e) { return kept >> e & 1 ? grad.e[e] * static_cast<real>(p.dropout_scale) : real(0); });
 }
 
-// Ends four columns of a row; `residual` is added
+// Ends four columns of a row and adds `residual`.
 __device__ __forceinline__ void finish(const Parameters& p, const Affine& norm, int row, int quad, const Quad& x, const Quad& residual) {
     Quad y = activated(p, row, quad, p.weight == nullptr ? x : norm(x));
     add(y, residual);
     store(p, p.out, row, quad, y);
 }
 
-// What a column's norm learns from: sums of the gradient g of its output, and of g times its normal input
+// The sums that the gradients of a norm need in a column: of the gradient g of its output, and of g times the normalised input.
 struct NormSums {
     real grad = 0, slope = 0;
     __device__ __forceinline__ void add(real g, real normal) { grad += g, slope = multiply_add(g, normal, slope); }
     __device__ __forceinline__ void merge(const NormSums& x) { grad += x.grad, slope += x.slope; }
 };
 
-// The gradient of a norm's input with the batch's statistics of `count` rows, from that of its output and the sums of all
+// Returns the gradient of a norm's input with the batch's statistics of `count` rows, from that of its output and the sums over all rows.
 __device__ __forceinline__ Quad through_statistics(const Affine& norm, const Quad& x, const Quad& g, const Quad& grad, const Quad& slope, real count) {
     const Quad normal = norm.normal(x);
     return each([&](int e) { return norm.factor.e[e] * (g.e[e] - grad.e[e] / count - normal.e[e] * (slope.e[e] / count)); });

@@ -1,4 +1,4 @@
-// Rows scaled to length 1, as torch.nn.functional.normalize, and the gradient of it.
+// Rows scaled to length 1, as torch.nn.functional.normalize does, and the gradient.
 #include "rows_lines.cuh"
 
 constexpr real shortest = real(1e-12);
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_normalize_grad(const __gr
         const real length = length_of(p, line, x), divisor = length < shortest ? shortest : length;
         line.each_quad(p, [&](int turn, int) { x[turn] = each([&](int e) { return x[turn].e[e] / divisor; }); });
         const real along = line.over_row(p, [&](int turn, int) { return product(g[turn], x[turn]); });
-        const real slope = length < shortest ? real(0) : along;  // what is shorter is divided by a constant
+        const real slope = length < shortest ? real(0) : along;  // shorter rows are divided by a constant
         if (row >= p.num_atoms) continue;
         line.each_quad(p, [&](int turn, int quad) {
             if (there)

@@ -1,4 +1,5 @@
-// Mean, sum or max of each molecule's rows, and the gradient of it. A block has a molecule's quads of a chunk, a team every `teams`-th atom.
+// Mean, sum or max of each molecule's rows, and the gradient. A block has a chunk of a molecule's quads; each of its teams takes every
+// `teams`-th atom.
 //
 // Macro: POOL.
 #include "rows.cuh"
@@ -7,7 +8,7 @@
 #define POOL_SUM 1
 #define POOL_MAX 2
 
-// The larger of two numbers, NaN if one of them is
+// Returns the larger of two numbers, or NaN if one of them is NaN.
 __device__ __forceinline__ Quad larger(const Quad& x, const Quad& y) {
     return each([&](int e) { return x.e[e] > y.e[e] || x.e[e] != x.e[e] ? x.e[e] : y.e[e]; });
 }
@@ -17,7 +18,7 @@ __device__ __forceinline__ void put(Quad& all, const Quad& x) {
     else
         add(all, x);
 }
-// The teams' quads put together, at every team
+// Combines the teams' quads, at every team.
 template <class Put>
 __device__ __forceinline__ Quad over_teams(const Tile& tile, const Parameters& p, Quad* shared, const Quad& mine, Put put) {
     __syncthreads();
@@ -46,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(256) rows_pool(const __grid_constan
     store_vector(p, p.pooled + size_t(graph) * p.width, tile.quad, all);
 }
 
-// Blocks beyond those of the molecules write zeros in rows of padding
+// Writes the gradient of the rows. Blocks beyond those of the molecules write zeros to rows of padding.
 extern "C" __global__ void __launch_bounds__(256) rows_pool_grad(const __grid_constant__ Parameters p) {
     SHARED_MEMORY(memory);
     Quad* shared = reinterpret_cast<Quad*>(memory);

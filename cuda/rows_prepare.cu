@@ -1,4 +1,4 @@
-// What all gathers of a pass read of the bonds.
+// Prepares what all gathers of a pass read of the bonds.
 //
 // Macro: AGGR (of the gathers).
 #define BONDS 0
@@ -11,7 +11,8 @@ __device__ __forceinline__ real inverse_root_degree(const Parameters& p, int ato
     return degree > 0 ? real(1) / root(static_cast<real>(degree)) : real(0);
 }
 
-// The reverse of a bond that points at an atom, among those of its source in their order: of equal bonds the r-th is that of the r-th
+// Returns the reverse of a bond that points at an atom, among the bonds of its source in order. The r-th of equal bonds is paired with the
+// r-th of the reverse ones.
 __device__ __forceinline__ int reverse_of(const Parameters& p, int atom, int bond) {
     const int source = __ldg(p.col + bond), first = __ldg(p.rowptr + atom);
     int rank = 0;

@@ -1,4 +1,4 @@
-// Sums over all rows, in parts and without cancellation.
+// Sums over all rows, in parts, without cancellation.
 #pragma once
 #include "device.cuh"
 
@@ -6,7 +6,7 @@ struct Moments {
     float mean, squares;  // sum of squared distances from the mean
 };
 
-// Sums of a column's distances from some value near its mean, and of their squares: one pass, without cancellation
+// Sums of a column's distances from some value near its mean, and of their squares. They take one pass and avoid cancellation.
 struct Distances {
     float origin, sum = 0.0f, squares = 0.0f;
 

@@ -1,8 +1,8 @@
-// Where a tile's atoms and their neighbours are among its rows, and for how many atoms each row stands.
+// Where a tile's atoms and their neighbours are among its rows, and how many atoms each row stands for.
 #pragma once
 #include "tile.cuh"
 
-// Behind a tile's rows in its buffer. Offsets are those of rows for lanes with t = 0, in `offset_unit`.
+// The table behind a tile's rows in its buffer. Offsets are those of rows for lanes with t = 0, in units of `offset_unit`.
 struct Table {
     uint32* near;            // [places][2] by row: offsets of the first four neighbours, 16 bits each
     unsigned short* offset;  // [places] by atom
@@ -20,13 +20,13 @@ template <bool large>
 __device__ __forceinline__ int atom_at(const unsigned char* buffer, int row) {
     return large ? row : Table(buffer).atom[row];
 }
-// Where an atom's row begins, for `get` and `put`
+// Returns where an atom's row begins, for `get` and `put`.
 template <bool large>
 __device__ __forceinline__ size_t begin_of(const unsigned char* buffer, int atom) {
     return large ? place(atom, 0) : size_t(Table(buffer).offset[atom]) * offset_unit;
 }
 
-// For how many atoms one of a folded batch stands: as many as its only neighbour lists
+// Returns how many atoms an atom of a folded batch stands for: as many as its only neighbour lists.
 __device__ __noinline__ float copies_of(const Bonds& bonds, const Tile& tile, int atom) {
     const int begin = begin_of(bonds, tile, atom), end = end_of(bonds, tile, atom);
     const int neighbour = end - begin == 1 ? source_of(bonds, tile, begin) : -1;

@@ -1,49 +1,49 @@
-// A tile: consecutive whole molecules on `places` node places, worked on by a group of WARPS warps of one block.
+// A tile: consecutive whole molecules on `places` node places. A group of WARPS warps of one block works on it.
 //
-// A warp owns ROW_TILES * 16 rows, in the layout of fragments.cuh. Their features lie in a buffer in shared memory that all warps of the
-// group pull neighbours from. A molecule with more than `places` atoms is a tile by itself; its features lie in
-// global memory (`large`) in the same layout, and the group walks over it `places` rows at a time.
+// A warp owns ROW_TILES * 16 rows, in the layout of fragments.cuh. Their features lie in a buffer in shared memory from which all warps of
+// the group pull neighbours. A molecule with more than `places` atoms is a tile by itself. Its features lie in global memory (`large`) in
+// the same layout, and the group walks over it `places` rows at a time.
 #pragma once
 #include "fragments.cuh"
 #include "gcn_stack_structs.h"  // molgcn/ops/gcn_stack_arguments.py
 
-constexpr bool scarce = ROW_TILES >= 4;  // registers
+constexpr bool scarce = ROW_TILES >= 4;  // registers are scarce
 constexpr int places = 16 * ROW_TILES * WARPS;
 constexpr bool six_row_tiles = WARPS == 2 && ROW_TILES == 3;
-// Of an atom of a tile, whatever the batch's bonds say
+// Limits an atom's number to the tile, whatever the batch's bonds say.
 __device__ __forceinline__ int inside(int atom) {
     if constexpr ((places & (places - 1)) == 0) return atom & (places - 1);
     return static_cast<int>(min(static_cast<uint32>(atom), static_cast<uint32>(places - 1)));
 }
 constexpr int row_bytes = width * number_bytes;
 constexpr int stride = row_bytes;
-constexpr int offset_unit = (places + 1) * stride > 0x10000 ? 16 : 1;  // of a neighbour's 16-bit offset
-constexpr int rows_bytes = (places + 1) * stride;      // the last row is zero: the neighbour that a row lacks
-constexpr int table_bytes = (11 + 2 * FOLDED) * places;  // of the tile's `Table`, behind them
-constexpr int buffer_bytes = (rows_bytes + table_bytes + 127) / 128 * 128;  // whole lines: what is copied behind them is quicker there
+constexpr int offset_unit = (places + 1) * stride > 0x10000 ? 16 : 1;  // unit of a neighbour's 16-bit offset
+constexpr int rows_bytes = (places + 1) * stride;      // the last row is zero and stands for missing neighbours
+constexpr int table_bytes = (11 + 2 * FOLDED) * places;  // the tile's `Table` lies behind the rows
+constexpr int buffer_bytes = (rows_bytes + table_bytes + 127) / 128 * 128;  // whole lines: copies to what lies behind are then quicker
 
 struct Tile {
     int index, first_graph, end_graph, first_node, num_nodes;
 };
 
-// Where piece `piece` of 16 bytes of a row lies, in pieces: so that neither rows' pieces side by side (products over features) nor eight rows'
-// equal pieces (products over nodes) meet in a bank.
+// The swizzle puts piece `piece` (16 bytes) of a row at place swizzled(row, piece). It keeps two kinds of accesses free of bank conflicts:
+// adjacent pieces of a row (products over features) and equal pieces of eight rows (products over nodes).
 constexpr int swizzled_span = packed ? 4 : 8;  // pieces
 __device__ __forceinline__ int swizzle(int row) {
     if (width < 32) return 0;
     return packed ? row >> 1 & 3 : ((row ^ row >> 2) & 1) << 2 | (row & 2);
 }
 __device__ __forceinline__ int swizzled(int row, int piece) { return piece ^ swizzle(row); }
-// Where a lane's first segment of a row lies, and span b's from there
+// Returns where a lane's first segment of a row lies.
 __device__ __forceinline__ size_t place(int row, int t) { return size_t(row) * stride + (own * number_bytes == 16 ? 16 * swizzled(row, t) : 8 * t); }
-constexpr int flip = packed || width < 32 ? 0 : 64;  // of odd spans, a swizzle too
+constexpr int flip = packed || width < 32 ? 0 : 64;  // swizzles odd spans
 __device__ __forceinline__ int span_bytes(int b) { return packed || width < 32 ? span * number_bytes * b : 128 * (b >> 1); }
 template <class Offset>
 __device__ __forceinline__ Offset at_span(Offset place, int b) {
     return (place ^ static_cast<Offset>(b & 1 ? flip : 0)) + static_cast<Offset>(span_bytes(b));
 }
 
-// Four adjacent numbers of the row that lies at `begin` for lanes with t = 0
+// Four adjacent numbers of the row that lies at `begin` for lanes with t = 0.
 struct alignas(4 * number_bytes) Four {
     uint32 word[number_bytes];
 };
@@ -73,7 +73,7 @@ struct Group {
         lane = thread % 32, g = lane >> 2, t = lane & 3;
         corner = static_cast<int>(place(row(0, 0), t));
     }
-    // The same, computed anew where registers are scarce
+    // Returns the same group, computed anew where registers are scarce.
     __device__ __forceinline__ Group again() const { return scarce ? Group(static_cast<int>(anew(threadIdx.x))) : *this; }
     __device__ __forceinline__ void sync() const {
         if constexpr (WARPS == 1)
@@ -81,20 +81,20 @@ struct Group {
         else
             barrier(1 + index, 32 * WARPS);
     }
-    // Of the tile's row tiles, most bonds first, the warp's m-th. Of six one warp has the first, fourth and fifth, the other the rest, so that
-    // both pull about as much and rows that need few neighbours are not asked for many.
+    // Returns the warp's m-th row tile of the tile's, most bonds first. Of six, one warp has the first, fourth and fifth, the other the
+    // rest. Both then pull about as much, and rows that need few neighbours are not asked for many.
     __device__ __forceinline__ int row_tile(int m) const { return six_row_tiles ? (m == 0 ? warp : m == 1 ? 3 - warp : 4 + warp) : warp * ROW_TILES + m; }
-    // From a row of the first of a warp's row tiles to that of the second
+    // Returns how many rows lie between a row of the first of a warp's row tiles and the same row of the second.
     __device__ __forceinline__ static int to_second(int row) { return six_row_tiles && row % places < 16 ? 48 : 16; }
     __device__ __forceinline__ int row(int m, int half) const { return 16 * row_tile(m) + 8 * half + g; }
-    __device__ __forceinline__ int rows_on(int m, int half) const { return 16 * (row_tile(m) - row_tile(0)) + 8 * half; }  // from the lane's first
-    // Place of a segment of the lane's rows, in a buffer whose first row is `first_row`
+    __device__ __forceinline__ int rows_on(int m, int half) const { return 16 * (row_tile(m) - row_tile(0)) + 8 * half; }  // from the lane's first row
+    // Returns the place of a segment of the lane's rows, in a buffer whose first row is `first_row`.
     __device__ __forceinline__ size_t own_place(int first_row, int m, int half, int b) const {
         return size_t(first_row) * stride + at_span(corner, b) + rows_on(m, half) * stride;
     }
 };
 
-// The batch's bonds: of a tile's atom from `begin_of` to `end_of`, each from the atom `source_of`
+// Reads the batch's bonds: those of a tile's atom go from `begin_of` to `end_of`, and `source_of` is the atom a bond comes from.
 __device__ __forceinline__ int begin_of(const Bonds& bonds, const Tile& tile, int atom) { return __ldg(bonds.rowptr + tile.first_node + atom); }
 __device__ __forceinline__ int end_of(const Bonds& bonds, const Tile& tile, int atom) { return __ldg(bonds.rowptr + tile.first_node + atom + 1); }
 __device__ __forceinline__ int source_of(const Bonds& bonds, const Tile& tile, int bond) { return __ldg(bonds.col + bond) - tile.first_node; }
