@@ -1,4 +1,4 @@
-"""From a checkpoint and molecules to a folder of explanations."""
+"""The work of `python -m molgcn.explain`, from a checkpoint and molecules to a folder of explanations."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def explain(config: ExplainConfig) -> Summary:
     """Explain the predictions of molecules, and write tables, pictures and a page into a folder.
 
     Raises:
-        UserError: for every mistake in the configuration, the checkpoint or the file, and where Captum is needed and not installed.
+        UserError: for every mistake in the configuration, the checkpoint or the file, and when Captum is needed but not installed.
     """
     paths = checkpoint_paths(config.ckpt)
     if len(paths) > 1:
         raise UserError(f"ckpt names {len(paths)} checkpoints, and one network is explained at a time. Give one of them.")
     checkpoint = find_checkpoint(paths[0])
-    config.source  # noqa: B018, says what is wrong with it
+    config.source  # noqa: B018, raises where it is wrong
     ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
     column, name = explained_column(ensemble.task, config)
     network = ExplainedNetwork(ensemble.members[0], column)
@@ -52,10 +52,14 @@ def explain(config: ExplainConfig) -> Summary:
 
 
 def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
-    """Return which column of predictions is explained, and what it is called.
+    """Return the index of the column of predictions that is explained, and its name.
+
+    Args:
+        task: the task of the network.
+        config: the configuration, which names the target and the class.
 
     Raises:
-        UserError: where it is not clear which, or there is none of that name.
+        UserError: when the target or the class is missing or does not exist.
     """
     names, target = list(task.names), config.target
     if target is None and len(names) > 1:
@@ -80,7 +84,7 @@ def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
 
 
 def _folder(config: ExplainConfig) -> Path:
-    """Make the folder to write to, which is a new or an empty one."""
+    """Return the folder to write to, which is made or is empty."""
     if config.output == STREAM:
         raise UserError("output=- is not possible: explanations are several files. Give a folder.")
     if config.output is None:
