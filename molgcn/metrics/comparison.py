@@ -49,7 +49,7 @@ class Comparison:
 
     Attributes:
         means: by "<part>/<metric>", the mean over the targets for which the metric is defined. Empty for a single target.
-        counted: by "<part>/<metric>", the number of targets in that mean.
+        counted: by "<part>/<metric>", the number of targets in the mean.
         intervals: the intervals of one part, by "<part>/<metric>/<target>" for targets and "<part>/<metric>" for means. A metric has none
             where it is undefined in at least half of the resamples.
         resamples: the number of bootstrap resamples.
