@@ -142,9 +142,9 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
             )
     if (saved.descriptors_path is None) != (given.descriptors_path is None):
         raise UserError(
-            "The model takes descriptors of a .npz file: give that of these molecules with dataset.descriptors_path=."
+            "The model takes descriptors of a .npz file. Give the file for these molecules with dataset.descriptors_path=."
             if given.descriptors_path is None
-            else "The model takes no descriptors of a file: leave out dataset.descriptors_path=."
+            else "The model takes no descriptors of a file. Leave out dataset.descriptors_path=."
         )
     columns = list(given.targets or names)
     texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}

@@ -25,4 +25,4 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged or cannot be read: {error}. Restore the file, or do without the run that it is of.") from error
+        raise UserError(f"{path} is damaged or cannot be read: {error}. Restore the file, or use another run.") from error

@@ -70,7 +70,7 @@ def own_presets(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
         if not folder.is_dir():
             raise UserError(f"--config-dir={folder} is not a folder. Expected one with presets such as experiment/best.yaml in it.")
     if len(folders) > 1:
-        raise UserError(f"--config-dir is given {len(folders)} times, and one counts. Put the presets into one folder.")
+        raise UserError(f"--config-dir is given {len(folders)} times, and only one can be used. Put the presets into one folder.")
     return sorted(joined, key=lambda argument: argument.startswith("-")), folders
 
 

@@ -59,11 +59,11 @@ class TargetCalibration:
         )
 
     def std(self, output: Output) -> np.ndarray | None:
-        """Return calibrated standard deviations [M], or None."""
+        """Return calibrated standard deviations [M], or None where they were not calibrated."""
         return self.zscaling.std(output) if self.zscaling is not None and isinstance(output, Numbers) else None
 
     def probabilities(self, output: Output) -> np.ndarray | None:
-        """Return calibrated probabilities [M, C], or None."""
+        """Return calibrated probabilities [M, C], or None where they were not calibrated."""
         method = self.platt or self.isotonic
         return method.probabilities(output) if method is not None and isinstance(output, Classes) else None
 
@@ -128,5 +128,5 @@ class Calibration:
             raise ValueError(f"its calibration is damaged: {error.errors()[0]['msg']}") from error
         outputs = outputs_of(task, np.zeros((0, task.num_predictions)))
         if len(found.targets) != len(outputs) or not all(map(TargetCalibration.fits, found.targets, outputs)):
-            raise ValueError("its calibration is of other targets")
+            raise ValueError("its calibration belongs to other targets")
         return found

@@ -33,8 +33,8 @@ def chosen_methods(wanted: str | Sequence[str], task: Task) -> tuple[str, ...]:
     for name in names:
         if name not in suitable:
             raise UserError(
-                f"training.calibration={name} suits no target of task={task.name} with this loss, for which there are "
-                f"{', '.join(suitable)}. zscaling is for losses that predict standard deviations, isotonic and platt are for classes."
+                f"training.calibration={name} suits no target of task={task.name} with this loss. Expected "
+                f"one of {', '.join(suitable)}. zscaling is for losses with standard deviations, isotonic and platt are for classes."
             )
     if set(_OF_CLASSES) <= set(names):
         raise UserError("training.calibration names isotonic and platt, which both calibrate the same probabilities. Name one of them.")

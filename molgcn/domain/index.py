@@ -48,7 +48,7 @@ class DomainIndex:
             UserError: for molecules without SMILES, which have no fingerprint.
         """
         if molecules.smiles is None:
-            raise UserError("training.domain_index needs molecules with SMILES: graphs of one's own have no fingerprints. Leave it out.")
+            raise UserError("training.domain_index needs molecules with SMILES, which these graphs do not have. Leave it out.")
         sizes = heavy_atoms(molecules)
         return cls(
             np.unique(morgan_fingerprints(list(molecules.smiles), standardize, num_workers), axis=0),
@@ -77,7 +77,9 @@ class DomainIndex:
             with np.load(path, allow_pickle=False) as file:
                 return cls.of_arrays(file)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise UserError(f"{path} holds no index of training molecules, or a damaged one: {error}. Write it anew.") from error
+            raise UserError(
+                f"{path} holds no index of training molecules, or a damaged one: {error}. Write it again with training.domain_index=run."
+            ) from error
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> DomainIndex:
@@ -92,7 +94,7 @@ class DomainIndex:
         found = cls(**{field.name: arrays[field.name] for field in fields(cls)})
         kinds = [(values.dtype.kind, values.ndim) for values in found.arrays().values()]
         if kinds != _KINDS or found.fingerprints.shape[1:] != (BITS // 8,) or not len(found.fingerprints) or len(found.sizes) != 2:
-            raise ValueError("its arrays are of another kind")
+            raise ValueError("its arrays have other shapes or dtypes")
         return found
 
 

@@ -32,7 +32,7 @@ def explain(config: ExplainConfig) -> Summary:
     """
     paths = checkpoint_paths(config.ckpt)
     if len(paths) > 1:
-        raise UserError(f"ckpt names {len(paths)} checkpoints, and one network is explained at a time. Give one of them.")
+        raise UserError(f"ckpt names {len(paths)} checkpoints, and only one network is explained at a time. Give one of them.")
     checkpoint = find_checkpoint(paths[0])
     config.source  # noqa: B018, raises where it is wrong
     ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
@@ -63,7 +63,9 @@ def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
     """
     names, target = list(task.names), config.target
     if target is None and len(names) > 1:
-        raise UserError(f"The network has {len(names)} targets, and one is explained. Give target= one of {', '.join(map(shown, names))}.")
+        raise UserError(
+            f"The network has {len(names)} targets, and only one is explained. Give target= one of {', '.join(map(shown, names))}."
+        )
     target = names[0] if target is None else target
     if target not in names:
         raise UserError(f"target={shown(target)} is not a target of the network. Expected one of {', '.join(map(shown, names))}.")
@@ -72,7 +74,7 @@ def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
     many = part.num_classes > 0 and len(task.columns[place]) > 1
     if many and (number is None or not 0 <= number < part.num_classes):
         raise UserError(
-            f"'{shown(target)}' has {part.num_classes} classes, and the logit of one is explained. Give class_number= from 0 to "
+            f"'{shown(target)}' has {part.num_classes} classes, and the logit of only one is explained. Give class_number= from 0 to "
             f"{part.num_classes - 1}."
         )
     if not many and number is not None:
@@ -91,7 +93,7 @@ def _folder(config: ExplainConfig) -> Path:
         return Path(new_folder(DEFAULT))
     folder = Path(config.output).expanduser()
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(f"output={folder} is there already. Give a new folder, or leave output= out for one that is named anew.")
+        raise UserError(f"output={folder} exists and is not an empty folder. Give a new folder, or leave output= out to get one.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -27,7 +27,7 @@ def write_class_report(
 
 
 def class_group(subject: Subject, probabilities: Sequence[np.ndarray], titles: Sequence[Sequence[str]], draw: Draw = draw) -> TargetGroup:
-    """Return what a page shows of targets that are classes.
+    """Return the part of the page about targets that are classes.
 
     Args:
         subject: what the report is about.

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the name and the value of each line.
+    """Return facts about a model and its data, by name.
 
     Args:
         module: a :class:`molgcn.training.regressor.MoleculeRegressor`.

@@ -68,7 +68,7 @@ def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
 
 
 def number_group(subject: Subject, draw: Draw = draw) -> TargetGroup:
-    """Return what a page shows of targets that are numbers.
+    """Return the part of the page about targets that are numbers.
 
     Args:
         subject: what the report is about.

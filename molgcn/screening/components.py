@@ -24,7 +24,7 @@ def with_components(molecules: Molecules, columns: Sequence[str], components: Se
     """
     if len(columns) != len(components) and (components or len(columns) > 1):
         expected = f"{len(components)} columns, for {', '.join(components)}" if components else "one column"
-        raise UserError(f"smiles={list(columns)} names {len(columns)}. The model takes the SMILES of {expected}.")
+        raise UserError(f"smiles={list(columns)} is not valid: expected {expected}, as in the training data.")
     if not components:
         return molecules
     for name in columns:
@@ -50,7 +50,5 @@ def one_item(smiles: str | Sequence[str], components: Sequence[str]) -> str:
         return smiles
     given = [smiles] if isinstance(smiles, str) else list(smiles)
     if len(given) != len(components):
-        raise UserError(
-            f"A row of {len(given)} SMILES, {given}, does not fit: the model takes {', '.join(components) or 'one'} of each row."
-        )
+        raise UserError(f"A row has {len(given)} SMILES, {given}. The model takes {', '.join(components) or 'one'} in each row.")
     return "\n".join(" ".join(text.split()) for text in given)

@@ -55,7 +55,9 @@ class ScreeningConfig:
                 "molecule=<SMILES>."
             )
         if self.input is not None and self.molecule is not None:
-            raise UserError(f"input={self.input} and molecule={self.molecule} are both given, and one counts. Leave out the other.")
+            raise UserError(
+                f"input={self.input} and molecule={self.molecule} are both given, and only one can be used. Leave one of them out."
+            )
         return None if self.input in (STREAM, None) else Path(self.input).expanduser()
 
     @property

@@ -69,9 +69,9 @@ def records_with_descriptors(molecules: Molecules, wanted: DescriptorInput, path
             raise UserError(f"{molecules.name} has no column '{shown(name)}', a descriptor that the model was trained with.{hint}")
     if wanted.from_file != (path is not None):
         more = (
-            f"The model takes {len(wanted.given) - len(wanted.columns)} descriptors of a .npz file: give that of these rows with"
+            f"The model takes {len(wanted.given) - len(wanted.columns)} descriptors of a .npz file. Give the file for these rows with"
             if wanted.from_file
-            else "The model takes no descriptors of a file: leave out"
+            else "The model takes no descriptors of a file. Leave out"
         )
         raise UserError(f"{more} descriptors=.")
     if not wanted.given:

@@ -11,7 +11,7 @@ from molgcn.report.views import ClassView
 
 
 def curves(view: ClassView) -> Markup:
-    """Return one picture with the three curves."""
+    """Return one picture with the ROC, precision-recall and calibration curves."""
     if not view.binary or not len(view.index):
         return Markup("")
     picture = as_svg(class_plots.curves({view.name: (view.true, view.given)}, view.titles[1]))
