@@ -9,8 +9,8 @@ from typing import Any
 
 MEAN, PRIOR, FOREST = "training mean", "class prior", "random forest"
 BASELINES = {
-    MEAN: "the training part's mean as every answer",
-    PRIOR: "the training part's shares of the classes as every answer",
+    MEAN: "the mean of the training part as every prediction",
+    PRIOR: "the shares of the classes in the training part as every prediction",
     FOREST: "a random forest of 100 trees (scikit-learn) on counts of Morgan fingerprints (radius 2, 2,048 bits) of the training molecules",
 }
 

@@ -22,7 +22,7 @@ class Ties:
         return np.add.reduceat(weights[:, self.order], self.starts, axis=1)
 
     def spread(self, of_sets: np.ndarray) -> np.ndarray:
-        """Return for each of the n values the number of its set, [R, n] from [R, sets]."""
+        """Expand [R, sets], with one number per set, to [R, n], with one number per value."""
         number = np.empty(len(self.order), np.intp)
         number[self.order] = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.order)))
         return of_sets[:, number]
