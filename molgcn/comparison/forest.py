@@ -44,7 +44,7 @@ def forest_predictions(smiles: Sequence[str], targets: np.ndarray, asked: Sequen
 
     Args:
         smiles: M SMILES of the training molecules.
-        targets: [M, T], their true values, NaN = missing.
+        targets: [M, T], the true values of the training molecules, NaN = missing.
         asked: K SMILES of the molecules to predict.
         num_classes: the number of classes C, or 0 for targets that are numbers.
         seed: random seed of the forests.
