@@ -8,14 +8,14 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 
-# PyTorch's OpenMP reads this when it is loaded. Its threads spin for milliseconds at every barrier, which beside other busy processes is
-# time that no thread computes in; after this many turns, some 70 us, they sleep. docs/decisions/cpu_operator.md has the figures.
+# PyTorch's OpenMP reads this when it is loaded. By default its threads spin for milliseconds at every barrier, which takes time from
+# other busy threads. With this setting they sleep after some 70 us. docs/decisions/cpu_operator.md has the figures.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 
 def __getattr__(name: str) -> Any:
-    """Imports torch and Lightning, which take seconds, only when a model is asked for."""
+    """Import torch and Lightning, which takes seconds, only when `load` is asked for."""
     if name == "load":
         from molgcn.model import load
 

@@ -4,7 +4,7 @@ from molgcn.signals import end_on_interrupt
 
 
 def main() -> None:
-    """Trains as the command line says; Ctrl-C ends it in one line also while it imports what it needs."""
+    """Train as the command line says. Ctrl-C ends the process with one line, also while modules are imported."""
     end_on_interrupt()
     from molgcn.cli import main as train
 

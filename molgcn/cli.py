@@ -1,4 +1,4 @@
-"""`python train.py`: checks what was typed, enters Hydra, and turns a user's mistake into one paragraph."""
+"""The command line of `python train.py`: it checks the overrides, starts Hydra, and shows a user's mistake as one paragraph."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 MISTAKE = 2
 _MEMORY_FULL = re.compile("out of memory|can't allocate memory")
-_LOST = ("TerminatedWorkerError", "UncompletedJobError")  # joblib's and submitit's, of a job that was killed
+_LOST = ("TerminatedWorkerError", "UncompletedJobError")  # joblib and submitit raise these when a job was killed
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 def main(train: Train | None = None) -> None:
-    """Entry point of `train.py` and of the command `molgcn`.
+    """Run the command `molgcn` or `train.py`.
 
     Args:
-        train: trains a run in a folder; None is :func:`molgcn.replicates.run.train_all`, which takes seconds to import.
+        train: the function that trains a run in a folder. None means :func:`molgcn.replicates.run.train_all`, which is slow to import.
     """
     run_app("train", partial(_train_job, train), prepare=_prepare, imports=["molgcn.replicates.run"])
 
@@ -56,15 +56,15 @@ def run_app(
     prepare: Callable[[list[str]], list[str]] | None = None,
     imports: Sequence[str] = (),
 ) -> None:
-    """Runs a Hydra application whose UserErrors end the job with a paragraph and the process with exit code 2.
+    """Run a Hydra application and show each UserError as one paragraph.
 
-    In a multirun the other jobs go on, also after an error of ours.
+    A UserError ends its job, and the process then exits with code 2. In a multirun the other jobs go on, also after a bug in one of them.
 
     Args:
-        config_name: file under conf/, without its ending.
-        job: takes the composed configuration.
-        prepare: may rewrite the command line first.
-        imports: modules of the job that take seconds to import. Until they are there, Ctrl-C ends the process at once.
+        config_name: the file under conf/, without its ending.
+        job: the function that takes the composed configuration.
+        prepare: a function that may rewrite the command line first, or None.
+        imports: modules of the job that take seconds to import. Until they are imported, Ctrl-C ends the process at once.
     """
     failures: list[str] = []
     left: list[BrokenPipeError] = []
@@ -101,12 +101,12 @@ def run_app(
         if prepare is not None:
             arguments = prepare(arguments)
         sys.argv[1:] = arguments
-        if {"--multirun", "-m"} & set(arguments):  # whose jobs may be in other processes, which are to be ended first
+        if {"--multirun", "-m"} & set(arguments):  # its jobs may run in other processes, which must end first
             raise_on_interrupt()
         hydra.main(version_base="1.3", config_path=str(conf), config_name=config_name)(guarded)()
         if left:
             raise left[0]
-    except BrokenPipeError:  # whoever read our output has left, as `head` does: nothing to say, not even when Python flushes at exit
+    except BrokenPipeError:  # the reader of our output has closed it, as `head` does; Python must not fail again when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt as end:
@@ -137,7 +137,7 @@ def _told(how: str, end: BaseException) -> str:
 
 
 def _as_mistake(error: Exception) -> UserError | None:
-    """What the user can mend about an exception; None for a bug of ours."""
+    """Return what the user can mend as a UserError, or None where the exception is a bug of molgcn."""
     if isinstance(error, UserError):
         return error
     if isinstance(error, HydraException):
@@ -157,9 +157,9 @@ def _as_mistake(error: Exception) -> UserError | None:
             "A job of the sweep was killed, as the system does when memory is full, and with launcher=joblib that ends those beside it. "
             "Start again those without a result, with fewer at once (hydra.launcher.n_jobs=) or smaller ones."
         )
-    if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):  # of a log file
+    if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):  # logging cannot open its file
         error = error.__cause__
-    if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib raises it
         return UserError("A path begins with ~ and the name of a user who is not known here. Give it in full, or as ./~name for a folder.")
     if isinstance(error, OSError) and error.errno in _UNWRITABLE:
         place = f" at {error.filename}" if error.filename else ""
@@ -235,7 +235,7 @@ def _train(config: DictConfig, overrides: list[str], folder: Path, train: Train 
 
 
 def run_values(config: DictConfig) -> dict[str, Any]:
-    """What a run is made from, as plain values: the composed configuration without its folders and its search."""
+    """Return the composed configuration of a run as plain values, without the keys `paths` and `sweep`."""
     values: Any = OmegaConf.to_container(config, resolve=True)
     return {key: value for key, value in values.items() if key not in ("paths", "sweep")}
 

@@ -9,12 +9,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Column:
-    """One column of M rows.
+    """A column of M rows.
 
     Attributes:
-        name: its header.
-        values: float64 [M], NaN where there is none, or text [M].
-        digits: significant digits in which numbers are written.
+        name: the header.
+        values: float64 [M] with NaN for a missing number, or text [M].
+        digits: the significant digits with which numbers are written.
     """
 
     name: str
@@ -23,6 +23,6 @@ class Column:
 
     @property
     def cells(self) -> list[str]:
-        """The values as a table shows them."""
+        """The M values as text."""
         form = f".{self.digits}g" if self.values.dtype.kind == "f" else ""
         return [format(value, form) for value in self.values.tolist()]

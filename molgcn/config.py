@@ -1,6 +1,6 @@
-"""The typed form of the configuration: one dataclass a group, checked before anything is loaded.
+"""The typed form of the configuration: one dataclass per group, checked before anything is loaded.
 
-Defaults are those of conf/**/*.yaml, which documents them; a test holds the two together.
+The defaults are those of conf/**/*.yaml, where every key is documented. A test compares the two.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BackendConfig:
-    """conf/backend: who computes the layers."""
+    """The group conf/backend, which says what computes the layers."""
 
     name: Literal["auto", "fused", "pyg", "reference"] = "auto"
     strategy: str = "auto"
 
     def __post_init__(self) -> None:
-        """Checks the name of the strategy."""
+        """Check the name of the strategy."""
         known_strategy(self.strategy)
 
 
@@ -37,7 +37,10 @@ Activation = Literal["relu", "gelu", "silu", "leaky_relu", "elu"]
 
 @dataclass(frozen=True)
 class LayerSettings:
-    """What in conf/model only some layers have, see `LayerKind.settings`; a layer without one of these leaves it at its default."""
+    """The keys of conf/model that only some layers have; see `LayerKind.settings`.
+
+    A layer that does not have a key leaves it at its default.
+    """
 
     add_self_loops: bool = True
     eps: float = 0.0
@@ -60,7 +63,7 @@ class LayerSettings:
 
 @dataclass(frozen=True)
 class EncodingsConfig:
-    """model.encodings: what random walks tell of atoms and bonds."""
+    """The section model.encodings: encodings of atoms and bonds by random walks."""
 
     rwse: int = 0
     rwse_dim: int = 16
@@ -69,9 +72,11 @@ class EncodingsConfig:
 
 @dataclass(frozen=True)
 class ModelConfig(LayerSettings):
-    """conf/model: see :class:`molgcn.nn.MoleculeNet`, whose own defaults are those of the plain network; here they are those of `gcn`.
+    """The group conf/model; see :class:`molgcn.nn.MoleculeNet` for its keys.
 
-    `settings` has the options of a layer from another package, as those of this one have keys of their own (:class:`LayerSettings`).
+    The defaults here are those of conf/model/gcn.yaml. MoleculeNet's own defaults describe the plain network.
+
+    `settings` holds the options of a layer from another package. Layers of this package have keys of their own (:class:`LayerSettings`).
     """
 
     name: str = "gcn"
@@ -99,7 +104,7 @@ class ModelConfig(LayerSettings):
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """conf/optimizer."""
+    """The group conf/optimizer."""
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
     lr: float = 1e-3
@@ -111,7 +116,7 @@ class OptimizerConfig:
     head_lr: float | None = None
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
+        """Check the ranges."""
         require(self.lr > 0, "optimizer.lr", self.lr, "a number above 0")
         require(self.head_lr is None or self.head_lr > 0, "optimizer.head_lr", self.head_lr, "a number above 0, or null for optimizer.lr")
         require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "a number of at least 0")
@@ -123,7 +128,10 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """conf/scheduler. constant, cosine and exponential start with `warmup_epochs` of a linear rise from `start_lr`."""
+    """The group conf/scheduler.
+
+    The schedules constant, cosine and exponential start with a linear rise from `start_lr` over `warmup_epochs`.
+    """
 
     name: Literal["constant", "cosine", "exponential", "plateau", "onecycle"] = "cosine"
     warmup_epochs: float = 0.0
@@ -134,7 +142,7 @@ class SchedulerConfig:
     pct_start: float = 0.3
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
+        """Check the ranges."""
         require(self.warmup_epochs >= 0, "scheduler.warmup_epochs", self.warmup_epochs, "a number of at least 0")
         require(self.start_lr >= 0, "scheduler.start_lr", self.start_lr, "a number of at least 0")
         warms = self.start_lr == 0 or self.warmup_epochs > 0
@@ -154,14 +162,17 @@ class SchedulerConfig:
 
 @dataclass(frozen=True)
 class CallbacksConfig:
-    """conf/callbacks: when to stop early. `stop_below_lr` ends training once the schedule has taken the rate below it."""
+    """The group conf/callbacks, which says when to stop early.
+
+    `stop_below_lr` ends training once the schedule has taken the learning rate below it.
+    """
 
     early_stopping_patience: int | None = None
     early_stopping_min_delta: float = 0.0
     stop_below_lr: float | None = None
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
+        """Check the ranges."""
         patience, rate = self.early_stopping_patience, self.stop_below_lr
         require(patience is None or patience >= 0, "callbacks.early_stopping_patience", patience, "validations, or null to train on")
         require(self.early_stopping_min_delta >= 0, "callbacks.early_stopping_min_delta", self.early_stopping_min_delta, "at least 0")
@@ -170,7 +181,7 @@ class CallbacksConfig:
 
 @dataclass(frozen=True)
 class LoggerConfig:
-    """conf/logger: metrics.csv is always written; `name` is what comes beside it."""
+    """The group conf/logger. metrics.csv is always written, and `name` chooses a logger besides it."""
 
     name: Literal["csv", "wandb", "tensorboard"] = "wandb"
     project: str = "molgcn"
@@ -181,7 +192,7 @@ class LoggerConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything a training run is made from. `trainer` goes to Lightning's Trainer as it is."""
+    """The whole configuration of a training run. `trainer` goes to Lightning's Trainer as it is."""
 
     dataset: DatasetConfig
     task: Literal["auto", "regression", "classification", "multiclass", "mixed"] = "auto"
@@ -200,27 +211,27 @@ class Config:
     ckpt_head: Literal["auto", "checkpoint", "fresh"] = "auto"
 
     def __post_init__(self) -> None:
-        """Checks the seed, and rates against each other."""
+        """Check the seed, and the learning rates against each other."""
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
         lr, start, least = self.optimizer.lr, self.scheduler.start_lr, self.scheduler.min_lr
         require(start <= lr, "scheduler.start_lr", start, f"at most optimizer.lr={lr:g}, to which the schedule rises")
         require(least <= lr, "scheduler.min_lr", least, f"at most optimizer.lr={lr:g}, from which the schedule descends")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists and scalars, as a checkpoint or a YAML file takes them."""
+        """Return plain dicts, lists and scalars, as a checkpoint or a YAML file takes them."""
         return asdict(self)
 
 
 def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
-    """Builds a config dataclass from plain values.
+    """Build a config dataclass from plain values.
 
     Args:
         cls: the dataclass.
-        values: its keys; unknown ones are refused.
+        values: the values by key.
         prefix: what to put before a key in a message, for example "dataset".
 
     Raises:
-        UserError: naming the key, the value and what was expected.
+        UserError: for an unknown key or an invalid value. It names the key, the value and what was expected.
     """
     _refuse_unknown(cls, values, prefix)
     _refuse_infinite(values, prefix)
@@ -242,7 +253,7 @@ def parse(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
 
 
 def _keys(cls: Any, location: Sequence[str | int]) -> list[str]:
-    """Return the keys at the start of an error's location, behind which the branches of a Union or the places of a list may stand."""
+    """Return the keys at the start of an error's location, which may end with branches of a Union or positions in a list."""
     keys: list[str] = []
     for part in location:
         if not is_dataclass(cls):
@@ -253,15 +264,16 @@ def _keys(cls: Any, location: Sequence[str | int]) -> list[str]:
 
 
 def parse_saved(values: Mapping[str, Any]) -> Config:
-    """The configuration of an earlier run, in which keys that it was written without mean what happened before there were any.
+    """Build the configuration of an earlier run.
 
-    A strategy of the backend that is gone is auto, which computes the same.
+    A key that the earlier version did not have gets the value that describes what that version did. A strategy of the backend that no
+    longer exists becomes "auto", which computes the same.
 
     Args:
-        values: as :meth:`Config.to_dict` of this version or an older one gave them.
+        values: the result of :meth:`Config.to_dict`, of this version or an older one.
 
     Raises:
-        UserError: see :func:`parse`.
+        UserError: for an unknown key or an invalid value; see :func:`parse`.
     """
     dataset, backend = values.get("dataset"), values.get("backend")
     if isinstance(backend, Mapping) and backend.get("strategy") in GONE:

@@ -1,4 +1,4 @@
-"""`python -m molgcn.dashboard entity/project`: a W&B workspace with loss and throughput by backend."""
+"""The command `python -m molgcn.dashboard entity/project`: it makes a W&B workspace with loss and throughput by backend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "Backends"
 STEP = "trainer/global_step"
 GROUP = "backend.name"  # a key of the run's configuration
 
-# Section: panels, each a title, a logged value and a unit.
+# By section, its panels: the title, the logged value and the unit of each.
 SECTIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Learning": (
         ("Training loss", "train/loss", "loss"),
@@ -32,12 +32,14 @@ _OVER_TIME = (("Training loss over wall time", "train/loss"), ("Validation loss 
 
 
 def build_workspace(entity: str, project: str, name: str = NAME) -> Any:
-    """The workspace, not yet saved: a section a topic, a line a backend (mean of its runs, their range shaded).
+    """Build the workspace without saving it.
+
+    There is one section per topic and one line per backend, which shows the mean of its runs with their range shaded.
 
     Args:
-        entity: W&B user or team.
-        project: W&B project.
-        name: of the saved view.
+        entity: the W&B user or team.
+        project: the W&B project.
+        name: the name of the saved view.
 
     Returns:
         A `wandb_workspaces.workspaces.Workspace`.
@@ -71,14 +73,14 @@ def build_workspace(entity: str, project: str, name: str = NAME) -> Any:
 
 
 def create(target: str, name: str = NAME) -> str:
-    """Saves the workspace as a view of the project and returns its address.
+    """Save the workspace as a view of the project and return its URL.
 
     Args:
         target: "entity/project".
-        name: of the view.
+        name: the name of the view.
 
     Raises:
-        UserError: for a target of another form, without the package or an API key, or when W&B refuses.
+        UserError: for a target of another form, when the package or an API key is missing, or when W&B refuses.
     """
     entity, _, project = target.partition("/")
     if not entity or not project or "/" in project:
@@ -87,7 +89,7 @@ def create(target: str, name: str = NAME) -> str:
     _require_key()
     try:
         workspace.save()
-    except Exception as error:  # whatever the network or the service does
+    except Exception as error:  # the network and the service raise errors of many kinds
         said = " ".join(str(error).split())[:300]
         raise UserError(
             f"W&B did not take the dashboard for {target}: {said}. Check the entity, the project and the connection."
@@ -100,17 +102,17 @@ def _require_key() -> None:
 
     try:
         found = wandb.login(prompt=False, verify=False)
-    except Exception:  # a key that cannot be one
+    except Exception:  # for a text that cannot be a key
         found = False
     if not found:
         raise UserError("W&B has no API key here. Run `wandb login` once, or set WANDB_API_KEY; the dashboard is saved on its server.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of `python -m molgcn.dashboard`; None takes the command line's arguments."""
+    """Run `python -m molgcn.dashboard`; None means the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m molgcn.dashboard", description="A W&B workspace with loss and throughput by backend.")
     parser.add_argument("project", metavar="entity/project", help="where the runs are")
-    parser.add_argument("--name", default=NAME, help=f"of the saved view (default: {NAME})")
+    parser.add_argument("--name", default=NAME, help=f"name of the saved view (default: {NAME})")
     given = parser.parse_args(arguments)
     try:
         print(create(given.project, given.name))

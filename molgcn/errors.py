@@ -22,20 +22,20 @@ def require(condition: bool, key: str, value: object, expected: str) -> None:
 
 
 def shown(text: str) -> str:
-    """A SMILES or a cell as messages show it: what would steer a terminal is escaped, and at most 80 characters are left."""
+    """Return a SMILES or a cell as messages show it: at most 80 characters, with control characters escaped."""
     escaped = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text[: _SHOWN + 1])
     return escaped if len(escaped) <= _SHOWN else f"{escaped[: _SHOWN - 3]}..."
 
 
 def row_of(source: str, number: int, kind: str = "smiles") -> str:
-    """Return what a message calls a row of a table or list, or a record of an SDF (`kind="sdf"`)."""
+    """Return how a message names a row of a table or list, or a record of an SDF (`kind="sdf"`)."""
     if kind == "sdf":
         return f"Record {number} of {source} (counted from 0)"
     return f"Row {number} of {source} (counted from 0, without a header)"
 
 
 def nearest(word: str, choices: Sequence[str]) -> str:
-    """A sentence that names the nearest choice, upper or lower case, and lists all of them."""
+    """Return a sentence that names the nearest choice, whatever its case, and lists all choices."""
     spelled = {choice.lower(): choice for choice in choices}
     close = difflib.get_close_matches(word.lower(), spelled, n=1)
     suggestion = f" Did you mean '{shown(spelled[close[0]])}'?" if close else ""
@@ -43,6 +43,6 @@ def nearest(word: str, choices: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a message lists them, no more than thirty."""
+    """Return names as a message lists them: the first thirty, and how many more there are."""
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return ", ".join(map(shown, names[:_LISTED])) + more

@@ -1,4 +1,4 @@
-"""`python -m molgcn.evaluate`: the errors of a checkpoint on its run's own data and split, or on another file, as a report to read."""
+"""The command `python -m molgcn.evaluate`: it measures a checkpoint on its run's own data and split, or on another file."""
 
 from __future__ import annotations
 
@@ -29,20 +29,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What :func:`evaluate` returns: the folder it wrote and "<part>/<metric>/<target>"."""
+    """The result of :func:`evaluate`.
+
+    Attributes:
+        folder: the folder that it wrote.
+        metrics: the metrics by "<part>/<metric>/<target>".
+    """
 
     folder: Path
     metrics: dict[str, float]
 
 
 def main() -> None:
-    """Entry point of `python -m molgcn.evaluate`."""
+    """Run `python -m molgcn.evaluate`."""
     sys.argv[1:] = [spell_out_dataset(argument) for argument in sys.argv[1:]]
     run_app("evaluate", _job, imports=["molgcn.training.restore"])
 
 
 def spell_out_dataset(argument: str) -> str:
-    """`dataset=qm9` as `dataset.name=qm9`, and `dataset=<file>` as `dataset.path=<file>`; other arguments as they are."""
+    """Return `dataset=qm9` as `dataset.name=qm9`, `dataset=<file>` as `dataset.path=<file>`, and other arguments unchanged."""
     key, _, value = argument.partition("=")
     if key != "dataset" or not value:
         return argument
@@ -54,12 +59,14 @@ def _job(config: Any) -> None:
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
-    """Predicts, compares, prints the results table and writes `report.html`, `metrics.json`, `predictions_<part>.csv` and a picture.
+    """Predict, measure, print the results table, and write the report.
+
+    The output folder gets `report.html`, `metrics.json`, one `predictions_<part>.csv` per part, and a picture.
 
     Raises:
         UserError: for every mistake in the configuration, the checkpoint or the data.
     """
-    # Lightning takes seconds to import: not before `--help` or a misspelt key
+    # Lightning takes seconds to import, and `--help` or a misspelt key does not need it
     from rich.console import Console
 
     from molgcn.calibration.assessment import assess, print_assessment
@@ -116,7 +123,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         passes = np.stack([predict_molecules(member, molecules, config.dataset.batch_size) for member in ensemble.members])
         predictions, exact = task.combine(passes), measured(molecules)
         metrics |= {f"{part}/{key}": value for key, value in task.measure(predictions, exact.targets).items()}
-        if part != "train":  # where errors are smaller than anywhere else
+        if part != "train":  # errors are smaller there, so that uncertainties would look too large
             found = assess(task, ensemble.calibration, predictions, exact.targets)
             metrics |= {f"{part}/{key}": value for key, value in found.items()}
         labels[part], classes[part] = exact.num_labels, class_counts(task, exact.targets)
@@ -177,12 +184,12 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
 
 def _baseline(config: EvaluateConfig, saved: DatasetConfig, of_run: str, trainings: Sequence[Path]) -> tuple[str, PackedMolecules | None]:
-    """Return the baselines to measure, and for a forest the molecules to fit it to.
+    """Return the name of the baselines to measure, and the training molecules where a random forest is one of them.
 
-    Where the run's own choice cannot be had, a line says why, and the forest is left out.
+    Where the run asks for a forest that cannot be fitted, the forest is left out with a warning.
 
     Raises:
-        UserError: where it cannot be had, and `baseline` asks for it.
+        UserError: where `baseline` asks for a forest that cannot be fitted.
     """
     from molgcn.comparison.forest import check_forest
     from molgcn.evaluation_data import training_part
@@ -202,7 +209,7 @@ def _baseline(config: EvaluateConfig, saved: DatasetConfig, of_run: str, trainin
 
 
 def _check_same_split(trainings: Sequence[Path], run: Path) -> None:
-    """Raises UserError for models that do not share a split: most molecules were trained on by some of them."""
+    """Raise a UserError for models with different splits, since each molecule is then in the training part of some of them."""
     from molgcn.evaluation_data import differ_in_split
 
     if differ_in_split(trainings):

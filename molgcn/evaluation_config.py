@@ -12,7 +12,7 @@ from molgcn.errors import require
 
 @dataclass(frozen=True)
 class EvaluationDataConfig:
-    """conf/evaluate.yaml, dataset: what to evaluate on; None stands for the run's own choice."""
+    """The section `dataset` of conf/evaluate.yaml, which says what to evaluate on. None means the run's own choice."""
 
     path: str | None = None
     name: Literal["builtin", "csv", "qm9", "zinc"] | None = None
@@ -28,7 +28,7 @@ class EvaluationDataConfig:
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """conf/evaluate.yaml."""
+    """The keys of conf/evaluate.yaml."""
 
     ckpt: str | None = None
     split: Literal["train", "val", "test", "all"] | None = None
@@ -40,5 +40,5 @@ class EvaluateConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        """Checks the number of resamples."""
+        """Check the number of resamples."""
         require(self.bootstrap >= 0, "bootstrap", self.bootstrap, "a number of resamples, 0 for no intervals")

@@ -1,4 +1,4 @@
-"""What `python -m molgcn.evaluate` evaluates on: the data and the split of the model's own run, or another file."""
+"""The data of `python -m molgcn.evaluate`: the data and the split of the model's own run, or another file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ _FOR_ANOTHER_FILE = ("smiles", "targets", "descriptors_path", "on_error")
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """Molecules with true values, their parts ("train", "val" and "test", or "all"), the source's name and its hash."""
+    """The molecules to evaluate on.
+
+    Attributes:
+        molecules: molecules with true values.
+        parts: the indices of the molecules of each part: "train", "val" and "test", or "all".
+        title: the name of the source.
+        data_hash: the hash of the source.
+    """
 
     molecules: PackedMolecules
     parts: dict[str, np.ndarray]
@@ -35,7 +42,15 @@ class EvaluationData:
 
 
 def chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarray]:
-    """Return the parts to evaluate: the one that `split` names, all as one for "all", for None each that has molecules but calibration."""
+    """Return the indices of the molecules of each part to evaluate.
+
+    Args:
+        data: the molecules and their parts.
+        split: one part, or "all" for all molecules as one part. None means every part that has molecules, except "calibration".
+
+    Raises:
+        UserError: for a part that is empty or does not exist.
+    """
     parts = {part: indices for part, indices in data.parts.items() if len(indices)}
     if split is None:
         return {part: indices for part, indices in parts.items() if part != CALIBRATION}
@@ -52,7 +67,16 @@ def chosen_parts(data: EvaluationData, split: str | None) -> dict[str, np.ndarra
 
 
 def own_data(given: EvaluationDataConfig, saved: DatasetConfig, run: Path | None) -> EvaluationData:
-    """Return the data set that the run was trained on, with the split that it saved."""
+    """Return the data set that the run was trained on, with the split that it saved.
+
+    Args:
+        given: the keys of the command line.
+        saved: the configuration of the run's data set.
+        run: the folder of the run, or None where the checkpoint lies elsewhere. The split is then drawn again.
+
+    Raises:
+        UserError: for keys that belong to another file, or when the data has changed since training.
+    """
     for key in _FOR_ANOTHER_FILE:
         if getattr(given, key) is not None:
             raise UserError(f"dataset.{key} goes with dataset.path=<another file>. Without it the run's own data is read as the run did.")
@@ -79,7 +103,7 @@ def training_part(given: EvaluationDataConfig, saved: DatasetConfig, trainings: 
     """Return the molecules that the runs were trained on, with targets.
 
     Raises:
-        UserError: when their data is not there or has changed, or they have different training parts.
+        UserError: when the data is missing or has changed, or the runs have different training parts.
     """
     if differ_in_split(trainings):
         raise UserError(
@@ -97,7 +121,17 @@ def differ_in_split(trainings: Sequence[Path]) -> bool:
 
 
 def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequence[str], units: Sequence[str]) -> EvaluationData:
-    """Return the molecules of `dataset.path`, all as one part unless a split file names parts."""
+    """Return the molecules of `dataset.path`, as one part "all" unless a split file names parts.
+
+    Args:
+        given: the keys of the command line.
+        saved: the configuration of the data set that the model was trained on.
+        names: the T targets of the model.
+        units: the T units of the targets.
+
+    Raises:
+        UserError: when the columns, descriptors or units do not fit the model.
+    """
     if given.targets is not None and len(given.targets) != len(names):
         raise UserError(f"dataset.targets={given.targets} names {len(given.targets)} columns; the model predicts {', '.join(names)}.")
     for name, column in zip(names, given.targets or names, strict=True):
@@ -108,9 +142,9 @@ def other_data(given: EvaluationDataConfig, saved: DatasetConfig, names: Sequenc
             )
     if (saved.descriptors_path is None) != (given.descriptors_path is None):
         raise UserError(
-            "The model takes descriptors of a .npz file: give that of these molecules with dataset.descriptors_path=."
+            "The model takes descriptors of a .npz file. Give the file for these molecules with dataset.descriptors_path=."
             if given.descriptors_path is None
-            else "The model takes no descriptors of a file: leave out dataset.descriptors_path=."
+            else "The model takes no descriptors of a file. Leave out dataset.descriptors_path=."
         )
     columns = list(given.targets or names)
     texts = {column: saved.given("labels")[name] for column, name in zip(columns, names, strict=True) if name in saved.given("labels")}

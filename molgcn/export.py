@@ -1,4 +1,4 @@
-"""`python -m molgcn.export`: a trained network as ONNX or torch.export, compared with the checkpoint before it is written."""
+"""The command `python -m molgcn.export`: it writes a trained network as ONNX or torch.export, and first compares it with the checkpoint."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-INPUTS = ("x", "edge_index", "batch")  # which every network has
+INPUTS = ("x", "edge_index", "batch")  # the inputs of every network
 OUTPUT = "prediction"
 METADATA = "molgcn.json"
-BOUND = 1e-4  # of a difference, as the task counts it
-Run = Callable[..., Tensor]  # of x, edge_index and batch, and by name of what the network needs beside them
+BOUND = 1e-4  # the largest relative difference allowed; see Task.differences
+Run = Callable[..., Tensor]  # takes x, edge_index and batch, and optional inputs by name
 
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """conf/export.yaml."""
+    """The keys of conf/export.yaml."""
 
     ckpt: str | None = None
     output: str = "model.onnx"
 
 
 def main() -> None:
-    """Entry point of `python -m molgcn.export`."""
+    """Run `python -m molgcn.export`."""
     run_app("export", _job, imports=["molgcn.training.restore"])
 
 
@@ -57,11 +57,14 @@ def _job(config: Any) -> None:
 
 
 def export(config: ExportConfig) -> float:
-    """Writes `config.output` and returns the largest difference from the checkpoint's own predictions, as :data:`BOUND` counts it.
+    """Write the network to `config.output`.
+
+    Returns:
+        The largest relative difference between the exported network's predictions and the checkpoint's; see :func:`largest_difference`.
 
     Raises:
-        UserError: for every mistake in the configuration or the checkpoint, when ONNX's packages are missing, or when what was exported
-            computes something else.
+        UserError: for every mistake in the configuration or the checkpoint, when ONNX's packages are missing, or when the difference
+            exceeds :data:`BOUND`.
     """
     from molgcn.nn.exported import ExportedNetwork
     from molgcn.training.restore import find_checkpoint, load_regressor
@@ -92,7 +95,11 @@ def export(config: ExportConfig) -> float:
 
 
 def metadata(module: MoleculeRegressor) -> dict[str, str]:
-    """What a program needs to know of the file, as text; lists are JSON, `outputs` and `feature_names` with one entry a column."""
+    """Return what a program needs to know to use the exported file.
+
+    Returns:
+        Texts by name. Lists are JSON; `outputs` and `feature_names` have one entry per column.
+    """
     featurizer = None if module.features is None else get_featurizer(module.features)
     return {
         "task": module.task.name,
@@ -112,7 +119,14 @@ def metadata(module: MoleculeRegressor) -> dict[str, str]:
 
 
 def random_molecules(num_features: int, count: int, seed: int = 0, edge_channels: int | None = None) -> PackedMolecules:
-    """Return trees of 1 to 40 atoms with features of atoms, and of bonds if asked for, in [0, 1)."""
+    """Return random trees of 1 to 40 atoms.
+
+    Args:
+        num_features: F; every atom gets features float32 [F] in [0, 1).
+        count: how many molecules.
+        seed: the random seed.
+        edge_channels: D; every bond gets features float32 [D] in [0, 1). None means no features of bonds.
+    """
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 41, count)
     sizes[0] = 1
@@ -124,7 +138,13 @@ def random_molecules(num_features: int, count: int, seed: int = 0, edge_channels
 
 
 def random_batch(model: MoleculeNet, count: int, chosen: Any = slice(None)) -> GraphBatch:
-    """Return those that are chosen of random rows of molecules, with all that a network reads."""
+    """Return a batch of random molecules with every input that a network reads.
+
+    Args:
+        model: the network.
+        count: how many molecules to draw.
+        chosen: the index of those that the batch holds.
+    """
     sets = [random_molecules(model.in_channels, count, seed, model.edge_channels) for seed in range(model.num_components)]
     batch = (sets[0] if len(sets) == 1 else join_components(sets, [""] * len(sets))).batch(chosen)
     generator = torch.Generator().manual_seed(0)
@@ -139,7 +159,10 @@ def random_batch(model: MoleculeNet, count: int, chosen: Any = slice(None)) -> G
 
 @torch.no_grad()
 def largest_difference(run: Run, module: MoleculeRegressor) -> float:
-    """Of `run` from the module, over batches of one atom, one molecule and many; see :meth:`molgcn.tasks.base.Task.differences`."""
+    """Return the largest relative difference between the outputs of `run` and of the module.
+
+    It is measured by :meth:`molgcn.tasks.base.Task.differences` on batches of one atom, one molecule, three and many.
+    """
     model, worst = module.model, 0.0
     for chosen in ([0], [1], [2, 0, 3], slice(None)):
         batch = random_batch(model, 64, chosen)
@@ -153,7 +176,7 @@ def largest_difference(run: Run, module: MoleculeRegressor) -> float:
 
 
 def _shapes(optional: Sequence[str]) -> dict[str, dict[int, Any]]:
-    """Return which dimensions of each input are left open."""
+    """Return the dynamic dimensions of each input, as torch.export takes them."""
     atoms, bonds, molecules = (torch.export.Dim(name) for name in ("atoms", "bonds", "molecules"))
     shapes = {"x": {0: atoms}, "edge_index": {1: bonds}, "batch": {0: atoms}}
     rows = {"edge_attr": bonds, "rwse": atoms, "bond_rw": bonds, "descriptors": molecules, "component": atoms}
@@ -212,7 +235,7 @@ _WRITERS: dict[str, Callable[[ExportedNetwork, dict[str, str], Path], Run]] = {"
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leaves out what torch's exporters say about their own insides."""
+    """Silence the warnings and log messages of torch's exporters."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "onnxscript.optimizer")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():

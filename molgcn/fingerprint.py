@@ -1,4 +1,4 @@
-"""`python -m molgcn.fingerprint`: learned fingerprints of a file of molecules, from one or several checkpoints."""
+"""The command `python -m molgcn.fingerprint`: it computes learned fingerprints of a file of molecules, from one or several checkpoints."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Write = Callable[["Fingerprinted"], None]
 
 @dataclass(frozen=True)
 class FingerprintConfig(ScreeningConfig):
-    """conf/fingerprint.yaml."""
+    """The keys of conf/fingerprint.yaml."""
 
     layer: int = 0
     backend: BackendConfig = field(default_factory=BackendConfig)
 
 
 def main() -> None:
-    """Entry point of `python -m molgcn.fingerprint`."""
+    """Run `python -m molgcn.fingerprint`."""
     run_app("fingerprint", _job, imports=["molgcn.screening.fingerprint"])
 
 
@@ -43,12 +43,12 @@ def _job(config: Any) -> None:
 
 
 def fingerprint(config: FingerprintConfig) -> Summary:
-    """Reads the molecules and writes their fingerprints, a stretch of rows at a time; that of one molecule is printed.
+    """Read the molecules and write their fingerprints, some rows at a time. The fingerprint of a single `molecule=` is printed.
 
     Raises:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
-    # Lightning takes seconds to import: not before `--help` or a misspelt key
+    # Lightning takes seconds to import, and `--help` or a misspelt key does not need it
     from molgcn.screening.arrays import ENDINGS
     from molgcn.screening.fingerprint import Fingerprints, fingerprint_records
     from molgcn.screening.run import load_checked, open_screening
@@ -71,7 +71,7 @@ def fingerprint(config: FingerprintConfig) -> Summary:
 
 @contextmanager
 def _writer(config: FingerprintConfig, output: Path | None, columns: list[str], names: list[str]) -> Iterator[Write]:
-    """Open the output, and yield what writes a stretch of rows to it."""
+    """Open the output, and yield a function that writes some rows to it."""
     from molgcn.screening.arrays import ENDINGS, open_array
     from molgcn.screening.run import header_of, open_result, written_rows
 

@@ -1,4 +1,4 @@
-"""A trained model in Python: `molgcn.load(...)`."""
+"""The Python interface to trained models: `molgcn.load(...)`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from molgcn.screening.fingerprint import Fingerprints, fingerprint_smiles
 
 
 class Model:
-    """One or several trained networks, which take SMILES; made by :func:`load`.
+    """One or several trained networks that take SMILES; made by :func:`load`.
 
     Attributes:
         ensemble: the networks.
@@ -26,12 +26,12 @@ class Model:
 
     @property
     def names(self) -> list[str]:
-        """The T targets."""
+        """The names of the T targets."""
         return self.ensemble.names
 
     @property
     def units(self) -> list[str]:
-        """Their units ("" = none)."""
+        """The units of the T targets ("" = none)."""
         return self.ensemble.units
 
     def predict(
@@ -44,17 +44,17 @@ class Model:
         """Predict the targets of M molecules, as `python -m molgcn.predict` does.
 
         Args:
-            smiles: M strings, or of each row one for each of its molecules.
-            on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN and says why in `errors`.
-            num_workers: processes that read molecules; None is one a core for 10,000 and more.
-            descriptors: [M, K], those of columns and files that the networks were trained with; None where they take none.
+            smiles: M SMILES. For networks whose rows are several molecules, M lists with one SMILES per molecule.
+            on_error: "raise" stops at the first string that is not a molecule. "nan" sets its values to NaN and says why in `errors`.
+            num_workers: The number of processes that read molecules. None means one per core from 10,000 molecules on.
+            descriptors: [M, K], the descriptors of columns and files that the networks were trained with. None where they take none.
 
         Returns:
-            `values` float64 [M, P] with `names`, `units` and `columns`, of several networks their mean, and their standard deviation as
-            `deviation`; `to_frame()` makes a pandas DataFrame.
+            The predictions `values`, float64 [M, P], with `names`, `units` and `columns`. Several networks give their mean, and their
+            standard deviation as `deviation`. `to_frame()` makes a pandas DataFrame.
 
         Raises:
-            UserError: for a string that is not a molecule (with on_error="raise").
+            UserError: For a string that is not a molecule (with on_error="raise").
         """
         return predict_smiles(self.ensemble, _listed(smiles), on_error=on_error, num_workers=num_workers, descriptors=descriptors)
 
@@ -69,17 +69,17 @@ class Model:
         """Compute learned fingerprints of M molecules, as `python -m molgcn.fingerprint` does.
 
         Args:
-            smiles: M strings, or of each row one for each of its molecules.
-            layer: 0 is the vector before the head, k the one after the head's k-th hidden layer, -1 after its last.
-            on_error: as of :meth:`predict`.
-            num_workers: as of :meth:`predict`.
-            descriptors: as of :meth:`predict`.
+            smiles: M SMILES. For networks whose rows are several molecules, M lists with one SMILES per molecule.
+            layer: 0 is the vector before the head, k the one after the head's k-th hidden layer, -1 the one after its last.
+            on_error: "raise" stops at the first string that is not a molecule. "nan" sets its row to NaN.
+            num_workers: The number of processes that read molecules. None means one per core from 10,000 molecules on.
+            descriptors: [M, K], the descriptors of columns and files that the networks were trained with. None where they take none.
 
         Returns:
-            float32 [M, H], of several networks side by side; rows of NaN for what is not a molecule.
+            float32 [M, H]; the fingerprints of several networks stand side by side.
 
         Raises:
-            UserError: as of :meth:`predict`, and for a layer that the head does not have.
+            UserError: For a string that is not a molecule (with on_error="raise"), and for a layer that the head does not have.
         """
         return fingerprint_smiles(
             Fingerprints(self.ensemble, layer), _listed(smiles), on_error=on_error, num_workers=num_workers, descriptors=descriptors
@@ -95,18 +95,18 @@ def load(
     """Load a trained model for SMILES in Python.
 
     Args:
-        ckpt: a .ckpt file or a run's folder (its best.ckpt is taken, of a run of several trainings those of all), or several, which
-            predict together.
+        ckpt: a .ckpt file or the folder of a run, or several of them, which predict together. A folder stands for its best.ckpt, or for
+            the best.ckpt of each of its trainings.
         device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:<n>".
         backend: what computes the layers.
 
     Raises:
-        UserError: where a checkpoint cannot be read, or several do not predict the same from the same.
+        UserError: when a checkpoint cannot be read, or several checkpoints differ in their targets or inputs.
     """
     paths = [ckpt] if isinstance(ckpt, str | Path) else list(ckpt)
     return Model(Ensemble.load(paths, BackendConfig(name=backend), device))
 
 
 def _listed(smiles: Sequence[str] | Sequence[Sequence[str]]) -> list[Any]:
-    """Return the strings as a list, also where one string was given, which is a sequence of its letters."""
+    """Return the strings as a list. A single string becomes a list of one, since it would otherwise be a sequence of letters."""
     return [smiles] if isinstance(smiles, str) else list(smiles)

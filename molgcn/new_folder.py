@@ -1,4 +1,4 @@
-"""A folder for each run and sweep, also where several start in the same second, as one a GPU does from a shell's loop."""
+"""A folder of its own for each run and sweep, also where several start in the same second."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from omegaconf import OmegaConf
 
 
 def new_folder(name: str) -> str:
-    """Makes the folder `name`, or the first of `<name>_2`, `<name>_3`, ... that is not there.
+    """Make the folder `name`, or the first of `<name>_2`, `<name>_3`, ... that does not exist.
 
     Hydra's configuration asks for it as `${new_folder:<name>}`, and gets the same answer for the whole run.
 
     Returns:
-        what it made; `name` where nothing can be made, for whoever writes there to say why
+        The folder that was made. Where none can be made it is `name`, and the first write to it raises the error.
     """
     folder = Path(name)
     try:

@@ -1,4 +1,4 @@
-"""Checks of what was typed on the command line, before Hydra sees it: nearest valid key, quoting of paths."""
+"""Checks of the command line before Hydra sees it: they quote paths and suggest the nearest valid key."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ _PLAIN = re.compile(r"[\w./:@%+*-]*", re.ASCII)
 _NAMED_ONCE = ("ckpt", "input", "molecule")
 _CONFIG_DIR = ("--config-dir", "-cd")
 _TAKE_A_WORD = (*_CONFIG_DIR, "--cfg", "-c", "--package", "-p", "--experimental-rerun")
-_INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # which --info may take
+_INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # the values of --info
 _OPEN_SECTIONS = ("trainer", "hydra", "sweep")
 
 
 def quote_paths(arguments: Sequence[str]) -> list[str]:
-    """Quotes the values of keys that hold paths or SMILES where Hydra's grammar would stumble over spaces, commas, parentheses or `=`.
+    """Quote the values of keys that hold paths or SMILES, where they have signs that Hydra's grammar would interpret.
 
-    Where the value as a whole is no existing file, `${` is left alone, and a comma that --multirun takes between several paths.
+    Such signs are spaces, commas, parentheses and `=`. A value with `${` is not quoted unless it is the name of an existing file. The same
+    holds for a value with commas under --multirun, where they separate several paths.
     """
     multirun = any(argument in ("--multirun", "-m") for argument in arguments)
     return [_quote(argument, multirun) for argument in arguments]
@@ -51,9 +52,9 @@ def _quote(argument: str, multirun: bool) -> str:
 
 
 def own_presets(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """Return the command line with its flags behind the overrides, and the folder of `--config-dir`.
+    """Return the command line with its flags after the overrides, and the folder of the user's own presets.
 
-    Each flag is one word with what it takes. The folder has presets of the user's own.
+    Each flag is joined with its value into one word. The folder is the value of `--config-dir`.
 
     Raises:
         UserError: for a folder that does not exist, or a second one.
@@ -69,22 +70,22 @@ def own_presets(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
         if not folder.is_dir():
             raise UserError(f"--config-dir={folder} is not a folder. Expected one with presets such as experiment/best.yaml in it.")
     if len(folders) > 1:
-        raise UserError(f"--config-dir is given {len(folders)} times, and one counts. Put the presets into one folder.")
+        raise UserError(f"--config-dir is given {len(folders)} times, and only one can be used. Put the presets into one folder.")
     return sorted(joined, key=lambda argument: argument.startswith("-")), folders
 
 
 def check_overrides(arguments: Sequence[str], conf: Path, config_name: str, presets: Sequence[Path] = ()) -> None:
-    """Parses the overrides and compares their keys with the configuration they are for.
+    """Parse the overrides and compare their keys with the configuration they are for.
 
     Args:
-        arguments: the command line, flags included (they are passed over).
-        conf: folder of the configuration.
-        config_name: primary file, without its ending.
+        arguments: the command line. Flags in it are skipped.
+        conf: the folder of the configuration.
+        config_name: the primary file, without its ending.
         presets: further folders in which options of groups are looked for.
 
     Raises:
-        UserError: for an override that cannot be parsed (with the way to quote it), a key or group option that does not exist (with the
-            nearest one that does).
+        UserError: for an override that cannot be parsed (with the way to quote it), and for a key or group option that does not exist
+            (with the nearest one that does).
     """
     typed = [argument for argument in arguments if not argument.startswith("-") and argument]
     overrides = [parse_override(argument) for argument in typed]
@@ -121,29 +122,29 @@ def _is_verbose(value: Any) -> bool:
 
 
 def quote(text: str) -> str:
-    """Return a text in the quotes of Hydra's grammar, in which nothing is interpolated."""
+    """Return a text in quotes for Hydra's grammar, so that nothing in it is interpolated."""
     literal = _BEFORE_DOLLAR.sub(lambda found: found[1] * 2 + "\\${", text)
     escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), literal)  # only those before a quote escape
     return f"'{escaped}'"
 
 
 def as_typed(key: str, path: Path) -> str:
-    """Return `key=<path>` as a shell takes it, for a message that says what to type; :func:`quote_paths` does the rest."""
+    """Return `key=<path>` as it is typed in a shell, for messages. :func:`quote_paths` quotes it for Hydra."""
     return shlex.quote(f"{key}={path}")
 
 
 def values_of(key: str, arguments: Sequence[str]) -> list[str]:
-    """What the command line sets `key` to, without quotes; nothing for null."""
+    """Return the values that the command line gives `key`, without quotes and without null."""
     overrides = [parse_override(argument) for argument in arguments if argument.startswith(f"{key}=")]
     values = [str(override.value()) for override in overrides if override.value() is not None]
     return [_ESCAPED_DOLLAR.sub(lambda found: found[1][: len(found[1]) // 2] + "${", value) for value in values]
 
 
 def parse_override(argument: str) -> Override:
-    """Hydra's view of an override.
+    """Parse an override by Hydra's grammar.
 
     Raises:
-        UserError: with the way to quote it.
+        UserError: for an override that cannot be parsed, with the way to quote it.
     """
     try:
         return OverridesParser.create().parse_override(argument)
@@ -182,7 +183,7 @@ def _check_options(override: Override, folders: Sequence[Path]) -> None:
 
 
 def _options_with(key: str, folders: Sequence[Path]) -> str:
-    """Say which other options of its group have a key, as model=gat has model.heads; "" where none has."""
+    """Return a sentence with the options of a key's group that have the key, as model=gat has model.heads; "" where none has."""
     group, _, name = key.partition(".")
     paths = [path for folder in folders for path in (folder / group).glob("*.yaml")]
     options = sorted(path.stem for path in paths if name in _keys(OmegaConf.load(path)))  # type: ignore[arg-type]
@@ -190,10 +191,10 @@ def _options_with(key: str, folders: Sequence[Path]) -> str:
 
 
 def compose_config(overrides: Sequence[str], conf: Path, config_name: str, presets: Sequence[Path] = ()) -> DictConfig:
-    """The configuration that a command line with these overrides gives.
+    """Compose the configuration that a command line with these overrides gives.
 
     Raises:
-        UserError: when Hydra cannot put it together.
+        UserError: when Hydra cannot compose it.
     """
     path = [quote(f"file://{folder.resolve()}") for folder in presets]
     overrides = [*overrides, *([f"hydra.searchpath=[{','.join(path)}]"] if path else [])]
@@ -208,7 +209,7 @@ def compose_config(overrides: Sequence[str], conf: Path, config_name: str, prese
 
 
 def misfit(error: HydraException) -> UserError:
-    """What Hydra says about a configuration that it cannot put together, in one paragraph."""
+    """Return Hydra's error about a configuration that it cannot compose as a UserError of one paragraph."""
     return UserError(f"The configuration does not fit together: {' '.join(str(error).split())}")
 
 

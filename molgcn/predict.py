@@ -1,4 +1,4 @@
-"""`python -m molgcn.predict`: predictions for a file of molecules, from one or several checkpoints."""
+"""The command `python -m molgcn.predict`: it predicts a file of molecules with one or several checkpoints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PredictConfig(ScreeningConfig):
-    """conf/predict.yaml."""
+    """The keys of conf/predict.yaml."""
 
     backend: BackendConfig = field(default_factory=BackendConfig)
     dropout_samples: int = 0
@@ -38,7 +38,7 @@ class PredictConfig(ScreeningConfig):
     domain: bool = False
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
+        """Check the ranges."""
         super().__post_init__()
         require(self.dropout_samples == 0 or self.dropout_samples > 1, "dropout_samples", self.dropout_samples, "at least 2, or 0 for none")
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number from 0 to 4294967295")
@@ -46,19 +46,19 @@ class PredictConfig(ScreeningConfig):
 
 @dataclass(frozen=True)
 class Predictions:
-    """What :func:`predict_smiles` returns, one entry a string.
+    """The result of :func:`predict_smiles`, with one row per molecule.
 
     Attributes:
-        values: float64 [M, P], the mean over models and passes of each column of predictions, target by target: values in the targets'
-            units or probabilities; standard deviations are combined by the law of total variance; NaN where there is no prediction.
-        deviation: float64 [M, P], the sample standard deviation over models and passes; None for a single one.
-        errors: M strings, "" or why there is no prediction.
-        names: T target names.
-        units: T units ("" = none).
-        columns: C headers, those that :func:`predict` gives its columns, such as "gap [eV] predicted".
-        table: float64 [M, C], the values and deviations under them.
-        beside: further columns [M] by their headers: what calibration makes of the predictions, and how far the molecules are from the
-            training; see docs/calibration.md and docs/domain.md.
+        values: float64 [M, P], the columns of predictions, target by target: values in the targets' units, or probabilities. They are
+            means over models and passes. Predicted standard deviations are combined by the law of total variance. NaN means no prediction.
+        deviation: float64 [M, P], the sample standard deviation over models and passes. None for a single pass.
+        errors: M strings, each "" or the reason why there is no prediction.
+        names: the names of the T targets.
+        units: the units of the T targets ("" = none).
+        columns: the C headers of `table`, such as "gap [eV] predicted"; :func:`predict` writes the same.
+        table: float64 [M, C], the values and deviations that `columns` name.
+        beside: further columns [M] by their headers: calibrated uncertainties (docs/calibration.md), and the distance of the molecules
+            from the training molecules (docs/domain.md).
     """
 
     values: np.ndarray
@@ -71,14 +71,14 @@ class Predictions:
     beside: dict[str, np.ndarray] = field(default_factory=dict)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the table, and the columns beside it, as a pandas DataFrame."""
+        """Return the table and the further columns as a pandas DataFrame."""
         import pandas as pd
 
         return pd.DataFrame(self.table, columns=self.columns).assign(**self.beside)
 
 
 def main() -> None:
-    """Entry point of `python -m molgcn.predict`."""
+    """Run `python -m molgcn.predict`."""
     run_app("predict", _job, imports=["molgcn.screening.pipeline"])
 
 
@@ -87,12 +87,12 @@ def _job(config: Any) -> None:
 
 
 def predict(config: PredictConfig) -> Summary:
-    """Reads the molecules, predicts and writes the output, a stretch of rows at a time; the prediction of one molecule is printed.
+    """Read the molecules, predict them and write the output, some rows at a time. The prediction of a single `molecule=` is printed.
 
     Raises:
         UserError: for every mistake in the configuration, the checkpoints or the file.
     """
-    # Lightning takes seconds to import: not before `--help` or a misspelt key
+    # Lightning takes seconds to import, and `--help` or a misspelt key does not need it
     from molgcn.screening.beside import names_beside, say_calibration
     from molgcn.screening.pipeline import predict_records
     from molgcn.screening.run import header_of, load_checked, open_result, open_screening
@@ -129,19 +129,19 @@ def predict_smiles(
     domain: Sequence[Path] = (),
     descriptors: np.ndarray | None = None,
 ) -> Predictions:
-    """Predictions for SMILES in memory.
+    """Predict SMILES in memory.
 
     Args:
-        ensemble: from :meth:`molgcn.screening.ensemble.Ensemble.load`.
-        smiles: M strings; of models whose rows are several molecules M lists of strings.
-        on_error: "raise" stops at the first string that is not a molecule, "nan" leaves its values NaN.
-        batch_size: molecules a batch.
-        num_workers: processes that read molecules; None chooses.
-        domain: index files of the training molecules to compare with, `domain_index.npz` of runs.
-        descriptors: [M, K], those of columns and files that the models were trained with; None where they take none.
+        ensemble: the models, from :meth:`molgcn.screening.ensemble.Ensemble.load`.
+        smiles: M SMILES. For models whose rows are several molecules, M lists with one SMILES per molecule.
+        on_error: "raise" stops at the first string that is not a molecule. "nan" sets its values to NaN.
+        batch_size: the number of molecules per batch.
+        num_workers: the number of processes that read molecules. None means one per core from 10,000 molecules on.
+        domain: index files of the training molecules to compare with: the `domain_index.npz` of runs.
+        descriptors: [M, K], the descriptors of columns and files that the models were trained with. None where they take none.
 
     Raises:
-        UserError: for a string that is not a molecule, or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
+        UserError: for a string that is not a molecule or lacks a descriptor (with on_error="raise"), and for descriptors of another shape.
     """
     from molgcn.screening.beside import names_beside
     from molgcn.screening.descriptors import smiles_records
@@ -172,7 +172,10 @@ def predict_smiles(
 
 
 def _places(ensemble: Ensemble) -> list[int]:
-    """Return which columns the table has, of P predictions and behind them their deviations: of several passes those of values too."""
+    """Return the columns of the table, as indices into P predictions followed by their P deviations.
+
+    Deviations are among them for several passes, and only for columns that are values.
+    """
     holds_values = ensemble.task.holds_values
     count, several = len(holds_values), ensemble.num_passes > 1
     return [one for place, value in enumerate(holds_values) for one in ([place, count + place] if several and value else [place])]
@@ -185,12 +188,12 @@ def _columns(ensemble: Ensemble, places: Sequence[int]) -> list[str]:
 
 
 def _joined(values: np.ndarray, deviation: np.ndarray | None) -> np.ndarray:
-    """Return predictions and behind them their deviations, [M, P] or [M, 2 P]."""
+    """Return the predictions followed by their deviations where there are some, [M, P] or [M, 2 P]."""
     return values if deviation is None else np.concatenate([values, deviation], axis=1)
 
 
 def _rows(part: Predicted, places: Sequence[int], digits: Sequence[int], on_error: OnError) -> Iterator[list[str]]:
-    """The rows as text: the input's columns, each predicted value in its digits and, of an ensemble, its deviation, and further columns."""
+    """Yield the rows as text: the input's columns, the predicted values and their deviations, and the further columns."""
     from molgcn.screening.run import written_rows
 
     digits = [*digits, *[FLOAT32_DIGITS] * len(digits)]

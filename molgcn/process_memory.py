@@ -1,6 +1,7 @@
 """The memory that this process holds.
 
-Linux keeps a new account with every program that is started. `getrusage` does not: it goes on from the most that the starting process held.
+On Linux the values come from /proc, which starts anew with every program. The peak of `getrusage` does not: it begins at the peak of the
+process that started this one.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ _PROCESS = Path("/proc/self")
 
 
 def resident_mb() -> float:
-    """MB (1e6 bytes) that the process holds now; Linux."""
+    """Return the memory that the process holds now, in MB (1e6 bytes). Linux only."""
     return _account("VmRSS")
 
 
 def peak_resident_mb() -> float:
-    """The most MB (1e6 bytes) that the process has held."""
+    """Return the most memory that the process has held, in MB (1e6 bytes)."""
     if (_PROCESS / "status").exists():
         return _account("VmHWM")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -26,7 +27,7 @@ def peak_resident_mb() -> float:
 
 
 def restart_peak() -> None:
-    """From now on :func:`peak_resident_mb` is of what comes; Linux."""
+    """Let :func:`peak_resident_mb` measure from now on. Linux only."""
     (_PROCESS / "clear_refs").write_text("5")
 
 

@@ -1,4 +1,4 @@
-"""How far long work has come: a bar on a terminal, a line every few seconds in a file or a pipe."""
+"""Progress of long work: a bar on a terminal, or a line every few seconds in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ SECONDS = 5.0  # between two lines
 
 
 class _WholeLines:
-    """A file for tqdm, whose every state becomes a line of its own."""
+    """A file for tqdm in which every state of the bar becomes a line of its own."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
     def write(self, text: str) -> None:
-        """Writes what tqdm would show in place of its last state."""
+        """Write a state of the bar as a line."""
         if line := text.strip():
             self._file.write(f"{line}\n")
 
     def flush(self) -> None:
-        """Hands the lines to the system."""
+        """Flush the file."""
         self._file.flush()
 
 
 def progress_bar(show: bool | None = None, seconds: float = SECONDS, **options: Any) -> tqdm:
-    """A tqdm bar on standard error.
+    """Return a tqdm bar on standard error.
 
     Args:
-        show: True is a bar in any case, False nothing; None is a bar on a terminal, elsewhere a line now and then.
-        seconds: between two lines; shorter work has none.
-        options: of tqdm.
+        show: True always shows a bar, and False shows nothing. None shows a bar on a terminal, and lines elsewhere.
+        seconds: the time between two lines. Work that ends before shows none.
+        options: further options of tqdm.
     """
     from tqdm import tqdm
 

@@ -1,4 +1,4 @@
-"""Where the files live that are not Python: configs, kernel sources and built-in molecules."""
+"""The folders of files that are not Python: configs, kernel sources and built-in molecules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ _INSTALLED = {"conf": "conf", "cuda": "_cuda", "data": "_molecules"}
 
 
 def resource(name: Literal["conf", "cuda", "data"]) -> Path:
-    """The folder of configs, CUDA sources or built-in molecules: inside the package in a wheel, beside it in a checkout."""
+    """Return the folder of configs, CUDA sources or built-in molecules.
+
+    In a wheel it is inside the package, in a checkout beside it.
+    """
     package = Path(__file__).resolve().parent
     installed = package / _INSTALLED[name]
     return installed if installed.is_dir() else package.parent / name

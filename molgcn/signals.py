@@ -1,4 +1,4 @@
-"""Ends from outside: what SIGINT (Ctrl-C) and SIGTERM make of a command, and where they have to wait."""
+"""How a command ends on SIGINT (Ctrl-C) and SIGTERM, and where these signals have to wait."""
 
 from __future__ import annotations
 
@@ -12,35 +12,39 @@ from typing import Any, NoReturn
 
 
 class Terminated(SystemExit):
-    """A SIGTERM, which unlike the signal alone leaves no process behind that this one started; the exit code is a shell's."""
+    """The exception that SIGTERM raises, so that processes which this one started are ended too.
+
+    The exit code is 128 + SIGTERM, as in a shell.
+    """
 
     def __init__(self, code: int = 128 + signal.SIGTERM) -> None:
         super().__init__(code)
 
 
 def terminate(*_: object) -> None:
-    """The handler of SIGTERM, which ends the program where it stands.
+    """Handle SIGTERM by raising :class:`Terminated`.
 
-    Within a fit, whose Trainer has put a handler of its own around this one, it is the Trainer that ends, after the batch: an exception
-    anywhere may come where nobody passes it on, as in a generator that is closed.
+    Within a fit nothing is raised. Lightning's Trainer has wrapped this handler in one of its own, and ends after the batch. An exception
+    in the middle of a batch could get lost, for example in a generator that is being closed.
     """
     within_fit = signal.getsignal(signal.SIGTERM) is not terminate
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # for a second one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second SIGTERM ends the process at once
     if not within_fit:
         raise Terminated
 
 
 def end_on_interrupt() -> None:
-    """Lets Ctrl-C end the process at once, until :func:`raise_on_interrupt`: while modules are imported there is nothing to lose.
+    """Let Ctrl-C end the process at once, until :func:`raise_on_interrupt` is called.
 
-    An exception might come where a library takes it for its own failure, or nobody passes it on. Where SIGINT is ignored, it stays so.
+    This is for the time in which modules are imported, when nothing can be lost. A library could take a KeyboardInterrupt for a failure of
+    its own import, or swallow it. Where SIGINT is ignored, it stays ignored.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
 def raise_on_interrupt() -> None:
-    """Makes Ctrl-C a KeyboardInterrupt again."""
+    """Let Ctrl-C raise a KeyboardInterrupt again."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -51,19 +55,20 @@ def _end(*_: object) -> NoReturn:
 
 
 def exit_interrupted() -> NoReturn:
-    """Ends the process as shells say that an interrupt does, with 130.
+    """End the process with exit code 130, as shells do after an interrupt.
 
-    Where it came while Python executed a string, as it does to make a dataclass, `python -m` would end by the signal instead: CPython
-    remembers it until another string is executed.
+    Where Ctrl-C came while Python executed a string, as it does to make a dataclass, `python -m` would end by the signal instead. CPython
+    remembers the interrupt until another string is executed.
     """
     exec("")
     sys.exit(130)
 
 
 class SignalsLater:
-    """SIGINT and SIGTERM that come within `with SignalsLater():` happen at its end, where this thread is the one that has them.
+    """A context manager within which SIGINT and SIGTERM wait until its end.
 
-    A second signal does not wait, so that what takes too long can still be ended.
+    It has an effect in the main thread only, since no other thread handles signals. A second signal does not wait, so that a block which
+    takes too long can still be ended.
     """
 
     def __enter__(self) -> SignalsLater:
@@ -77,7 +82,7 @@ class SignalsLater:
 
     @contextmanager
     def now(self) -> Iterator[None]:
-        """Within this block signals happen when they come, and at its beginning what came before."""
+        """Let signals act at once within this block. One that has waited acts when the block begins."""
         self._release()
         try:
             yield

@@ -1,4 +1,4 @@
-"""CSV tables whose cells no spreadsheet runs as formulas: every table that the program writes."""
+"""The CSV tables that molgcn writes, in which no spreadsheet takes a cell for a formula."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# Also the full-width signs, which some languages' Excel takes for =, +, - and @
+# In some languages Excel takes the full-width signs for =, +, - and @ too
 _FORMULA = re.compile(r"[\s\x00-\x1f\x7f\u200b\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"\s*([=@]|[+-](\d*[.,]?\d*([eE][+-]?\d+)?|inf|nan))\s*", re.ASCII)
 
 
 class Writer:
-    """Writes rows of cells as CSV; text that a spreadsheet would run gets a leading apostrophe.
+    """A writer of CSV rows that puts an apostrophe before text which a spreadsheet would run as a formula.
 
     Args:
-        file: opened with newline="".
-        delimiter: what separates cells.
+        file: a text file opened with newline="".
+        delimiter: the character between cells.
     """
 
     def __init__(self, file: Any, delimiter: str = ",") -> None:
         self._writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
 
     def writerow(self, row: Iterable[Any]) -> None:
-        """Writes one row."""
+        """Write one row."""
         self._writer.writerow(_safe(row))
 
     def writerows(self, rows: Iterable[Iterable[Any]]) -> None:
-        """Writes rows."""
+        """Write several rows."""
         self._writer.writerows(map(_safe, rows))
 
 
@@ -37,10 +37,13 @@ def _safe(row: Iterable[Any]) -> list[Any]:
 
 
 def inert(cell: str) -> str:
-    """A cell as it is, or with an apostrophe before what a spreadsheet would take for a formula; numbers and a lone sign are none."""
+    """Return a cell with an apostrophe before it where a spreadsheet would take it for a formula.
+
+    Numbers and a lone sign are no formulas and stay as they are.
+    """
     return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
 
 
 def _quotable(cell: str) -> str:
-    """A cell whose line ends the csv module sees; it takes a lone carriage return for none and would not quote it."""
+    """Return a cell with carriage returns as line feeds where it has no line feed, since the csv module would not quote them."""
     return cell.replace("\r", "\n") if "\r" in cell and "\n" not in cell else cell

@@ -1,4 +1,4 @@
-"""The group `training` of the configuration as a checked dataclass."""
+"""The group conf/training as a checked dataclass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CalibrationMethods = Literal["none", "auto", "zscaling", "isotonic", "platt", "c
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """conf/training: loss, step and what a run writes."""
+    """The group conf/training: the loss, the optimizer step and what a run writes."""
 
     captured: Literal["auto"] | bool = "auto"
     loss: Literal["auto", "mse", "l1", "huber", "mve", "evidential", "quantile", "bce", "ce", "focal"] = "auto"
@@ -42,7 +42,7 @@ class TrainingConfig:
     domain_index: Literal["none", "run", "checkpoint"] = "none"
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
+        """Check the ranges."""
         require(self.huber_delta > 0, "training.huber_delta", self.huber_delta, "a number above 0")
         weight = self.evidential_regularization
         require(weight >= 0, "training.evidential_regularization", weight, "a number of at least 0")

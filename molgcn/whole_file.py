@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there at all, and what killed processes left of others."""
+"""Files that are written completely or not at all, and the removal of what killed processes left."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-_TEMPORARY = re.compile(r"\.(.+)-[0-9a-f]{32}|\.(.+\.ckpt)\.\d+")  # the second are checkpoints of earlier versions
-_STALE = 24 * 3600.0
+_TEMPORARY = re.compile(r"\.(.+)-[0-9a-f]{32}|\.(.+\.ckpt)\.\d+")  # the second form is that of checkpoints of earlier versions
+_STALE = 24 * 3600.0  # seconds
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yields a hidden name beside `path` to write to; at the end it takes the place of `path`, or goes where writing failed."""
+    """Yield a hidden path beside `path` to write to.
+
+    At the end the written file replaces `path`. Where the block raises, it is removed and `path` stays as it was.
+    """
     temporary = path.with_name(f".{path.name}-{uuid4().hex}")
     try:
         yield temporary
@@ -27,14 +30,14 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Removes temporary files and folders that processes left in `folder` when they were killed.
+    """Remove temporary files and folders that killed processes left in `folder`.
 
     Args:
-        folder: nothing happens where there is none, or it cannot be read.
-        name: of the file or folder that the caller holds the lock of, so that nobody else is writing it. None says that the lock is of
-            all in `folder`. What belongs to another name is removed once it is a day old.
+        folder: the folder. Nothing happens where it does not exist or cannot be read.
+        name: the file or folder whose lock the caller holds, so that nobody else is writing it. Leftovers of other names are removed only
+            once they are a day old. None means that the lock is for everything in `folder`.
     """
-    with suppress(OSError):  # they cost space and no more
+    with suppress(OSError):  # leftovers only cost space
         for path in list(folder.iterdir()):
             found = _TEMPORARY.fullmatch(path.name)
             if found and (name is None or name in found.groups() or time.time() - path.stat().st_mtime > _STALE):

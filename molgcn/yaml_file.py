@@ -1,4 +1,4 @@
-"""The small YAML files of a run: plain values, whoever has had the file since."""
+"""The small YAML files of a run, read as plain values even where someone else has changed them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from omegaconf.errors import OmegaConfBaseException
 from molgcn.errors import UserError
 
 _DEEPEST = 20
-_LARGEST = 2**18  # bytes: our own have some thousand, and reading takes seconds a megabyte
+_LARGEST = 2**18  # bytes; the files of a run have some thousand, and reading takes seconds per megabyte
 
 
 def read_yaml(path: Path, kind: type[dict[str, Any]] | type[list[Any]]) -> Any:
-    """Read plain values, without interpolating anything in them.
+    """Read plain values without interpolating anything in them.
 
     Args:
         path: the file.
-        kind: what it holds.
+        kind: the type that it holds, dict or list.
 
     Raises:
-        UserError: when it cannot be read or holds something else, such as the aliases by which a few lines stand for gigabytes.
+        UserError: when the file cannot be read, holds another type, or has aliases, by which a few lines can stand for gigabytes.
     """
     try:
         with open(path, "rb") as file:

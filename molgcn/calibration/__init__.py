@@ -1,1 +1,1 @@
-"""Uncertainties that keep their word: methods that are fitted on molecules of their own, one file each, and how they are measured."""
+"""Calibration of predicted uncertainties: methods that are fitted on molecules set aside for it, and measures of the result."""

@@ -1,4 +1,4 @@
-"""How honest a model's uncertainties are: the measures of every target, as they stand in results and reports."""
+"""The measures of a model's uncertainties, target by target, as results and reports show them."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ MEASURES = {
     "conformal_width": "width",
     "conformal_size": "set size",
 }
-_CALIBRATED = "calibrated_"  # before a metric's name
-_CONFORMAL = "conformal_"  # before the name of a metric that there is of calibrated uncertainties only
-_ALWAYS = ("miscalibration_area", "ece", "conformal_coverage")  # where there are uncertainties, one of these was measured
+_CALIBRATED = "calibrated_"  # prefix of metrics of calibrated uncertainties
+_CONFORMAL = "conformal_"  # prefix of metrics that exist for calibrated uncertainties only
+_ALWAYS = ("miscalibration_area", "ece", "conformal_coverage")  # any uncertainties give at least one of these
 
 
 def assess(task: Task, calibration: Calibration | None, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Measure the uncertainties of predictions, and what calibration makes of them.
+    """Measure the uncertainties of predictions before and after calibration.
 
     Args:
-        task: of the model.
-        calibration: of the model; without one only standard deviations that it predicts itself are measured.
-        predictions: [M, P].
-        targets: [M, T], NaN where missing.
+        task: the task of the model.
+        calibration: the calibration of the model, or None. Without it only standard deviations that the model predicts are measured.
+        predictions: [M, P], the predictions of the model.
+        targets: [M, T], the true values, NaN where missing.
 
     Returns:
-        Values by "<metric>/<target>", NaN where undefined; metrics are :data:`MEASURES`, of the model's own uncertainties and, as
-        "calibrated_<metric>", of calibrated ones. Nothing where there are no uncertainties.
+        Values by "<metric>/<target>", NaN where undefined. The metrics are those of :data:`MEASURES`. A metric of calibrated uncertainties
+        is named "calibrated_<metric>". The dict is empty where there are no uncertainties.
     """
     fitted = [None] * len(task.names) if calibration is None else calibration.targets
     values: dict[str, float] = {}
@@ -63,7 +63,7 @@ def _of_numbers(output: Numbers, true: np.ndarray, target: TargetCalibration | N
     values = {} if output.std is None else deviation_metrics(error, output.std)
     if target is not None and (std := target.std(output)) is not None:
         calibrated = deviation_metrics(error, std)
-        del calibrated["uncertainty_spearman"]  # a factor changes no rank
+        del calibrated["uncertainty_spearman"]  # multiplying by a factor does not change ranks
         values |= {_CALIBRATED + metric: value for metric, value in calibrated.items()}
     if target is not None and target.conformal is not None:
         lower, upper = target.conformal.bounds(output).T
@@ -94,15 +94,16 @@ def _mean(values: np.ndarray) -> float:
 
 
 def measures_of(metrics: Mapping[str, float], part: str, name: str) -> dict[str, tuple[float, float]]:
-    """Return by their titles what a target's measures are of the model's own uncertainties, and of calibrated ones.
+    """Return the measures of one target before and after calibration.
 
     Args:
-        metrics: "<part>/<metric>/<target>".
+        metrics: the metrics by "<part>/<metric>/<target>".
         part: the part.
         name: the target.
 
     Returns:
-        NaN where one of the two was not measured; nothing where there are no uncertainties.
+        By title of the measure, its values before and after calibration, NaN where it was not measured. The dict is empty where there are
+        no uncertainties.
     """
     if not any(f"{part}/{metric}/{name}" in metrics for metric in _ALWAYS):
         return {}
@@ -116,14 +117,16 @@ def measures_of(metrics: Mapping[str, float], part: str, name: str) -> dict[str,
 
 
 def print_assessment(console: Console, part: str, calibrated: str, names: Sequence[str], metrics: Mapping[str, float]) -> None:
-    """Print a part's measures, one row a target, if there are any: those of calibrated uncertainties where there are such.
+    """Print the measures of a part as a table with one row per target, or nothing where there are none.
+
+    A cell shows the value after calibration where there is one, and else the value before.
 
     Args:
-        console: to print to.
-        part: of `metrics`.
-        calibrated: what the uncertainties were calibrated on, "" where they were not.
+        console: where to print.
+        part: the part of `metrics` to print.
+        calibrated: what the uncertainties were calibrated on, or "" where they are not calibrated.
         names: the targets.
-        metrics: "<part>/<metric>/<target>".
+        metrics: the metrics by "<part>/<metric>/<target>".
     """
     rows = {name: measures_of(metrics, part, name) for name in names}
     titles = dict.fromkeys(title for measures in rows.values() for title in measures)

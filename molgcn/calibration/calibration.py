@@ -1,4 +1,4 @@
-"""What was fitted of a model's uncertainties, target by target: plain values in a checkpoint, and the columns that they add."""
+"""The fitted calibration of a model, target by target, which a checkpoint holds as plain values."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Part = Literal["calibration", "val"]
 
 @dataclass(frozen=True)
 class TargetCalibration:
-    """What was fitted of one target; each method looks at the model's own predictions, not at what another one made of them.
+    """The calibration of one target. Each method is fitted to the model's own predictions, not to the result of another method.
 
     Attributes:
-        molecules: how many it was fitted on.
-        zscaling: of its standard deviations, or None.
-        isotonic: of its classes' probabilities, or None.
-        platt: likewise.
-        conformal: its interval or set of classes, or None.
+        molecules: the number of molecules that it was fitted on.
+        zscaling: the calibration of standard deviations by z-scaling, or None.
+        isotonic: the calibration of class probabilities by isotonic regression, or None.
+        platt: the calibration of class probabilities by Platt scaling, or None.
+        conformal: the conformal intervals or sets of classes, or None.
     """
 
     molecules: int
@@ -42,11 +42,11 @@ class TargetCalibration:
         """Fit methods on one target.
 
         Args:
-            output: its predictions of n molecules.
-            true: its values or labels [n], NaN where missing.
-            methods: names in :data:`molgcn.calibration.methods.METHODS` that go with the target.
-            alpha: see :meth:`Conformal.fit`.
-            sets: likewise.
+            output: the predictions for n molecules.
+            true: [n], the true values or labels, NaN where missing.
+            methods: names in :data:`molgcn.calibration.methods.METHODS` that suit the target.
+            alpha: the share of molecules that conformal intervals or sets may miss.
+            sets: the conformal score of classes; see :class:`Conformal`.
         """
         known = ~np.isnan(true) & output.finite
         seen, true = output[known], true[known].astype(np.float64)
@@ -59,16 +59,16 @@ class TargetCalibration:
         )
 
     def std(self, output: Output) -> np.ndarray | None:
-        """Return calibrated standard deviations [M], or None."""
+        """Return calibrated standard deviations [M], or None where they were not calibrated."""
         return self.zscaling.std(output) if self.zscaling is not None and isinstance(output, Numbers) else None
 
     def probabilities(self, output: Output) -> np.ndarray | None:
-        """Return calibrated probabilities [M, C], or None."""
+        """Return calibrated probabilities [M, C], or None where they were not calibrated."""
         method = self.platt or self.isotonic
         return method.probabilities(output) if method is not None and isinstance(output, Classes) else None
 
     def fits(self, output: Output) -> bool:
-        """Whether this can be of predictions of this kind."""
+        """Return whether the calibration is for predictions of this kind."""
         classes = num_classes(output)
         curves = [len(one) for one in (*_curves(self.platt), *_curves(self.isotonic))]
         return (
@@ -84,13 +84,13 @@ def _curves(method: Platt | Isotonic | None) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was fitted of a model.
+    """The calibration of a model.
 
     Attributes:
-        part: the molecules that it was fitted on: calibration, cut from training for it, or val, by which the weights were chosen, so that
-            the model errs less there than elsewhere and every promise is approximate.
+        part: the part that it was fitted on. "calibration" is set aside from training for it. "val" has chosen the weights, so that the
+            model errs less there than elsewhere, and every coverage is approximate.
         alpha: the share of molecules whose true value an interval or set may miss.
-        targets: of each target.
+        targets: the calibration of each target.
     """
 
     part: Part
@@ -99,12 +99,12 @@ class Calibration:
 
     @property
     def approximate(self) -> bool:
-        """Whether the molecules that it was fitted on have chosen the weights."""
+        """Whether it was fitted on the validation part, which has chosen the weights."""
         return self.part == "val"
 
     @property
     def described(self) -> str:
-        """What it was fitted on, in words."""
+        """A text that says what it was fitted on."""
         counts = sorted({target.molecules for target in self.targets})
         number = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
         if self.approximate:
@@ -117,10 +117,10 @@ class Calibration:
 
     @classmethod
     def of_values(cls, values: Any, task: Task) -> Calibration:
-        """Return what :meth:`to_values` gave.
+        """Make the calibration from the values that :meth:`to_values` returned.
 
         Raises:
-            ValueError: where values are something else, or of another task.
+            ValueError: for values that are damaged, or belong to another task.
         """
         try:
             found = TypeAdapter(cls).validate_python(values)
@@ -128,5 +128,5 @@ class Calibration:
             raise ValueError(f"its calibration is damaged: {error.errors()[0]['msg']}") from error
         outputs = outputs_of(task, np.zeros((0, task.num_predictions)))
         if len(found.targets) != len(outputs) or not all(map(TargetCalibration.fits, found.targets, outputs)):
-            raise ValueError("its calibration is of other targets")
+            raise ValueError("its calibration belongs to other targets")
         return found

@@ -14,16 +14,19 @@ from molgcn.tasks.base import Task
 
 
 def calibrated_columns(calibration: Calibration, task: Task, predictions: np.ndarray, digits: Sequence[int]) -> list[Column]:
-    """Return "<target> calibrated std", "lower" and "upper", or "calibrated probability" and "set", as far as they were fitted.
+    """Return the columns of the methods that were fitted.
+
+    Numbers get "<target> calibrated std", "<target> conformal lower" and "<target> conformal upper". Classes get a calibrated column for
+    each column of probabilities, and "<target> conformal set".
 
     Args:
-        calibration: of the model whose predictions they are.
-        task: of the model.
-        predictions: [M, P], NaN where there is none.
-        digits: significant digits of each column of predictions, in which bounds are written.
+        calibration: the calibration of the model.
+        task: the task of the model.
+        predictions: [M, P], the predictions of the model, NaN where there is none.
+        digits: the significant digits of each column of predictions, with which bounds are written too.
     """
     outputs = outputs_of(task, predictions)
-    first = np.cumsum([0, *(len(names) for names in task.columns)])[:-1]  # column of each target
+    first = np.cumsum([0, *(len(names) for names in task.columns)])[:-1]  # the first column of each target
     columns: list[Column] = []
     for target, output, label, own, place in zip(calibration.targets, outputs, task.labels, task.columns, first.tolist(), strict=True):
         if isinstance(output, Numbers):
@@ -47,7 +50,7 @@ def _of_classes(target: TargetCalibration, output: Classes, label: str, names: S
     probabilities = target.probabilities(output)
     if probabilities is not None:
         shown = np.where(known[:, None], probabilities, np.nan)
-        for name, values in zip(names, shown.T[-len(names) :], strict=True):  # of two classes the second alone
+        for name, values in zip(names, shown.T[-len(names) :], strict=True):  # for two classes only class 1
             yield Column(name, values)
     if target.conformal is not None:
         sets = [", ".join(compress(output.names, row)) for row in target.conformal.members(output).tolist()]

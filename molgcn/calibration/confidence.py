@@ -1,4 +1,4 @@
-"""How well the probability of the likeliest class tells the share of hits."""
+"""The calibration of the confidence, which is the probability of the likeliest class."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ _BINS = 10
 
 
 def confidence_bins(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return how many molecules, their summed confidence and how many hits each of ten bins of equal width has, [10] each.
+    """Sort molecules into ten bins of equal width by their confidence.
 
     Args:
-        labels: int [n].
-        probabilities: float64 [n, C]; the confidence is the largest of a row.
+        labels: int [n], the true classes.
+        probabilities: float64 [n, C], the predicted probabilities. The confidence is the largest one in a row.
+
+    Returns:
+        For each bin the number of molecules, the sum of their confidence, and the number of correct predictions, [10] each.
     """
     confidence, hit = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
     bins = np.clip(np.ceil(confidence * _BINS).astype(np.int64) - 1, 0, _BINS - 1)  # (0, 0.1], (0.1, 0.2], ...
@@ -23,16 +26,17 @@ def confidence_bins(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.n
 
 
 def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Compute the expected calibration error: mean over molecules of |share of hits - mean confidence| of their bin, from 0 to 1.
+    """Compute the expected calibration error.
 
-    See Guo, Pleiss, Sun and Weinberger (ICML 2017), after Naeini, Cooper and Hauskrecht (AAAI 2015).
+    It is the mean over molecules of |accuracy - mean confidence| of their bin (Guo, Pleiss, Sun and Weinberger, ICML 2017, after Naeini,
+    Cooper and Hauskrecht, AAAI 2015).
 
     Args:
-        labels: int [n].
-        probabilities: float64 [n, C].
+        labels: int [n], the true classes.
+        probabilities: float64 [n, C], the predicted probabilities.
 
     Returns:
-        NaN without labels.
+        A number from 0 to 1, or NaN without labels.
     """
     _, summed, hits = confidence_bins(labels, probabilities)
     return float(np.abs(hits - summed).sum() / len(labels)) if len(labels) else math.nan

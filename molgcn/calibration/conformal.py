@@ -1,9 +1,9 @@
-"""Split conformal prediction: intervals and sets of classes that hold the true value as often as promised, whatever the model.
+"""Split conformal prediction: intervals and sets of classes that contain the true value with a given probability, whatever the model.
 
-Of n molecules that the model was not fitted on a score says how strange the true value is. If those to come are drawn alike, a new
-score is at most the k-th smallest, k = ceil((n + 1)(1 - alpha)), with probability k / (n + 1), which is 1 - alpha or a little more
-(Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005). Over calibration sets the coverage has the law
-Beta(k, n + 1 - k).
+A score measures how unusual the true value of a molecule is, given the prediction. It is computed for n molecules that the model was not
+fitted on. If new molecules come from the same distribution, a new score is at most the k-th smallest one, k = ceil((n + 1)(1 - alpha)),
+with probability k / (n + 1) >= 1 - alpha (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005). Over random
+calibration sets the coverage is distributed as Beta(k, n + 1 - k).
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ Sets = Literal["plain", "adaptive"]
 
 
 def rank(count: int, alpha: float) -> int:
-    """Return ceil((count + 1)(1 - alpha)), with alpha as it is written in decimals and not as it is rounded to float64."""
+    """Return ceil((count + 1)(1 - alpha)), with the exact decimal value of alpha and not its rounded float64."""
     return math.ceil((count + 1) * (1 - Fraction(str(alpha))))
 
 
 def threshold(scores: np.ndarray, alpha: float) -> float:
-    """Return the :func:`rank`-th smallest of scores [n], infinite where that exceeds n."""
+    """Return the k-th smallest of scores [n], where k is their :func:`rank`. It is infinite where k exceeds n."""
     place = rank(len(scores), alpha)
     return math.inf if place > len(scores) else float(np.partition(scores, place - 1)[place - 1])
 
 
 @dataclass(frozen=True)
 class Conformal:
-    """Take what is no stranger than a threshold.
+    """Intervals or sets of classes with all values whose score is at most a threshold.
 
     Attributes:
-        score: absolute: |true - predicted|. normalised: the same divided by the predicted standard deviation (Lei et al., J. Am. Stat.
-            Assoc. 113, 1094, 2018). quantile: how far the value lies outside the predicted quantiles, negative within (Romano,
-            Patterson and Candes, NeurIPS 2019). plain: 1 - the true class's probability (Sadinle, Lei and Wasserman, J. Am. Stat. Assoc.
-            114, 223, 2019). adaptive: the probability of all classes that are as likely as the true one, or likelier (Romano, Sesia and
-            Candes, NeurIPS 2020, without their random numbers).
-        threshold: the largest score that is taken.
+        score: the kind of score.
+            "absolute": |true - predicted|.
+            "normalised": |true - predicted| / predicted standard deviation (Lei et al., J. Am. Stat. Assoc. 113, 1094, 2018).
+            "quantile": the distance of the true value outside the predicted quantiles, negative inside (Romano, Patterson and Candes,
+            NeurIPS 2019).
+            "plain": 1 - probability of the true class (Sadinle, Lei and Wasserman, J. Am. Stat. Assoc. 114, 223, 2019).
+            "adaptive": the total probability of the true class and of all likelier ones (Romano, Sesia and Candes, NeurIPS 2020,
+            without their randomisation).
+        threshold: the largest score of a value in the interval or set.
     """
 
     score: Score
@@ -50,13 +53,13 @@ class Conformal:
 
     @classmethod
     def fit(cls, output: Output, true: np.ndarray, alpha: float, sets: Sets) -> Conformal:
-        """Return the threshold for true values or labels [n].
+        """Fit the threshold.
 
         Args:
-            output: predictions of n molecules.
-            true: values, or classes as whole numbers.
-            alpha: the share of molecules that may be missed.
-            sets: the score of classes.
+            output: the predictions for n molecules.
+            true: [n], the true values, or the true classes as whole numbers.
+            alpha: the share of molecules whose true value may be missed.
+            sets: the kind of score for classes.
         """
         score = score_of(output, sets)
         if isinstance(output, Classes):
@@ -65,7 +68,7 @@ class Conformal:
         return cls(score, threshold(_number_scores(output, score, true), alpha))
 
     def bounds(self, output: Numbers) -> np.ndarray:
-        """Return the intervals' lower and upper ends [M, 2]; the upper one is never below the lower one."""
+        """Return the lower and upper ends of the intervals [M, 2]. The upper end is never below the lower one."""
         half = np.full(len(output.values), self.threshold)
         if self.score == "normalised":
             assert output.std is not None
@@ -73,17 +76,17 @@ class Conformal:
         middle = np.stack([output.values] * 2, axis=1) if self.score != "quantile" else output.interval
         assert middle is not None
         ends = middle + np.stack([-half, half], axis=1)
-        crossed = ends[:, 0] > ends[:, 1]  # a negative threshold takes more from narrow quantiles than there is
+        crossed = ends[:, 0] > ends[:, 1]  # a negative threshold can shrink a narrow interval below zero width
         ends[crossed] = ends[crossed].mean(axis=1, keepdims=True)
         return ends
 
     def members(self, output: Classes) -> np.ndarray:
-        """Return which classes are in the set of each molecule, bool [M, C]."""
+        """Return whether each class is in the set of each molecule, bool [M, C]."""
         return _class_scores(output.probabilities, self.score) <= self.threshold
 
 
 def score_of(output: Output, sets: Sets) -> Score:
-    """Return the score that suits the predictions: with quantiles or standard deviations where there are some."""
+    """Return the kind of score for predictions, which uses quantiles or standard deviations where they are predicted."""
     if isinstance(output, Classes):
         return sets
     if output.interval is not None:
@@ -100,7 +103,7 @@ def _number_scores(output: Numbers, score: Score, true: np.ndarray) -> np.ndarra
 
 
 def _class_scores(probabilities: np.ndarray, score: Score) -> np.ndarray:
-    """Return the score that each class [M, C] has if it is the true one."""
+    """Return the score of each class if it is the true one, [M, C]."""
     if score == "plain":
         return 1 - probabilities
     order = np.argsort(-probabilities, axis=1, kind="stable")

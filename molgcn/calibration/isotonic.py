@@ -1,4 +1,4 @@
-"""Isotonic regression: the rising step curve from predicted to calibrated probabilities that fits best."""
+"""Isotonic regression: the best-fitting increasing curve from predicted to calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from molgcn.calibration.outputs import Classes
 
 @dataclass(frozen=True)
 class Isotonic:
-    """Give each class the probability on a rising curve (Zadrozny and Elkan, KDD 2002); it takes about a thousand labels to be smooth.
+    """Calibrated probabilities by isotonic regression (Zadrozny and Elkan, KDD 2002).
+
+    The curves are smooth from about a thousand labels on. They are linear between their corners, and constant beyond them.
 
     Attributes:
-        predicted: of each calibrated class the probabilities at the curve's corners, rising.
-        calibrated: the curve's values there; it is straight between them and level beyond.
+        predicted: for each calibrated class, the predicted probabilities at the corners of its curve, in ascending order.
+        calibrated: for each calibrated class, the calibrated probabilities at these corners.
     """
 
     predicted: list[list[float]]
@@ -25,7 +27,7 @@ class Isotonic:
 
     @classmethod
     def fit(cls, output: Classes, labels: np.ndarray) -> Isotonic:
-        """Return the curves that have the least squared difference to labels [n]."""
+        """Fit the curves to labels [n] by least squares."""
         from sklearn.isotonic import IsotonicRegression  # takes a second to import
 
         fitted = [

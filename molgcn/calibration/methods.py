@@ -1,4 +1,4 @@
-"""Which methods calibrate a task: those that `training.calibration` names, and what is wrong with them before any training."""
+"""The calibration methods that `training.calibration` names, and checks of them before training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ _OF_CLASSES = ("isotonic", "platt")
 
 
 def chosen_methods(wanted: str | Sequence[str], task: Task) -> tuple[str, ...]:
-    """Return the methods that `training.calibration` names; `auto` stands for all that suit, with platt for probabilities.
+    """Return the methods that `training.calibration` names.
+
+    "auto" means every method that suits the task, except isotonic, since platt calibrates probabilities.
 
     Raises:
-        UserError: where one does not go with the task.
+        UserError: when a method does not suit the task, or both isotonic and platt are named.
     """
     if wanted == "none":
         return ()
@@ -31,8 +33,8 @@ def chosen_methods(wanted: str | Sequence[str], task: Task) -> tuple[str, ...]:
     for name in names:
         if name not in suitable:
             raise UserError(
-                f"training.calibration={name} suits no target of task={task.name} with this loss, for which there are "
-                f"{', '.join(suitable)}. zscaling is for losses that predict standard deviations, isotonic and platt are for classes."
+                f"training.calibration={name} suits no target of task={task.name} with this loss. Expected "
+                f"one of {', '.join(suitable)}. zscaling is for losses with standard deviations, isotonic and platt are for classes."
             )
     if set(_OF_CLASSES) <= set(names):
         raise UserError("training.calibration names isotonic and platt, which both calibrate the same probabilities. Name one of them.")
@@ -40,24 +42,27 @@ def chosen_methods(wanted: str | Sequence[str], task: Task) -> tuple[str, ...]:
 
 
 def suits(name: str, output: Output) -> bool:
-    """Whether a method calibrates predictions of this kind."""
+    """Return whether a method calibrates predictions of this kind."""
     if isinstance(output, Classes):
         return name != "zscaling"
     return name not in _OF_CLASSES and (name != "zscaling" or output.std is not None)
 
 
 def check_labels(methods: Sequence[str], task: Task, targets: np.ndarray, alpha: float, part: str) -> list[str]:
-    """Return the targets that have too few labels for a finite threshold of conformal prediction.
+    """Check that there are labels to calibrate on, and return the targets with too few for conformal prediction.
 
     Args:
-        methods: from :func:`chosen_methods`.
-        task: whose targets they are.
-        targets: [n, T] of the molecules to fit on, NaN where missing.
-        alpha: see :func:`molgcn.calibration.conformal.rank`.
-        part: what the molecules are called, for messages.
+        methods: the methods, from :func:`chosen_methods`.
+        task: the task.
+        targets: [n, T], the true values of the molecules to fit on, NaN where missing.
+        alpha: the share of molecules that conformal intervals or sets may miss.
+        part: the name of the part that these molecules are, for messages.
+
+    Returns:
+        The names of the targets whose conformal threshold would be infinite.
 
     Raises:
-        UserError: where a target has no label there, or a method for classes labels of one class only.
+        UserError: when a target has no label, or a method for classes has labels of one class only.
     """
     for name, column, output in zip(task.names, targets.T, _outputs(task), strict=True):
         found = np.unique(column[~np.isnan(column)])
@@ -73,5 +78,5 @@ def check_labels(methods: Sequence[str], task: Task, targets: np.ndarray, alpha:
 
 
 def _outputs(task: Task) -> list[Output]:
-    """Return what predictions of no molecules say of each target: of which kind they are."""
+    """Return empty predictions of each target, which show the kind of its predictions."""
     return outputs_of(task, np.zeros((0, task.num_predictions)))

@@ -1,4 +1,4 @@
-"""Calibration of one class at a time, as methods for two classes serve for more (Zadrozny and Elkan, KDD 2002)."""
+"""One-vs-rest calibration, by which methods for two classes calibrate more (Zadrozny and Elkan, KDD 2002)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import numpy as np
 
 
 def each_class(probabilities: np.ndarray, labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for each class that is calibrated, its probabilities [n] and whether a molecule belongs to it, bool [n].
+    """Yield, for each class that is calibrated, its probabilities [n] and whether each molecule belongs to it, bool [n].
 
-    Of two classes only class 1 is: class 0 has the rest.
+    Of two classes only class 1 is calibrated. Class 0 gets the rest.
     """
     for one in _calibrated(probabilities):
         yield probabilities[:, one], labels == one
 
 
 def apply_each(probabilities: np.ndarray, curves: Sequence[Callable[[np.ndarray], np.ndarray]]) -> np.ndarray:
-    """Return calibrated probabilities [M, C] whose rows sum to 1, the same for all classes where every curve gives 0.
+    """Return calibrated probabilities [M, C], normalised so that every row sums to 1.
+
+    A row in which every curve gives 0 gets equal probabilities.
 
     Args:
-        probabilities: [M, C].
-        curves: of each class that :func:`each_class` yields, from probabilities [M] to calibrated ones.
+        probabilities: [M, C], the predicted probabilities.
+        curves: for each class that :func:`each_class` yields, the function from probabilities [M] to calibrated ones [M].
     """
     found = np.stack([curve(probabilities[:, one]) for one, curve in zip(_calibrated(probabilities), curves, strict=True)], axis=1)
     if found.shape[1] == 1:

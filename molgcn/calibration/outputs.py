@@ -1,4 +1,4 @@
-"""What a task's predictions say of each target, in the form that calibration takes them."""
+"""The predictions of each target in the form that calibration takes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from molgcn.tasks.regression import Regression
 
 @dataclass(frozen=True)
 class Numbers:
-    """One target's predicted numbers of M molecules, float64.
+    """The predictions of a target whose values are numbers, for M molecules.
 
     Attributes:
-        values: [M].
-        std: [M], the standard deviations that the network predicts, or None.
-        interval: [M, 2], a lower and an upper quantile that it predicts, or None.
+        values: float64 [M], the predicted values.
+        std: float64 [M], the predicted standard deviations, or None.
+        interval: float64 [M, 2], a predicted lower and upper quantile, or None.
     """
 
     values: np.ndarray
@@ -27,34 +27,34 @@ class Numbers:
     interval: np.ndarray | None = None
 
     def __getitem__(self, index: np.ndarray) -> Numbers:
-        """Return those of some molecules."""
+        """Return the predictions for some molecules."""
         return Numbers(self.values[index], *(None if one is None else one[index] for one in (self.std, self.interval)))
 
     @property
     def finite(self) -> np.ndarray:
-        """Which molecules have a prediction, bool [M]."""
+        """Whether each molecule has a prediction, bool [M]."""
         return np.isfinite(self.values)
 
 
 @dataclass(frozen=True)
 class Classes:
-    """One target's predicted probabilities of M molecules.
+    """The predictions of a target whose values are classes, for M molecules.
 
     Attributes:
-        probabilities: float64 [M, C]; of two classes both columns, 0 and 1.
-        names: what the C classes are called, for tables.
+        probabilities: float64 [M, C], the probability of every class, also for two classes.
+        names: the names of the C classes, for tables.
     """
 
     probabilities: np.ndarray
     names: tuple[str, ...] = ()
 
     def __getitem__(self, index: np.ndarray) -> Classes:
-        """Return those of some molecules."""
+        """Return the predictions for some molecules."""
         return Classes(self.probabilities[index], self.names)
 
     @property
     def finite(self) -> np.ndarray:
-        """Which molecules have a prediction, bool [M]."""
+        """Whether each molecule has a prediction, bool [M]."""
         return np.isfinite(self.probabilities).all(axis=1)
 
 
@@ -62,11 +62,11 @@ Output = Numbers | Classes
 
 
 def outputs_of(task: Task, predictions: np.ndarray) -> list[Output]:
-    """Return what predictions [M, P] say of each target.
+    """Split predictions by target.
 
     Args:
-        task: whose predictions they are.
-        predictions: as of :meth:`molgcn.tasks.base.Task.decode`.
+        task: the task.
+        predictions: [M, P], from :meth:`molgcn.tasks.base.Task.decode`.
     """
     if isinstance(task, Mixed):
         parts = zip(task.parts, task.prediction_places, strict=True)
@@ -84,5 +84,5 @@ def outputs_of(task: Task, predictions: np.ndarray) -> list[Output]:
 
 
 def num_classes(output: Output) -> int:
-    """Return C, or 0 of a target that is a number."""
+    """Return the number C of classes, or 0 for a target that is a number."""
     return 0 if isinstance(output, Numbers) else output.probabilities.shape[1]

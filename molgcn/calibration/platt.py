@@ -15,11 +15,13 @@ _LEAST = np.finfo(np.float64).eps  # a probability of 0 or 1 has no logit
 
 @dataclass(frozen=True)
 class Platt:
-    """Give class c the probability sigmoid(slope_c * logit(p_c) + intercept_c) (Platt, Advances in Large Margin Classifiers, 1999).
+    """Calibrated probabilities sigmoid(slope_c * logit(p_c) + intercept_c) (Platt, Advances in Large Margin Classifiers, 1999).
+
+    For more than two classes the results are then normalised; see :mod:`molgcn.calibration.one_vs_rest`.
 
     Attributes:
-        slope: of each calibrated class, see :func:`molgcn.calibration.one_vs_rest.each_class`.
-        intercept: likewise.
+        slope: the slope of each calibrated class.
+        intercept: the intercept of each calibrated class.
     """
 
     slope: list[float]
@@ -27,7 +29,10 @@ class Platt:
 
     @classmethod
     def fit(cls, output: Classes, labels: np.ndarray) -> Platt:
-        """Return the likeliest curves for labels [n], smoothed as Platt does so that classes which can be told apart give finite ones."""
+        """Fit the curves to labels [n] by maximum likelihood.
+
+        The labels are smoothed as Platt does, so that the curves stay finite where the classes are perfectly separable.
+        """
         found = [_fit_one(*one) for one in each_class(output.probabilities, labels)]
         return cls([slope for slope, _ in found], [intercept for _, intercept in found])
 
@@ -38,7 +43,10 @@ class Platt:
 
 
 def _fit_one(probabilities: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
-    """Fit one curve; a molecule counts as positive with the weight of its smoothed target and as negative with the rest."""
+    """Fit one curve and return its slope and intercept.
+
+    Each molecule counts as positive with the weight t of its smoothed label, and as negative with the weight 1 - t.
+    """
     from sklearn.linear_model import LogisticRegression  # takes a second to import
 
     count = positive.sum()

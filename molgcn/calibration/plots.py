@@ -1,4 +1,4 @@
-"""The pictures of the section about uncertainties."""
+"""The pictures of the report's section about uncertainties."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from molgcn.calibration.deviations import binned_deviations, covering_levels
 from molgcn.report.charts import as_svg
 from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, tidy
 
-_SHOWN = 3_000  # molecules beyond which points would only cost space
+_SHOWN = 3_000  # with more molecules, further points would only make the file larger
 
 
 def deviation_picture(error: np.ndarray, std: np.ndarray, calibrated: np.ndarray | None) -> str:
-    """Draw how many values central intervals hold, and the errors against the standard deviations.
+    """Draw the coverage of central intervals against their level, and the errors against the standard deviations.
 
     Args:
         error: [n], true minus predicted.
-        std: [n], as the network predicts them.
-        calibrated: [n], the same after calibration, or None.
+        std: [n], the predicted standard deviations.
+        calibrated: [n], the calibrated standard deviations, or None.
     """
     drawn = [("predicted", std, GREY if calibrated is not None else BLUE)]
     if calibrated is not None:
@@ -44,12 +44,12 @@ def deviation_picture(error: np.ndarray, std: np.ndarray, calibrated: np.ndarray
 
 
 def confidence_picture(labels: np.ndarray, probabilities: np.ndarray, calibrated: np.ndarray | None) -> str:
-    """Draw the share of hits against the confidence, in ten bins of equal width.
+    """Draw the accuracy against the confidence, in ten bins of equal width.
 
     Args:
-        labels: int [n].
-        probabilities: [n, C], as the network predicts them.
-        calibrated: [n, C], the same after calibration, or None.
+        labels: int [n], the true classes.
+        probabilities: [n, C], the predicted probabilities.
+        calibrated: [n, C], the calibrated probabilities, or None.
     """
     figure = new_figure(4.4, 4.5)
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""The report's section about uncertainties: their measures, and whether they tell the errors."""
+"""The content of the report's section about uncertainties: measures and pictures."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def uncertainty_of(
     predictions: np.ndarray,
     targets: np.ndarray,
 ) -> Uncertainty | None:
-    """Return the section, None where there are no uncertainties.
+    """Return the content of the section, or None where there are no uncertainties.
 
     Args:
-        task: of the model.
-        calibration: of the model, or None.
-        metrics: "<part>/<metric>/<target>".
-        part: the one that is shown.
-        predictions: [M, P] of its molecules.
-        targets: their [M, T].
+        task: the task of the model.
+        calibration: the calibration of the model, or None.
+        metrics: the metrics by "<part>/<metric>/<target>".
+        part: the part that is shown.
+        predictions: [M, P], the predictions for the molecules of that part.
+        targets: [M, T], the true values of that part, NaN where missing.
     """
     measures = {name: found for name in task.names if (found := measures_of(metrics, part, name))}
     if not measures:

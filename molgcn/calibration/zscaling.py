@@ -1,4 +1,4 @@
-"""Z-scaling: one factor that makes predicted standard deviations as large as the errors are."""
+"""Z-scaling: one factor that adjusts the predicted standard deviations to the size of the errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from molgcn.calibration.outputs import Numbers
 
 @dataclass(frozen=True)
 class ZScaling:
-    """Multiply standard deviations by a factor (Levi, Gispan, Giladi and Fetaya, Sensors 22, 5540, 2022).
+    """Calibrated standard deviations scale * std (Levi, Gispan, Giladi and Fetaya, Sensors 22, 5540, 2022).
 
     Attributes:
         scale: the factor.
@@ -22,7 +22,7 @@ class ZScaling:
 
     @classmethod
     def fit(cls, output: Numbers, true: np.ndarray) -> ZScaling:
-        """Return the factor under which the true values [n] are likeliest, by normal distributions around the predictions.
+        """Fit the factor to true values [n] by maximum likelihood, with normal distributions around the predictions.
 
         The negative log-likelihood, mean(log(s std) + (error / (s std))^2 / 2), is least where s^2 = mean((error / std)^2).
         """

@@ -1,1 +1,1 @@
-"""What a model's metrics are read beside: bootstrap intervals, baselines, means over targets, and thresholds of classes."""
+"""Comparisons of a model's metrics: bootstrap intervals, baselines, means over targets, and decision thresholds."""

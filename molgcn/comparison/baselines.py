@@ -1,4 +1,4 @@
-"""What a network is to beat: an answer that looks at no molecule, and a random forest."""
+"""The baselines that a network should beat: a constant prediction, and a random forest."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from molgcn.tasks.regression import Regression
 def baselines_of(
     wanted: str, task: Task, statistics: Sequence[Tensor], part: str, asked: PackedMolecules, known: PackedMolecules | None, seed: int
 ) -> dict[str, dict[str, float]]:
-    """Measure the baselines that `training.baseline` names; see :func:`simple_baseline`.
+    """Measure the baselines that `training.baseline` names.
 
     Args:
-        wanted: none, simple or rf.
+        wanted: "none", "simple" or "rf".
         task: what is predicted.
-        statistics: the task's, of the training part.
-        part: which part the molecules that are asked are of.
-        asked: molecules with exact targets.
-        known: the training part, which only the forest needs.
-        seed: of the forest.
+        statistics: the task's statistics of the training part.
+        part: the name of the part that is predicted.
+        asked: the molecules of that part, with exact targets.
+        known: the training part, or None. Only the forest needs it.
+        seed: random seed of the forest.
+
+    Returns:
+        By name of the baseline, its metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
     """
     found: dict[str, dict[str, float]] = {}
     if wanted != "none":
@@ -42,16 +45,16 @@ def baselines_of(
 
 
 def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets: np.ndarray) -> dict[str, dict[str, float]]:
-    """Measure the training part's mean, or its shares of classes, as the answer for every molecule.
+    """Measure the prediction of the training part's mean, or of its shares of the classes, for every molecule.
 
     Args:
         task: what is predicted.
-        statistics: the task's, of the training part.
-        part: which part the targets are of.
-        targets: [M, T], NaN = missing.
+        statistics: the task's statistics of the training part.
+        part: the name of the part that is predicted.
+        targets: [M, T], the true values of that part, NaN = missing.
 
     Returns:
-        By the baseline's name, metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
+        By name of the baseline, its metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
     """
     task = _plain(task)
     measured = _measured(task, part, np.repeat(task.guess(*statistics), len(targets), axis=0), targets)
@@ -63,14 +66,17 @@ def simple_baseline(task: Task, statistics: Sequence[Tensor], part: str, targets
 
 
 def forest_baseline(task: Task, part: str, known: PackedMolecules, asked: PackedMolecules, seed: int) -> dict[str, dict[str, float]]:
-    """Measure a random forest that is fitted to the training molecules; see :func:`simple_baseline`.
+    """Measure a random forest that is fitted to the training molecules.
 
     Args:
         task: what is predicted.
-        part: which part the molecules that are asked are of.
-        known: the training part, with SMILES.
-        asked: molecules with SMILES.
-        seed: of the forest.
+        part: the name of the part that is predicted.
+        known: the training part, with SMILES and targets.
+        asked: the molecules of the part that is predicted, with SMILES and targets.
+        seed: random seed of the forest.
+
+    Returns:
+        By name of the baseline, its metrics by "<part>/<metric>/<target>" and their means by "<part>/<metric>".
     """
     task = _plain(task)
     columns = [
@@ -81,13 +87,13 @@ def forest_baseline(task: Task, part: str, known: PackedMolecules, asked: Packed
 
 
 def _forest_columns(task: Task, smiles: Sequence[str], targets: np.ndarray, asked: Sequence[str], seed: int) -> np.ndarray:
-    """Return predictions [K, P] of a task whose targets are measured alike."""
+    """Return a forest's predictions [K, P] for a task whose targets are all numbers or all classes."""
     found = forest_predictions(smiles, targets, asked, task.num_classes, seed)
     return task.joined(found) if isinstance(task, ClassTask) else found
 
 
 def _plain(task: Task) -> Task:
-    """Return the task whose predictions are values or probabilities alone, whatever else a network tells of them."""
+    """Return the task with values or probabilities as its only predictions, without uncertainties."""
     if isinstance(task, Mixed):
         return replace(task, members=tuple(_plain(part) for part in task.parts))
     return Regression(task.names, task.units, transforms=task.transforms) if isinstance(task, Regression) else task

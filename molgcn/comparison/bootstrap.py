@@ -1,4 +1,7 @@
-"""Percentile intervals by the bootstrap (Efron, Ann. Statist. 7, 1979): how far metrics vary between sets of other molecules."""
+"""Bootstrap percentile intervals of metrics (Efron, Ann. Statist. 7, 1979).
+
+They estimate how far a metric would vary between test sets of other molecules.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,21 @@ import numpy as np
 from molgcn.metrics.comparison import Interval
 
 PERCENTILES = (2.5, 97.5)
-_CELLS = 2**21  # weights held at once
+_CELLS = 2**21  # the largest number of weights held at once
 
 
 def intervals(values: Callable[[np.ndarray], Mapping[str, np.ndarray]], size: int, resamples: int, seed: int) -> dict[str, Interval]:
     """Compute an interval of every metric over resamples of the molecules.
 
     Args:
-        values: gives metrics [R] by their keys, NaN where undefined, for weights [R, size]: how often each resample has a molecule.
-        size: molecules.
-        resamples: how many times as many molecules are drawn with replacement; 0 gives no intervals.
-        seed: of the draws.
+        values: a function from weights [R, size] to metrics [R] by key, NaN where undefined. A weight says how often a resample contains
+            a molecule.
+        size: the number of molecules. Each resample draws as many with replacement.
+        resamples: the number of resamples. 0 gives no intervals.
+        seed: random seed of the draws.
 
     Returns:
-        By key; none of a metric that at least half of the resamples do not define.
+        The intervals by key. A metric that is undefined in at least half of the resamples has none.
     """
     if not size or not resamples:
         return {}
@@ -32,7 +36,7 @@ def intervals(values: Callable[[np.ndarray], Mapping[str, np.ndarray]], size: in
 
 
 def _weights(size: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Draw weights float64 [some, size] of all resamples, as many at once as memory allows."""
+    """Yield the weights of all resamples, float64 [some, size], as many at once as `_CELLS` allows."""
     draws, some = np.random.default_rng(seed), max(_CELLS // size, 1)
     for start in range(0, resamples, some):
         rows = min(some, resamples - start)

@@ -1,4 +1,4 @@
-"""How a model's metrics are compared: with what chance gives, with baselines, and target by target."""
+"""The comparison of a model's metrics: intervals, baselines, means over targets and thresholds."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def compare(
     baselines: Mapping[str, Mapping[str, float]],
     thresholds: Mapping[str, Threshold],
 ) -> Comparison:
-    """Compare a model's metrics.
+    """Collect what a model's metrics are compared with.
 
     Args:
         task: what is predicted.
-        metrics: by "<part>/<metric>/<target>", of every part.
+        metrics: the metrics of every part, by "<part>/<metric>/<target>".
         part: the part that gets intervals.
-        predictions: [M, P], of that part's molecules.
-        targets: [M, T], NaN = missing.
-        resamples: of the intervals; 0 for none.
-        seed: of the resamples.
-        baselines: see :mod:`molgcn.comparison.baselines`.
-        thresholds: see :func:`chosen_thresholds`.
+        predictions: [M, P], the predictions for the molecules of that part.
+        targets: [M, T], the true values of that part, NaN = missing.
+        resamples: the number of bootstrap resamples; 0 for no intervals.
+        seed: random seed of the resamples.
+        baselines: the metrics of each baseline by its name; see :mod:`molgcn.comparison.baselines`.
+        thresholds: the threshold of each target with two classes; see :func:`chosen_thresholds`.
     """
 
     def resampled(weights: np.ndarray) -> dict[str, np.ndarray]:
@@ -51,12 +51,18 @@ def compare(
 
 
 def class_counts(task: Task, targets: np.ndarray) -> np.ndarray:
-    """Count the labels [T, C] of each class among targets [M, T]; C is 0 where all targets are numbers."""
+    """Count the labels of each class, int64 [T, C], among targets [M, T]. C is 0 where all targets are numbers."""
     return count_classes(targets, max(part.num_classes for part in task.parts))
 
 
 def chosen_thresholds(task: Task, predictions: np.ndarray, targets: np.ndarray) -> dict[str, Threshold]:
-    """Choose the threshold of every target with two classes on validation predictions [M, P] and labels [M, T]."""
+    """Choose the decision threshold of every target with two classes.
+
+    Args:
+        task: what is predicted.
+        predictions: [M, P], the predictions for the validation part.
+        targets: [M, T], the true values of the validation part, NaN = missing.
+    """
     found = {
         name: best_threshold(labels, probabilities)
         for part, given, true in task.of_parts(predictions, targets)
@@ -67,6 +73,6 @@ def chosen_thresholds(task: Task, predictions: np.ndarray, targets: np.ndarray) 
 
 
 def saved_thresholds(run: Path) -> dict[str, Threshold]:
-    """Return the thresholds that a run has chosen and saved in its `result.json`; none where it has no such file."""
+    """Return the thresholds that a run saved in its `result.json`. There are none where it has no such file."""
     path = run / "result.json"
     return dict(Comparison.of(read_json(path)).thresholds) if path.is_file() else {}

@@ -1,4 +1,4 @@
-"""The baseline that a network is to beat: a random forest on Morgan fingerprints, as chemists fit it with RDKit and scikit-learn."""
+"""The random forest baseline: scikit-learn's forest on RDKit's Morgan count fingerprints."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from molgcn.errors import UserError
 log = logging.getLogger(__name__)
 
 RADIUS, BITS, TREES = 2, 2048, 100
-MOST = 50_000  # training molecules, whose fingerprints scikit-learn takes as 400 MB of float32
-_LONG = 5_000
+MOST = 50_000  # training molecules; scikit-learn holds their fingerprints as 400 MB of float32
+_LONG = 5_000  # training molecules, from which on fitting takes minutes
 
 
 def check_forest(molecules: PackedMolecules, key: str = "training.baseline") -> None:
-    """Check, before anything is computed, that a forest can be fitted to the training molecules, and say so where that takes long.
+    """Check that a forest can be fitted to the training molecules, and log where fitting will take long.
 
     Args:
         molecules: the training part.
-        key: the key that asks for it, for messages.
+        key: the configuration key that asks for the forest, for messages.
 
     Raises:
-        UserError: without SMILES, or of too many molecules.
+        UserError: for molecules without SMILES, or too many molecules.
     """
     cause = ""
     if molecules.smiles is None:
@@ -40,17 +40,17 @@ def check_forest(molecules: PackedMolecules, key: str = "training.baseline") -> 
 
 
 def forest_predictions(smiles: Sequence[str], targets: np.ndarray, asked: Sequence[str], num_classes: int, seed: int) -> np.ndarray:
-    """Fit a forest to each target's known values and predict the molecules that are asked.
+    """Fit a forest to the known values of each target and predict other molecules.
 
     Args:
-        smiles: M training molecules.
-        targets: [M, T], NaN = missing.
-        asked: K SMILES.
-        num_classes: C, 0 for numbers.
-        seed: of the forests.
+        smiles: M SMILES of the training molecules.
+        targets: [M, T], the true values of the training molecules, NaN = missing.
+        asked: K SMILES of the molecules to predict.
+        num_classes: the number of classes C, or 0 for targets that are numbers.
+        seed: random seed of the forests.
 
     Returns:
-        Values float64 [K, T], or probabilities [K, T, C]; NaN for a target without a known value.
+        Values float64 [K, T], or probabilities float64 [K, T, C]. They are NaN for a target without a known value.
     """
     known, unknown = fingerprints(smiles), fingerprints(asked)
     there = ~np.isnan(targets.T)
@@ -59,7 +59,11 @@ def forest_predictions(smiles: Sequence[str], targets: np.ndarray, asked: Sequen
 
 
 def fingerprints(smiles: Sequence[str]) -> np.ndarray:
-    """Count the Morgan environments of molecules: uint8 [M, 2048]; all 0 where RDKit cannot read a SMILES."""
+    """Compute Morgan count fingerprints of radius 2.
+
+    Returns:
+        uint8 [M, 2048], counts of up to 255. A row is 0 where RDKit cannot read the SMILES.
+    """
     parts = list(map_chunks(_fingerprints, list(smiles), description="fingerprints"))
     return np.concatenate(parts) if parts else np.zeros((0, BITS), np.uint8)
 
@@ -79,17 +83,17 @@ def _fingerprints(smiles: Sequence[str]) -> np.ndarray:
 
 
 def _predicted(known: np.ndarray, values: np.ndarray, asked: np.ndarray, num_classes: int, seed: int) -> np.ndarray:
-    """Fit one target and predict values [K] or probabilities [K, C]."""
+    """Fit a forest to one target and return predicted values [K] or probabilities [K, C]."""
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
     shares = np.zeros((len(asked), num_classes))
     if not len(values):
         return np.full(shares.shape if num_classes else len(asked), np.nan)
-    # a third of the features a split, as Breiman advises for numbers, takes a third of the time that all take
+    # Breiman advises a third of the features per split for numbers, which takes a third of the time of all features
     options = {"n_estimators": TREES, "random_state": seed, "n_jobs": available_cores()}
     forest = RandomForestClassifier(**options) if num_classes else RandomForestRegressor(max_features=1 / 3, **options)
     forest.fit(known, values.astype(np.int64 if num_classes else np.float64))
-    forest.n_jobs = 1  # several threads would add up the trees in any order
+    forest.n_jobs = 1  # several threads would sum the trees in a random order
     if not num_classes:
         return forest.predict(asked)
     shares[:, forest.classes_] = forest.predict_proba(asked)

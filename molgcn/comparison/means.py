@@ -10,14 +10,15 @@ from molgcn.tasks.base import Task
 
 
 def means(task: Task, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Compute the mean over the targets of every metric, and how many targets it is the mean of: those that define it.
+    """Compute the mean of every metric over the targets for which it is defined, and the number of these targets.
 
     Args:
-        task: names the targets.
-        values: [R] by "<metric>/<target>", NaN where undefined.
+        task: the task, which names the targets.
+        values: the metrics [R] by "<metric>/<target>", NaN where undefined.
 
     Returns:
-        Both [R] by metric. There is none of a single target, of errors in different units, nor of metrics of two tasks.
+        The means [R] and the numbers of targets [R], both by metric. There is no mean for a single target, for errors in different units,
+        or for a metric of two tasks.
     """
     each: dict[str, np.ndarray] = {}
     for metric in dict.fromkeys(key.partition("/")[0] for key in values):
@@ -30,12 +31,12 @@ def means(task: Task, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.nd
 
 
 def with_means(task: Task, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the values with their means by "<metric>"."""
+    """Return the metrics by "<metric>/<target>", together with their means over the targets by "<metric>"."""
     return {**values, **means(task, values)[0]}
 
 
 def means_of_parts(task: Task, metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, int]]:
-    """Compute means and counts by "<part>/<metric>", of metrics by "<part>/<metric>/<target>"; see :func:`means`."""
+    """Compute the means and counts of :func:`means` by "<part>/<metric>", from metrics by "<part>/<metric>/<target>"."""
     parts: dict[str, dict[str, np.ndarray]] = {}
     for key, value in metrics.items():
         part, _, name = key.partition("/")

@@ -1,4 +1,4 @@
-"""The table of results on a terminal: metrics of every target, their intervals, and the baselines' metrics below them."""
+"""The table of results on the terminal: the metrics of every target, with intervals and baselines below."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from molgcn.metrics import error_text, metric_title
 from molgcn.metrics.comparison import Comparison
 from molgcn.tasks.base import Task
 
-_DETAILED = 4  # targets beyond which only the mean has intervals and baselines here; the report has those of all
+_DETAILED = 4  # with more targets, the table shows intervals and baselines of the mean only; the report shows all
 
 
 def results_table(task: Task, title: str, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison | None = None) -> Group:
-    """Make a table of one row a target: the first metric of every part, the others of the last one; a table for each kind of target.
+    """Make one table per kind of target, with one row per target.
+
+    The columns are the first metric of every part, and the other metrics of the last part.
 
     Args:
-        task: names the targets and the metrics.
-        title: line above the table.
-        values: by "<part>/<metric>/<target>"; NaN shows as "-".
+        task: the task, which names the targets and the metrics.
+        title: the line above the first table.
+        values: the metrics by "<part>/<metric>/<target>". NaN is shown as "-".
         parts: the parts to show.
         comparison: intervals, baselines and means to show below the values.
     """
@@ -33,11 +35,13 @@ def results_table(task: Task, title: str, values: Mapping[str, float], parts: Se
 
 
 def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return part and metric of each column of a table: the first metric of every part, the others of the last one.
+    """Return the part and the metric of each column of a table.
+
+    The columns are the first metric of every part, and the other metrics of the last part.
 
     Args:
-        task: whose targets are measured alike.
-        values: by "<part>/<metric>/<target>"; a metric that is not there has no column.
+        task: a task whose targets have the same metrics.
+        values: the metrics by "<part>/<metric>/<target>". A metric that is missing has no column.
         parts: the parts to show.
     """
     measured = {tuple(key.split("/")[:2]) for key in values}
@@ -46,7 +50,7 @@ def table_columns(task: Task, values: Mapping[str, float], parts: Sequence[str])
 
 
 def _table(task: Task, values: Mapping[str, float], parts: Sequence[str], comparison: Comparison) -> Table:
-    """Make the table of targets that are measured alike."""
+    """Make the table of targets that have the same metrics."""
     table = Table(title_justify="left", caption_justify="left")
     table.add_column("target", overflow="fold")
     if task.has_units:
@@ -64,7 +68,7 @@ def _table(task: Task, values: Mapping[str, float], parts: Sequence[str], compar
         if any(f"{part}/{metric}{ending}" in found for part, metric in columns):
             row(" 95 % from", "", lambda key: error_text(found[key].low) if key in found else "", ending)
             row(" 95 % to", "", lambda key: error_text(found[key].high) if key in found else "", ending)
-        # "forest" of "random forest": 80 columns hold no more
+        # only the last word, as "forest" of "random forest", so that the table fits into 80 columns
         for name, metrics in comparison.baselines.items():
             if not any(f"{part}/{metric}{ending}" in metrics for part, metric in columns):
                 continue
@@ -83,7 +87,7 @@ def _table(task: Task, values: Mapping[str, float], parts: Sequence[str], compar
 
 
 def _mean(key: str, comparison: Comparison, targets: int) -> str:
-    """Return a mean, with the number of its targets where some are left out."""
+    """Return a mean as text, with the number of its targets where some are left out."""
     if key not in comparison.means:
         return ""
     count = comparison.counted[key]

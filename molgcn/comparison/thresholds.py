@@ -1,4 +1,4 @@
-"""Where to cut a probability: the threshold that suits the validation molecules best."""
+"""The choice of the decision threshold on the validation part."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from molgcn.metrics.ties import Ties
 
 
 def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> Threshold | None:
-    """Find the threshold of the largest Matthews' correlation coefficient; among equal ones the nearest to 0.5.
+    """Find the threshold with the largest Matthews' correlation coefficient, and among equals the nearest to 0.5.
 
     Args:
-        labels: [n], 0 or 1, NaN = missing.
-        probabilities: [n], of class 1.
+        labels: [n], the true classes 0 or 1, NaN = missing.
+        probabilities: [n], the predicted probabilities of class 1.
 
     Returns:
-        The middle between two neighbouring probabilities; None where only one class has labels, or all probabilities are the same.
+        The threshold, which is the mean of two neighbouring probabilities. None where only one class has labels, or all probabilities are
+        equal.
     """
     known = ~np.isnan(labels) & np.isfinite(probabilities)
     positive, given = labels[known] == 1, probabilities[known].astype(np.float64)

@@ -1,1 +1,1 @@
-"""How far molecules are from those that a model was trained on: similarity, atoms and bonds never seen, size."""
+"""The distance of molecules from those that a model was trained on: similarity, unseen atoms and bonds, and size."""

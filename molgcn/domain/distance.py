@@ -1,4 +1,4 @@
-"""How far molecules are from the training's: the numbers that stand beside their predictions."""
+"""The distance of molecules from the training molecules, as columns beside their predictions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NAMES = ("nearest similarity", "unseen atoms", "unseen bonds", "size outside")
 
 
 class Domain:
-    """The training molecules of one run, ready to compare with.
+    """The training molecules of one run, with which others are compared.
 
     Args:
-        index: what is kept of them.
+        index: the index of the training molecules.
     """
 
     def __init__(self, index: DomainIndex) -> None:
@@ -34,7 +34,15 @@ class Domain:
         return NearestNeighbour(self.index.fingerprints)
 
     def distance(self, molecules: PackedMolecules, fingerprints: np.ndarray) -> np.ndarray:
-        """Compare M molecules, with features of bonds, and their fingerprints [M, 256]; see :func:`distance_to_all`."""
+        """Compare molecules with the training molecules.
+
+        Args:
+            molecules: M molecules, with features of bonds.
+            fingerprints: uint8 [M, 256], the fingerprints of these molecules; see :func:`morgan_fingerprints`.
+
+        Returns:
+            float64 [M, 4], see :func:`distance_to_all`.
+        """
         bonds, size, (low, high) = molecules.edge_attr, heavy_atoms(molecules), self.index.sizes
         assert bonds is not None
         return np.stack(
@@ -49,17 +57,20 @@ class Domain:
 
 
 def distance_to_all(paths: Sequence[Path], molecules: PackedMolecules, smiles: Sequence[str], standardize: str = "none") -> np.ndarray:
-    """Compare molecules with the training of one run or, of several, of the one that each molecule is farthest from.
+    """Compare molecules with the training molecules of one or several runs.
+
+    For several runs, each of the four numbers is that of the run from which the molecule is farthest.
 
     Args:
-        paths: index files.
+        paths: the index files of the runs.
         molecules: M molecules, with features of bonds.
-        smiles: their SMILES.
-        standardize: see :func:`morgan_fingerprints`.
+        smiles: the M SMILES of these molecules.
+        standardize: the standard form of molecules; see :func:`morgan_fingerprints`.
 
     Returns:
-        float64 [M, 4], :data:`NAMES`: Tanimoto similarity to the training molecule that is most alike; the share of atoms whose features
-        no training molecule has; the same of bonds; and 1 where the molecule has fewer or more heavy atoms than all of them, else 0.
+        float64 [M, 4], the columns :data:`NAMES`: the largest Tanimoto similarity to a training molecule; the share of atoms whose
+        features no training molecule has; the share of bonds whose features no training molecule has; and 1 where the number of heavy
+        atoms is outside the range of the training molecules, else 0.
     """
     fingerprints = morgan_fingerprints(smiles, standardize)
     each = np.stack([_open(path).distance(molecules, fingerprints) for path in paths])
@@ -68,12 +79,12 @@ def distance_to_all(paths: Sequence[Path], molecules: PackedMolecules, smiles: S
 
 @lru_cache(maxsize=32)
 def _open(path: Path) -> Domain:
-    """Open an index once a process."""
+    """Load an index, once per process."""
     return Domain(DomainIndex.load(path))
 
 
 def _unseen(codes: np.ndarray, table: np.ndarray | None, ptr: np.ndarray, known: set[bytes]) -> np.ndarray:
-    """Return each molecule's share of rows that are not known, 0 where it has none."""
+    """Return the share of each molecule's feature rows that are not known, float64 [M]; 0 for a molecule without rows."""
     rows = codes if table is None else table
     new = np.array([row.tobytes() not in known for row in np.ascontiguousarray(rows, np.float32)], bool)
     total = pointers(new if table is None else new[codes])

@@ -18,12 +18,12 @@ def morgan_fingerprints(smiles: Sequence[str], standardize: str = "none", num_wo
     """Compute Morgan fingerprints (Rogers and Hahn, J. Chem. Inf. Model. 50, 742, 2010) of radius 2 and 2,048 bits.
 
     Args:
-        smiles: M SMILES of molecules.
-        standardize: one of :data:`molgcn.data.standardize.LEVELS`; fingerprints are those of the standard form.
-        num_workers: see :func:`molgcn.data.workers.map_chunks`.
+        smiles: M SMILES.
+        standardize: the standard form that is computed first, one of :data:`molgcn.data.standardize.LEVELS`.
+        num_workers: the number of worker processes; see :func:`molgcn.data.workers.map_chunks`.
 
     Returns:
-        uint8 [M, 256], eight bits each as of :func:`numpy.packbits`.
+        uint8 [M, 256], with eight bits in each number as :func:`numpy.packbits` packs them.
     """
     chunks = map_chunks(partial(_of_chunk, standardize=standardize), smiles, num_workers=num_workers, description="fingerprints")
     return np.concatenate([np.empty((0, BITS // 8), np.uint8), *chunks])

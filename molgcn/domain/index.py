@@ -1,4 +1,4 @@
-"""What is kept of the training molecules beside their run, by which others are compared with them."""
+"""The index of a run's training molecules, with which other molecules are compared."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _KINDS = [("u", 2), ("f", 2), ("f", 2), ("i", 1)]
 
 @dataclass(frozen=True)
 class DomainIndex:
-    """What molecules hold, as arrays.
+    """The distinct fingerprints, atoms and bonds of a set of molecules, as arrays.
 
     Attributes:
         fingerprints: uint8 [K, 256], the distinct Morgan fingerprints.
-        atoms: float32 [A, F], the distinct feature rows of their atoms.
-        bonds: float32 [B, D], those of their bonds.
-        sizes: int64 [2], heavy atoms of the smallest and the largest.
+        atoms: float32 [A, F], the distinct feature rows of atoms.
+        bonds: float32 [B, D], the distinct feature rows of bonds.
+        sizes: int64 [2], the smallest and the largest number of heavy atoms.
     """
 
     fingerprints: np.ndarray
@@ -37,13 +37,18 @@ class DomainIndex:
 
     @classmethod
     def of(cls, molecules: PackedMolecules, standardize: str = "none", num_workers: int | None = None) -> DomainIndex:
-        """Return what packed molecules with SMILES hold; other arguments as of :func:`morgan_fingerprints`.
+        """Make the index of packed molecules.
+
+        Args:
+            molecules: molecules with SMILES.
+            standardize: the standard form of molecules; see :func:`morgan_fingerprints`.
+            num_workers: the number of worker processes; see :func:`molgcn.data.workers.map_chunks`.
 
         Raises:
             UserError: for molecules without SMILES, which have no fingerprint.
         """
         if molecules.smiles is None:
-            raise UserError("training.domain_index needs molecules with SMILES: graphs of one's own have no fingerprints. Leave it out.")
+            raise UserError("training.domain_index needs molecules with SMILES, which these graphs do not have. Leave it out.")
         sizes = heavy_atoms(molecules)
         return cls(
             np.unique(morgan_fingerprints(list(molecules.smiles), standardize, num_workers), axis=0),
@@ -53,33 +58,35 @@ class DomainIndex:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by their names."""
+        """Return the arrays by name."""
         return asdict(self)
 
     def save(self, path: Path) -> None:
-        """Write the arrays, all or nothing."""
+        """Write the arrays to a .npz file. Where writing fails, the earlier file stays as it was."""
         with whole(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **self.arrays())  # type: ignore[arg-type]  # its allow_pickle
+            np.savez(file, **self.arrays())  # type: ignore[arg-type]  # mypy takes the arrays for allow_pickle
 
     @classmethod
     def load(cls, path: Path) -> DomainIndex:
-        """Read what :meth:`save` wrote; nothing in it is executed.
+        """Read the file that :meth:`save` wrote. Nothing in it is executed.
 
         Raises:
-            UserError: when the file is damaged or something else.
+            UserError: when the file is damaged or is no index.
         """
         try:
             with np.load(path, allow_pickle=False) as file:
                 return cls.of_arrays(file)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise UserError(f"{path} holds no index of training molecules, or a damaged one: {error}. Write it anew.") from error
+            raise UserError(
+                f"{path} holds no index of training molecules, or a damaged one: {error}. Write it again with training.domain_index=run."
+            ) from error
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> DomainIndex:
-        """Return what :meth:`arrays` gave.
+        """Make the index from the arrays that :meth:`arrays` returned.
 
         Raises:
-            ValueError: where they are something else.
+            ValueError: for a missing array, or one of another shape or dtype.
         """
         for field in fields(cls):
             if field.name not in arrays:
@@ -87,10 +94,10 @@ class DomainIndex:
         found = cls(**{field.name: arrays[field.name] for field in fields(cls)})
         kinds = [(values.dtype.kind, values.ndim) for values in found.arrays().values()]
         if kinds != _KINDS or found.fingerprints.shape[1:] != (BITS // 8,) or not len(found.fingerprints) or len(found.sizes) != 2:
-            raise ValueError("its arrays are of another kind")
+            raise ValueError("its arrays have other shapes or dtypes")
         return found
 
 
 def _distinct(codes: np.ndarray, table: np.ndarray | None) -> np.ndarray:
-    """Return the distinct rows that are used: those of a table that codes name, or of rows themselves."""
+    """Return the distinct rows of a table that codes refer to, or the distinct rows of `codes` where there is no table."""
     return np.unique(codes, axis=0) if table is None else np.unique(table[np.unique(codes)], axis=0)

@@ -1,21 +1,21 @@
-"""The largest Tanimoto similarity to a set of fingerprints."""
+"""The search for the largest Tanimoto similarity to a set of fingerprints."""
 
 from __future__ import annotations
 
 import numpy as np
 
-_WORD = 64
-_AT_ONCE = 8192  # fingerprints that are unpacked at a time
+_WORD = 64  # bits
+_AT_ONCE = 8192  # fingerprints unpacked at a time
 
 
 class NearestNeighbour:
-    """A set of N fingerprints, arranged so that a query looks at few of their bits.
+    """A set of N fingerprints, stored so that a query reads few of their bits.
 
-    The 64 bits that most fingerprints have make one word of each, whose common bits are counted for all N at once. Of every other bit
-    there is a list of the fingerprints that have it: those of a query's bits together are short.
+    The 64 most frequent bits of each fingerprint are packed into one 64-bit word, and their overlap with a query is counted for all N words
+    at once. For every other bit there is a list of the fingerprints that have it. The lists of a query's bits are short.
 
     Args:
-        fingerprints: uint8 [N, bits / 8], packed as of :func:`numpy.packbits`; N is at least 1.
+        fingerprints: uint8 [N, bits / 8], packed as by :func:`numpy.packbits`. N is at least 1.
     """
 
     def __init__(self, fingerprints: np.ndarray) -> None:
@@ -32,9 +32,15 @@ class NearestNeighbour:
         self._owners, self._ptr = lists.indices, lists.indptr
 
     def similarity(self, queries: np.ndarray) -> np.ndarray:
-        """Return, for each of M fingerprints [M, bits / 8], the largest |a and b| / |a or b| over the set, float64 [M].
+        """Return the largest Tanimoto similarity |a and b| / |a or b| of each query to a fingerprint of the set.
 
-        Two fingerprints without a bit count as the same.
+        The similarity of two fingerprints without any bit is 1.
+
+        Args:
+            queries: uint8 [M, bits / 8], M fingerprints packed like those of the set.
+
+        Returns:
+            float64 [M].
         """
         return np.array([self._of_one(np.unpackbits(query)) for query in queries], np.float64)
 
@@ -48,5 +54,5 @@ class NearestNeighbour:
 
 
 def _word(bits: np.ndarray) -> np.ndarray:
-    """Return 64 bits [n, 64] as uint64 [n]."""
+    """Return bits [n, 64] packed as uint64 [n]."""
     return np.ascontiguousarray(np.packbits(bits, axis=1)).view(np.uint64)[:, 0]

@@ -1,1 +1,1 @@
-"""What each atom and bond of a molecule contributes to a prediction."""
+"""Explanations of predictions: the contribution of each atom and bond of a molecule."""

@@ -1,4 +1,4 @@
-"""`python -m molgcn.explain`: what each atom and bond contributes to a prediction."""
+"""The command `python -m molgcn.explain`: it computes what each atom and bond contributes to a prediction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from molgcn.screening.config import parse_screening
 
 
 def main() -> None:
-    """Entry point of `python -m molgcn.explain`."""
+    """Run `python -m molgcn.explain`."""
     run_app("explain", _job, imports=["molgcn.explain.command"])
 
 

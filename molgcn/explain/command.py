@@ -1,4 +1,4 @@
-"""From a checkpoint and molecules to a folder of explanations."""
+"""The work of `python -m molgcn.explain`, from a checkpoint and molecules to a folder of explanations."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def explain(config: ExplainConfig) -> Summary:
     """Explain the predictions of molecules, and write tables, pictures and a page into a folder.
 
     Raises:
-        UserError: for every mistake in the configuration, the checkpoint or the file, and where Captum is needed and not installed.
+        UserError: for every mistake in the configuration, the checkpoint or the file, and when Captum is needed but not installed.
     """
     paths = checkpoint_paths(config.ckpt)
     if len(paths) > 1:
-        raise UserError(f"ckpt names {len(paths)} checkpoints, and one network is explained at a time. Give one of them.")
+        raise UserError(f"ckpt names {len(paths)} checkpoints, and only one network is explained at a time. Give one of them.")
     checkpoint = find_checkpoint(paths[0])
-    config.source  # noqa: B018, says what is wrong with it
+    config.source  # noqa: B018, raises where it is wrong
     ensemble = Ensemble.load([checkpoint], BackendConfig(name="reference"), config.device)
     column, name = explained_column(ensemble.task, config)
     network = ExplainedNetwork(ensemble.members[0], column)
@@ -52,14 +52,20 @@ def explain(config: ExplainConfig) -> Summary:
 
 
 def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
-    """Return which column of predictions is explained, and what it is called.
+    """Return the index of the column of predictions that is explained, and its name.
+
+    Args:
+        task: the task of the network.
+        config: the configuration, which names the target and the class.
 
     Raises:
-        UserError: where it is not clear which, or there is none of that name.
+        UserError: when the target or the class is missing or does not exist.
     """
     names, target = list(task.names), config.target
     if target is None and len(names) > 1:
-        raise UserError(f"The network has {len(names)} targets, and one is explained. Give target= one of {', '.join(map(shown, names))}.")
+        raise UserError(
+            f"The network has {len(names)} targets, and only one is explained. Give target= one of {', '.join(map(shown, names))}."
+        )
     target = names[0] if target is None else target
     if target not in names:
         raise UserError(f"target={shown(target)} is not a target of the network. Expected one of {', '.join(map(shown, names))}.")
@@ -68,7 +74,7 @@ def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
     many = part.num_classes > 0 and len(task.columns[place]) > 1
     if many and (number is None or not 0 <= number < part.num_classes):
         raise UserError(
-            f"'{shown(target)}' has {part.num_classes} classes, and the logit of one is explained. Give class_number= from 0 to "
+            f"'{shown(target)}' has {part.num_classes} classes, and the logit of only one is explained. Give class_number= from 0 to "
             f"{part.num_classes - 1}."
         )
     if not many and number is not None:
@@ -80,14 +86,14 @@ def explained_column(task: Task, config: ExplainConfig) -> tuple[int, str]:
 
 
 def _folder(config: ExplainConfig) -> Path:
-    """Make the folder to write to, which is a new or an empty one."""
+    """Return the folder to write to, which is made or is empty."""
     if config.output == STREAM:
         raise UserError("output=- is not possible: explanations are several files. Give a folder.")
     if config.output is None:
         return Path(new_folder(DEFAULT))
     folder = Path(config.output).expanduser()
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(f"output={folder} is there already. Give a new folder, or leave output= out for one that is named anew.")
+        raise UserError(f"output={folder} exists and is not an empty folder. Give a new folder, or leave output= out to get one.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

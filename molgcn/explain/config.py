@@ -1,4 +1,4 @@
-"""The keys of `python -m molgcn.explain`."""
+"""The configuration of `python -m molgcn.explain` as a checked dataclass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from molgcn.screening.config import ScreeningConfig
 
 @dataclass(frozen=True)
 class ExplainConfig(ScreeningConfig):
-    """conf/explain.yaml."""
+    """The keys of conf/explain.yaml."""
 
     target: ColumnName | None = None
     class_number: int | None = None
@@ -23,7 +23,7 @@ class ExplainConfig(ScreeningConfig):
     image: Literal["png", "svg"] = "png"
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
+        """Check the ranges."""
         super().__post_init__()
         for key in ("steps", "orders"):
             if getattr(self, key) < 1:

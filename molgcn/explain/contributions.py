@@ -1,4 +1,4 @@
-"""A row's contributions, and whether they add up."""
+"""The contributions of the atoms and bonds of a row, and how exactly they add up."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from molgcn.screening.ensemble import Ensemble
 from molgcn.screening.pipeline import NOT_FINITE, prepare_records
 from molgcn.screening.stretch import Stretch
 
-_FINER = 4, 16  # times as many steps, where those asked for do not add up
+_FINER = 4, 16  # factors for the number of steps, tried in turn where contributions do not add up
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What the atoms and bonds of a molecule contribute.
+    """The contributions of the atoms and bonds of a molecule.
 
     Attributes:
-        atoms: float64 [N].
-        bonds: float64 [B], or [0] where the network does not see features of bonds.
-        ends: int64 [B, 2], the atoms of every bond.
+        atoms: float64 [N], the contribution of each atom.
+        bonds: float64 [B], the contribution of each bond, or [0] where the network does not use features of bonds.
+        ends: int64 [B, 2], the two atoms of each bond.
     """
 
     atoms: np.ndarray
@@ -37,7 +37,7 @@ class Parts:
 
     @property
     def of_atoms(self) -> np.ndarray:
-        """What a drawing shows, float64 [N]: the atoms', and of each bond half at either end."""
+        """The contributions that a drawing shows, float64 [N]: those of the atoms, with half of each bond's added to either end."""
         values = self.atoms.copy()
         if len(self.bonds):
             np.add.at(values, self.ends, self.bonds[:, None] / 2)
@@ -46,12 +46,12 @@ class Parts:
 
 @dataclass(frozen=True)
 class Contributions(Parts):
-    """What the atoms and bonds of a row contribute to the difference between its prediction and the baseline.
+    """The contributions of the atoms and bonds of a row to its prediction minus the baseline.
 
     Attributes:
-        prediction: in the target's unit, or as a logit.
-        baseline: the same graph's with all features zero.
-        component: integer [N], which of the row's molecules an atom is of; None where a row is one.
+        prediction: the prediction, in the target's unit or as a logit.
+        baseline: the prediction for the same graph with all features zero.
+        component: integer [N], the molecule of the row that each atom belongs to. None where a row is one molecule.
     """
 
     prediction: float
@@ -60,18 +60,18 @@ class Contributions(Parts):
 
     @property
     def error(self) -> float:
-        """The contributions' sum minus what they are to add up to."""
+        """The sum of the contributions minus (prediction - baseline), which is 0 where they add up."""
         return float(self.atoms.sum() + self.bonds.sum() - (self.prediction - self.baseline))
 
     @property
     def relative_error(self) -> float:
-        """The error as a share of the sum of the contributions' sizes."""
+        """The absolute error, divided by the sum of the absolute contributions."""
         size = float(np.abs(self.atoms).sum() + np.abs(self.bonds).sum())
         return abs(self.error) / max(size, 1e-12)
 
     @property
     def of_molecules(self) -> list[Parts]:
-        """The contributions of each of the row's molecules, whose atoms are counted from 0."""
+        """The contributions of each molecule of the row, with atoms numbered from 0 in each."""
         if self.component is None:
             return [self]
         starts = np.searchsorted(self.component, np.arange(int(self.component[-1]) + 2))
@@ -85,7 +85,11 @@ class Contributions(Parts):
 
 @dataclass(frozen=True)
 class Explained(Stretch):
-    """R rows with the contributions of those that have some, by their number in the stretch."""
+    """R rows with their contributions.
+
+    Attributes:
+        contributions: the contributions by the number of the row in the stretch. Rows with an error have none.
+    """
 
     contributions: dict[int, Contributions]
 
@@ -94,10 +98,10 @@ Explain = Callable[[MoleculeGraph], Contributions]
 
 
 def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
-    """Return what computes a row's contributions by the method that a configuration names.
+    """Return the function that computes the contributions of a row by the method that the configuration names.
 
     Raises:
-        UserError: where the method's package is not installed.
+        UserError: when the package of the method is not installed.
     """
     if config.method == "masking":
         return lambda graph: _contributions(network, graph, partial(masking, network, graph, config.orders))
@@ -117,7 +121,16 @@ def explainer(network: ExplainedNetwork, config: ExplainConfig) -> Explain:
 def explain_records(
     explain: Explain, network: ExplainedNetwork, ensemble: Ensemble, records: Iterable[Record], kind: Kind, config: ExplainConfig
 ) -> Iterator[Explained]:
-    """Compute the contributions of records, a stretch at a time; see :func:`molgcn.screening.pipeline.predict_records`."""
+    """Compute the contributions of records, a stretch of rows at a time.
+
+    Args:
+        explain: the function that computes the contributions of a row, from :func:`explainer`.
+        network: what is explained.
+        ensemble: the ensemble of the network alone, for which records are featurised.
+        records: the rows, read as they are needed.
+        kind: the format of their molecules.
+        config: the configuration, which names the batch size and the number of workers.
+    """
     for ready in prepare_records(ensemble, records, kind, config.batch_size, config.num_workers):
         errors, contributions = dict(ready.errors), {}
         if ready.molecules is not None:

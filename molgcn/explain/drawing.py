@@ -1,4 +1,4 @@
-"""Contributions drawn on the molecule, as RDKit's similarity maps are."""
+"""Drawings of molecules with their contributions, as similarity maps of RDKit."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _COLOURS = [(0.82, 0.39, 0.16), (1.0, 1.0, 1.0), (0.12, 0.44, 0.71)]  # orange l
 
 
 def draw_contributions(mol: Any, contributions: Parts, image: Literal["png", "svg"]) -> bytes | None:
-    """Return a picture of a molecule with its contributions; None where RDKit cannot draw it.
+    """Return a picture of a molecule with its contributions, or None where RDKit cannot draw it.
 
-    A hydrogen that is no atom of the molecule counts at the atom that it is bound to. The darkest spot is the molecule's largest
-    contribution.
+    The contribution of a hydrogen that is not an atom of `mol` is added to its neighbour. The darkest colour is the largest contribution of
+    the molecule.
 
     Args:
-        mol: `rdkit.Chem.Mol`, whose atoms are the first atoms of the graph.
-        contributions: of the graph's atoms and bonds.
-        image: the kind of picture.
+        mol: an `rdkit.Chem.Mol` whose atoms are the first atoms of the graph.
+        contributions: the contributions of the graph's atoms and bonds.
+        image: the format of the picture.
     """
     drawing = rdkit_drawing()
     if drawing is None:
@@ -39,7 +39,7 @@ def draw_contributions(mol: Any, contributions: Parts, image: Literal["png", "sv
                 SimilarityMaps.GetSimilarityMapFromWeights(Chem.Mol(mol), weights.tolist(), drawer, **options)
             else:
                 drawing.PrepareAndDrawMolecule(drawer, mol)
-    except (ValueError, RuntimeError):  # a molecule kept although RDKit refuses it
+    except (ValueError, RuntimeError):  # RDKit cannot sanitize the molecule
         return None
     drawer.FinishDrawing()
     picture = drawer.GetDrawingText()
@@ -47,7 +47,7 @@ def draw_contributions(mol: Any, contributions: Parts, image: Literal["png", "sv
 
 
 def on_drawn_atoms(contributions: Parts, count: int) -> np.ndarray:
-    """Return the contributions [count] of the first atoms, with those of the hydrogens beyond them at their neighbours."""
+    """Return the contributions [count] of the first atoms. Those of the hydrogens after them are added to their neighbours."""
     values = contributions.of_atoms
     beyond = contributions.ends[contributions.ends[:, 1] >= count]
     np.add.at(values, beyond[:, 0], values[beyond[:, 1]])

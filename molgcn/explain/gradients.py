@@ -11,24 +11,25 @@ from torch import Tensor
 from molgcn.errors import UserError
 from molgcn.explain.network import ExplainedNetwork, MoleculeGraph
 
-_ATOMS = 20_000  # of the copies of a molecule that are computed at once
+_ATOMS = 20_000  # atoms in the copies of a molecule that are computed at once
 
 
 def integrated_gradients(network: ExplainedNetwork, graph: MoleculeGraph, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Integrate the gradient along the straight line from all features zero to a molecule's own.
+    """Compute contributions by integrated gradients.
 
-    A row's contribution is the sum over its features of feature times mean gradient; a bond's that of its two directions.
+    The gradient is integrated along the straight line from all features zero to the features of the molecule. The contribution of an atom
+    is the sum over its features of feature times mean gradient. The contribution of a bond is the sum for its two directions.
 
     Args:
         network: what is explained.
         graph: the molecule.
-        steps: points of the Gauss-Legendre rule.
+        steps: the number of points of the Gauss-Legendre rule.
 
     Returns:
-        Contributions of N atoms and of B bonds, float64.
+        The contributions of N atoms, float64 [N], and of B bonds, float64 [B] or [0] without features of bonds.
 
     Raises:
-        UserError: where Captum is not installed.
+        UserError: when Captum is not installed.
     """
     inputs = tuple(one[None] for one in (graph.x, graph.edge_attr) if one is not None)
     with torch.enable_grad():
@@ -46,7 +47,7 @@ def captum_attr() -> Any:
     """Return the module `captum.attr`.
 
     Raises:
-        UserError: where it is not installed.
+        UserError: when Captum is not installed.
     """
     try:
         from captum import attr

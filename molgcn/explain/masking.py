@@ -8,24 +8,25 @@ from torch import Tensor
 
 from molgcn.explain.network import ExplainedNetwork, MoleculeGraph
 
-_ATOMS = 20_000  # of the copies of a molecule that are computed at once
+_ATOMS = 20_000  # atoms in the copies of a molecule that are computed at once
 
 
 @torch.no_grad()
 def masking(network: ExplainedNetwork, graph: MoleculeGraph, orders: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mask one atom or bond after the other in random orders, and average what each step takes away from the prediction.
+    """Compute contributions as sampled Shapley values (Strumbelj and Kononenko, 2010).
 
-    To mask is to set a row of features to zero, of a bond those of both directions; the graph stays as it is, and so do encodings by random
-    walks. These are sampled Shapley values (Strumbelj and Kononenko, 2010): in every order the steps lead from the prediction to the
-    baseline, so that contributions add up to their difference whatever the number of orders. Every second order is the one before reversed.
+    Atoms and bonds are masked one after the other in a random order. The contribution of each is the mean, over the orders, of how much its
+    step lowers the prediction. To mask an atom or a bond is to set its features to zero, for a bond those of both directions. The graph and
+    its encodings by random walks stay as they are. Every order leads from the prediction to the baseline, so that contributions add up
+    to the difference of the two for any number of orders. Every second order is the one before it reversed.
 
     Args:
         network: what is explained.
         graph: the molecule.
-        orders: how many orders.
+        orders: the number of orders.
 
     Returns:
-        Contributions of N atoms and of B bonds, float64.
+        The contributions of N atoms, float64 [N], and of B bonds, float64 [B] or [0] without features of bonds.
     """
     atoms, rng = graph.x.shape[0], np.random.default_rng(0)
     players = atoms + graph.num_bonds
@@ -33,7 +34,7 @@ def masking(network: ExplainedNetwork, graph: MoleculeGraph, orders: int) -> tup
     for number in range(orders):
         order = order[::-1] if number % 2 else rng.permutation(players)
         place = np.argsort(order)
-        kept = torch.from_numpy(np.arange(players + 1)[:, None] <= place[None]).to(graph.x)  # after so many steps
+        kept = torch.from_numpy(np.arange(players + 1)[:, None] <= place[None]).to(graph.x)  # one row per number of steps done
         values = torch.cat([_values(network, graph, part) for part in kept.split(max(_ATOMS // atoms, 1))]).cpu().numpy()
         contributions[order] -= np.diff(values)
     contributions /= orders
@@ -41,7 +42,13 @@ def masking(network: ExplainedNetwork, graph: MoleculeGraph, orders: int) -> tup
 
 
 def _values(network: ExplainedNetwork, graph: MoleculeGraph, kept: Tensor) -> Tensor:
-    """Return what is explained where [K, N + B] is 1 for what keeps its features and 0 for what is masked."""
+    """Return the explained output for K masks.
+
+    Args:
+        network: what is explained.
+        graph: the molecule.
+        kept: [K, N + B], 1 for an atom or bond that keeps its features and 0 for one that is masked.
+    """
     atoms = graph.x.shape[0]
     x = graph.x * kept[:, :atoms, None]
     if graph.edge_attr is None:

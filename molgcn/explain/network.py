@@ -1,4 +1,4 @@
-"""One column of a network's predictions as a function of the features of a row's atoms and bonds."""
+"""The explained network: one column of predictions as a function of the features of atoms and bonds."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from molgcn.training.regressor import MoleculeRegressor
 
 @dataclass(frozen=True)
 class MoleculeGraph:
-    """A molecule, or the several ones of a row, of N atoms and B bonds, of which each has two directions, E = 2 B.
+    """The graph of a row, which is one or several molecules, with N atoms and B bonds.
+
+    Every bond is two directed edges, E = 2 B.
 
     Attributes:
-        x: float64 [N, F], features of the atoms.
-        edge_index: int64 [2, E], source and target of every direction.
-        edge_attr: float64 [E, D], features of the bonds; None for a network that does not see them, or without bonds.
-        rwse: float64 [N, k], an encoding of the atoms by random walks, or None.
-        bond_rw: float64 [E, k], an encoding of the bonds by random walks, or None.
-        descriptors: float64 [1, K], numbers of the molecule, or None.
-        component: integer [N], which of several molecules an atom is of, or None; each one's atoms stand together, in order.
-        ends: int64 [B, 2], the atoms of every bond, the smaller number first.
-        bond_of: int64 [E], the bond of every direction.
+        x: float64 [N, F], the features of the atoms.
+        edge_index: int64 [2, E], the source and the target of every edge.
+        edge_attr: float64 [E, D], the features of the bonds. None where the network does not use them, or there are no bonds.
+        rwse: float64 [N, k], the random walk encoding of the atoms, or None.
+        bond_rw: float64 [E, k], the random walk encoding of the bonds, or None.
+        descriptors: float64 [1, K], the descriptors of the row, or None.
+        component: integer [N], the molecule that each atom belongs to, in ascending order. None where the row is one molecule.
+        ends: int64 [B, 2], the two atoms of each bond, the smaller index first.
+        bond_of: int64 [E], the bond of every edge.
     """
 
     x: Tensor
@@ -45,16 +47,16 @@ class MoleculeGraph:
 
     @property
     def num_bonds(self) -> int:
-        """Bonds that the network sees features of; 0 where it sees none."""
+        """The number of bonds whose features the network uses; 0 where it uses none."""
         return 0 if self.edge_attr is None else len(self.ends)
 
 
 class ExplainedNetwork:
-    """A trained network in float64 on backend=reference, in evaluation mode; its weights are copied.
+    """A copy of a trained network in float64, in evaluation mode and on backend=reference.
 
     Args:
         module: the trained module.
-        column: of its predictions, the one to explain.
+        column: the index of the column of predictions to explain.
     """
 
     def __init__(self, module: MoleculeRegressor, column: int) -> None:
@@ -62,7 +64,7 @@ class ExplainedNetwork:
         self._task, self._statistics, self._column = module.task, module.statistics, column
 
     def graphs(self, molecules: PackedMolecules) -> Iterator[MoleculeGraph]:
-        """Yield the rows one by one."""
+        """Yield the graph of each row."""
         model, device = self._model, next(self._model.parameters()).device
         for place in range(len(molecules)):
             batch = molecules.batch([place]).double().to(device)
@@ -75,18 +77,18 @@ class ExplainedNetwork:
             yield MoleculeGraph(batch.x, batch.edge_index, edge_attr, *more, ends.reshape(-1, 2), of)
 
     def __call__(self, graph: MoleculeGraph, x: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        """Return what is explained, for K copies of a molecule with features of their own: float64 [K].
+        """Return the explained output for K copies of a molecule with different features, float64 [K].
 
         Args:
             graph: the molecule.
-            x: float64 [K, N, F].
-            edge_attr: float64 [K, E, D], where the graph has features of bonds.
+            x: float64 [K, N, F], the features of the atoms in each copy.
+            edge_attr: float64 [K, E, D], the features of the bonds in each copy. None where the graph has none.
         """
         copies, atoms = x.shape[:2]
         shift = torch.arange(copies, device=x.device) * atoms
         edge_index = (graph.edge_index[:, None] + shift[None, :, None]).flatten(1)
         bonds = edge_attr
-        if bonds is None and self._model.edge_channels is not None:  # a single atom
+        if bonds is None and self._model.edge_channels is not None:  # the molecule has no bonds
             bonds = x.new_zeros(copies, 0, self._model.edge_channels)
         inputs = GraphInputs(
             x.flatten(0, 1),
@@ -104,7 +106,7 @@ class ExplainedNetwork:
 
     @torch.no_grad()
     def with_and_without(self, graph: MoleculeGraph) -> tuple[float, float]:
-        """Return what is explained of a molecule, and of the baseline: the same graph with all features zero."""
+        """Return the explained output for a molecule, and for the baseline, which is the same graph with all features zero."""
         x, edge_attr = (None if one is None else torch.stack([one, torch.zeros_like(one)]) for one in (graph.x, graph.edge_attr))
         assert x is not None
         prediction, baseline = self(graph, x, edge_attr).tolist()

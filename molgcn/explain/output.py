@@ -1,4 +1,4 @@
-"""The folder of an explanation: two tables, pictures, and a page that shows them."""
+"""The output folder of explanations: two tables, pictures, and a page that shows them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FORM = ".7g"
 
 @dataclass(frozen=True)
 class Names:
-    """What is explained, and how.
+    """The names that tables and the page show.
 
     Attributes:
-        explained: its name with a unit.
-        features: the featuriser.
+        explained: the name of the explained output, with its unit.
+        features: the name of the featuriser.
         standardize: the standard form of molecules.
-        checkpoint: where the weights came from.
-        components: columns of a row's several molecules; none where a row is one.
+        checkpoint: the checkpoint with the weights.
+        components: the columns of the molecules of a row; empty where a row is one molecule.
     """
 
     explained: str
@@ -42,11 +42,11 @@ class Names:
 
 
 class ExplanationFolder:
-    """Takes stretches of explained rows.
+    """The open output folder, which takes stretches of explained rows.
 
     Attributes:
-        worst: the largest relative error of completeness so far.
-        beyond: molecules whose error is larger than the tolerance.
+        worst: the largest relative error so far; see :attr:`Contributions.relative_error`.
+        beyond: the number of rows whose relative error exceeds the tolerance.
     """
 
     def __init__(self, folder: Path, config: ExplainConfig, names: Names, kind: Any, molecules: Table, parts: Table) -> None:
@@ -56,7 +56,7 @@ class ExplanationFolder:
         self._cards: list[Card] = []
 
     def write(self, stretch: Explained) -> None:
-        """Write a stretch's rows and pictures."""
+        """Write the rows and pictures of a stretch."""
         for place, before, behind in written_rows(stretch, self._config.on_error):
             found = stretch.contributions.get(place)
             numbers = ["nan"] * 4
@@ -91,21 +91,35 @@ class ExplanationFolder:
 
 
 def part_rows(mol: Any, found: Parts) -> Iterator[list[str]]:
-    """Yield of every atom and bond which it is, its elements and its contribution, as text."""
+    """Yield a row of the table of contributions for every atom, and then for every bond.
+
+    Each row has four cells: "atom" or "bond", the index of the atom or the indices of the bond's two atoms, the element or elements, and
+    the contribution.
+
+    Args:
+        mol: an `rdkit.Chem.Mol` whose atoms are the first atoms of the graph. The atoms after them are hydrogens.
+        found: the contributions of the graph's atoms and bonds.
+    """
     elements = [atom.GetSymbol() for atom in mol.GetAtoms()]
     elements += ["H"] * (len(found.atoms) - len(elements))
     for atom, value in enumerate(found.atoms.tolist()):
         yield ["atom", str(atom), elements[atom], format(value, _FORM)]
-    for (one, other), value in zip(found.ends.tolist(), found.bonds.tolist(), strict=False):  # no bonds of a network that does not see them
+    for (one, other), value in zip(found.ends.tolist(), found.bonds.tolist(), strict=False):  # bonds may be empty, see Parts
         yield ["bond", f"{one}-{other}", f"{elements[one]}-{elements[other]}", format(value, _FORM)]
 
 
 @contextmanager
 def open_folder(folder: Path, config: ExplainConfig, names: Names, molecules: Molecules) -> Iterator[ExplanationFolder]:
-    """Open the folder's tables, which appear with the page when the block ends well.
+    """Open the tables of the folder. They appear, together with the page, when the block ends without an error.
+
+    Args:
+        folder: the folder, which exists.
+        config: how molecules are explained.
+        names: the names that tables and the page show.
+        molecules: the open file of molecules.
 
     Raises:
-        UserError: where they cannot be written.
+        UserError: when the tables cannot be written.
     """
     results = [names.explained, "baseline", "difference", "completeness error"]
     with ExitStack() as stack:

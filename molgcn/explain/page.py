@@ -1,4 +1,4 @@
-"""The page of explanations."""
+"""The HTML page of explanations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ from molgcn.report.charts import embedded
 from molgcn.report.rendering import number
 from molgcn.whole_file import whole
 
-PAGE = 100  # molecules that it shows
+PAGE = 100  # rows that the page shows
 _KINDS = {"png": "image/png", "svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True)
 class Card:
-    """What the page shows of a row: its number, SMILES or name, contributions, and a picture of each of its molecules that has one."""
+    """A row on the page.
+
+    Attributes:
+        row: the number of the row.
+        text: the SMILES or the name of the row.
+        found: the contributions.
+        pictures: the pictures of its molecules, without those that RDKit cannot draw.
+    """
 
     row: int
     text: str
@@ -27,14 +34,14 @@ class Card:
 
 
 def write_page(path: Path, cards: Sequence[Card], config: ExplainConfig, explained: str, checkpoint: str) -> None:
-    """Write the page: one file to open, print or send.
+    """Write the page as one HTML file that needs no other file.
 
     Args:
-        path: the file.
-        cards: its molecules.
-        config: how they were explained.
-        explained: the name of what is explained, with its unit.
-        checkpoint: where the weights came from.
+        path: the file to write.
+        cards: the rows to show.
+        config: how the rows were explained.
+        explained: the name of the explained output, with its unit.
+        checkpoint: the checkpoint with the weights.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -1,4 +1,4 @@
-"""Metrics of predictions: of numbers, of classes, their bootstrap intervals and their means over targets."""
+"""Metrics of predicted numbers and classes, and the form in which comparisons of them are kept."""
 
 from molgcn.metrics.regression import errors_of
 from molgcn.metrics.text import error_text, metric_title

@@ -1,4 +1,4 @@
-"""Metrics of classes from probabilities: the one place where they are computed, for a set of molecules and for its bootstrap resamples."""
+"""Metrics of predicted class probabilities, for a set of molecules and for its bootstrap resamples."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from molgcn.metrics.ties import Ties
 RANKING = ("roc_auc", "pr_auc")
 METRICS = (*RANKING, "accuracy", "balanced_accuracy", "f1", "mcc", "brier", "log_loss")
 RISING = frozenset(METRICS) - {"brier", "log_loss"}
-THRESHOLD = 0.5  # probability of class 1 above which a molecule counts for it
+THRESHOLD = 0.5  # probability above which class 1 is predicted
 
 
 def class_metrics(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
-    """Compute every metric of one target; see :func:`weighted_class_metrics`."""
+    """Compute every metric of one target, with every molecule counted once; see :func:`weighted_class_metrics`."""
     return {metric: float(values[0]) for metric, values in weighted_class_metrics(labels, probabilities).items()}
 
 
 def weighted_class_metrics(
     labels: np.ndarray, probabilities: np.ndarray, wanted: Collection[str] = METRICS, weights: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute metrics of one target in float64, one molecule one vote or as many as its weight.
+    """Compute metrics of one target in float64, with molecules weighted.
 
-    ROC-AUC, average precision (`pr_auc`) and F1 are those of class 1 where there are two classes and the plain mean over the classes where
-    there are more, of which ROC-AUC and average precision tell one from the rest. Classes are told by the largest probability; equal ones
-    go to the lower class.
+    For two classes, ROC-AUC, average precision (`pr_auc`) and F1 are those of class 1. For more classes they are unweighted means over the
+    classes, each taken against the rest. The predicted class is the one with the largest probability, and the lower class among equals.
 
     Args:
-        labels: [n], classes, NaN = missing.
-        probabilities: [n], of class 1, or [n, C].
-        wanted: some of `METRICS`.
-        weights: [R, n], how often each of R resamples has a molecule, or None for a single one that has each once.
+        labels: [n], the true classes, NaN = missing.
+        probabilities: the probabilities of class 1 [n], or of all classes [n, C].
+        wanted: the metrics to compute, some of `METRICS`.
+        weights: [R, n], how often each of R resamples contains each molecule. None means a single resample with every molecule once.
 
     Returns:
-        [R] by metric; NaN where a metric is undefined: all without labels or with probabilities that are not finite, the areas where a
-        class has no label, balanced accuracy and Matthews' correlation coefficient where only one class has some, F1 where class 1 is
-        neither there nor predicted.
+        float64 [R] by metric, NaN where it is undefined. All metrics are undefined without labels, and for probabilities that are not
+        finite. ROC-AUC and average precision are undefined where a class has no label. Balanced accuracy and Matthews' correlation
+        coefficient are undefined where only one class has labels. F1 is undefined where class 1 is neither present nor predicted.
     """
     known = ~np.isnan(labels)
     true, given = labels[known].astype(np.int64), np.asarray(probabilities, np.float64)[known]
@@ -53,14 +52,14 @@ def weighted_class_metrics(
 
 
 def _ranking(true: np.ndarray, given: np.ndarray, weights: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Compute what depends on the order of the molecules alone."""
+    """Compute ROC-AUC and average precision, which depend only on the order of the probabilities."""
     columns = {1: given} if given.ndim == 1 else dict(enumerate(given.T))
     areas = [_areas(true == place, column, weights) for place, column in columns.items()]
     return dict(zip(RANKING, np.mean(areas, axis=0), strict=True))
 
 
 def _areas(positive: np.ndarray, score: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute ROC-AUC and average precision [R] of one class, which a resample may lack."""
+    """Compute ROC-AUC and average precision [R] of one class; NaN for a resample without that class."""
     ties = Ties(score)
     hits, others = (ties.sums(weights * some) for some in (positive, ~positive))
     num_hits, num_others = hits.sum(axis=1), others.sum(axis=1)
@@ -72,7 +71,10 @@ def _areas(positive: np.ndarray, score: np.ndarray, weights: np.ndarray) -> tupl
 
 
 def _decisions(true: np.ndarray, given: np.ndarray, weights: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Compute what depends on the predicted class alone, from the numbers [R, C] of molecules of each class, told as it, and both."""
+    """Compute the metrics that depend only on the predicted classes.
+
+    They follow from three numbers [R, C] for each class: the molecules of the class, those predicted as it, and those where both hold.
+    """
     said, classes = predicted_classes(given), range(2 if given.ndim == 1 else given.shape[1])
     of_true, of_said, right = (
         np.stack([weights @ of_class for of_class in each], axis=1)
@@ -95,7 +97,7 @@ def _decisions(true: np.ndarray, given: np.ndarray, weights: np.ndarray) -> Mapp
 
 
 def _calibration(true: np.ndarray, given: np.ndarray, weights: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Compute what depends on the probabilities themselves; a probability of 0 counts as the smallest step of float64 in the log loss."""
+    """Compute the Brier score and the log loss, which clips a probability of 0 to the machine epsilon of float64."""
     columns = np.column_stack([1 - given, given]) if given.ndim == 1 else given
     squares = ((columns - np.eye(columns.shape[1])[true]) ** 2).sum(axis=1) / (2 if given.ndim == 1 else 1)
     of_truth = columns[np.arange(len(true)), true].clip(np.finfo(np.float64).eps)
@@ -104,17 +106,28 @@ def _calibration(true: np.ndarray, given: np.ndarray, weights: np.ndarray) -> Ma
 
 
 def count_classes(targets: np.ndarray, num_classes: int) -> np.ndarray:
-    """Count the labels [T, C] of each class among labels [M, T], NaN = missing."""
+    """Count the labels of each class, int64 [T, C], among labels [M, T], NaN = missing."""
     return np.array([(targets == one).sum(axis=0) for one in range(num_classes)], np.int64).reshape(num_classes, targets.shape[1]).T
 
 
 def confusion(true: np.ndarray, given: np.ndarray, threshold: float = THRESHOLD) -> np.ndarray:
-    """Count molecules [C, C] by true (row) and predicted class (column), of probabilities [n] of class 1 or [n, C]."""
+    """Return the confusion matrix int64 [C, C], with true classes as rows and predicted classes as columns.
+
+    Args:
+        true: int64 [n], the true classes.
+        given: the probabilities of class 1 [n], or of all classes [n, C].
+        threshold: the probability above which class 1 is predicted; only for two classes.
+    """
     matrix = np.zeros([2 if given.ndim == 1 else given.shape[1]] * 2, np.int64)
     np.add.at(matrix, (true, predicted_classes(given, threshold)), 1)
     return matrix
 
 
 def predicted_classes(probabilities: np.ndarray, threshold: float = THRESHOLD) -> np.ndarray:
-    """Return the class of each molecule: 1 where its probability [n] is above the threshold, or the likeliest of [n, C]."""
+    """Return the predicted classes int64 [n].
+
+    Args:
+        probabilities: the probabilities of class 1 [n], or of all classes [n, C], of which the likeliest is predicted.
+        threshold: the probability above which class 1 is predicted; only for two classes.
+    """
     return (probabilities > threshold).astype(np.int64) if probabilities.ndim == 1 else probabilities.argmax(axis=1)

@@ -1,4 +1,4 @@
-"""The results of a comparison: plain values, as `result.json`, tables and the report take them."""
+"""The results of a comparison as plain values, which `result.json`, tables and the report show."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 MEAN, PRIOR, FOREST = "training mean", "class prior", "random forest"
 BASELINES = {
-    MEAN: "the training part's mean as every answer",
-    PRIOR: "the training part's shares of the classes as every answer",
+    MEAN: "the mean of the training part as every prediction",
+    PRIOR: "the shares of the classes in the training part as every prediction",
     FOREST: "a random forest of 100 trees (scikit-learn) on counts of Morgan fingerprints (radius 2, 2,048 bits) of the training molecules",
 }
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A 95 % interval of a metric: percentiles 2.5 and 97.5 of its values in resamples of the molecules.
+    """A 95 % interval of a metric: the percentiles 2.5 and 97.5 of its values over bootstrap resamples of the molecules.
 
     Attributes:
         low: the lower end.
         high: the upper end.
-        undefined: resamples that do not define the metric and were left out, for example without a molecule of class 1.
+        undefined: number of resamples that were left out because the metric is undefined, for example without a molecule of class 1.
     """
 
     low: float
@@ -32,11 +32,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The probability of class 1 above which a molecule counts for it, chosen on the validation part.
+    """The probability above which class 1 is predicted, chosen on the validation part.
 
     Attributes:
-        value: the threshold with the largest Matthews' correlation coefficient there.
-        mcc: that coefficient.
+        value: the threshold with the largest Matthews' correlation coefficient on that part.
+        mcc: the coefficient at the threshold.
     """
 
     value: float
@@ -45,16 +45,16 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a model's metrics are read beside.
+    """The values that a model's metrics are compared with.
 
     Attributes:
-        means: by "<part>/<metric>", the mean over the targets that define it; of several targets only.
-        counted: by "<part>/<metric>", how many targets that is the mean of.
-        intervals: by "<part>/<metric>/<target>" and "<part>/<metric>", of one part; none where at least half of the resamples do not
-            define the metric.
-        resamples: how many resamples the intervals are from.
-        baselines: by a baseline's name, its metrics and their means under the same keys, of the same part.
-        thresholds: by target with two classes, the threshold of its decisions; none where validation has one class only.
+        means: by "<part>/<metric>", the mean over the targets for which the metric is defined. Empty for a single target.
+        counted: by "<part>/<metric>", the number of targets in the mean.
+        intervals: the intervals of one part, by "<part>/<metric>/<target>" for targets and "<part>/<metric>" for means. A metric has none
+            where it is undefined in at least half of the resamples.
+        resamples: the number of bootstrap resamples.
+        baselines: by name of the baseline, its metrics and their means on the same part, by the same keys.
+        thresholds: by target with two classes, the chosen threshold. A target has none where validation has one class only.
     """
 
     means: Mapping[str, float] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Comparison:
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> Comparison:
-        """Take the fields that :func:`without_nan` has written among others; those that are not there are empty."""
+        """Read the fields from values that :func:`without_nan` returned. Missing fields are empty, and further values are ignored."""
         found = {one.name: saved[one.name] for one in fields(cls) if one.name in saved}
         comparison = cls(**found)
         return replace(
@@ -79,12 +79,12 @@ class Comparison:
 
     @property
     def undefined(self) -> int:
-        """The most resamples that one of the intervals leaves out."""
+        """The largest number of resamples that an interval leaves out."""
         return max((interval.undefined for interval in self.intervals.values()), default=0)
 
 
 def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values, also those of mappings among them, with None for NaN and infinity, which JSON does not have."""
+    """Return values and nested mappings with None in place of NaN and infinity, which JSON does not have."""
     return {name: _finite(value) for name, value in values.items()}
 
 
@@ -95,5 +95,5 @@ def _finite(value: Any) -> Any:
 
 
 def with_nan(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """Return metrics with NaN for None."""
+    """Return metrics with NaN in place of None."""
     return {name: math.nan if value is None else float(value) for name, value in metrics.items()}

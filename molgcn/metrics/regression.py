@@ -1,4 +1,4 @@
-"""Metrics of numbers: the one place where they are computed, for a set of molecules and for its bootstrap resamples."""
+"""Metrics of predicted numbers, for a set of molecules and for its bootstrap resamples."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 from molgcn.metrics.ties import ranks
 
 METRICS = ("mae", "rmse", "r2", "pearson", "spearman", "mape")
-LOGGED = ("mae", "rmse", "r2")  # those that cost no more than the loss
+LOGGED = ("mae", "rmse", "r2")  # the metrics that cost no more than the loss
 RISING = frozenset({"r2", "pearson", "spearman"})
 IN_UNITS = frozenset({"mae", "rmse"})
-_FLAT = 1e-12  # a variation below this share of the squares that it is the difference of is rounding
+_FLAT = 1e-12  # a sum of squared deviations below this share of the sum that it is subtracted from is rounding
 
 
 def errors_of(predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray) -> dict[str, list[float]]:
-    """Compute MAE, RMSE and R2, T numbers each; see :func:`regression_metrics`."""
+    """Compute MAE, RMSE and R2, as T numbers each; see :func:`regression_metrics`."""
     return {metric: values[0].tolist() for metric, values in regression_metrics(predictions, targets, LOGGED).items()}
 
 
@@ -28,30 +28,31 @@ def regression_metrics(
     wanted: Collection[str] = METRICS,
     weights: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Compute metrics of every target in float64, from all values at once, one molecule one vote or as many as its weight.
+    """Compute metrics of every target in float64, with molecules weighted.
 
     Args:
         predictions: [M, T], in the targets' units.
         targets: [M, T], NaN where missing.
-        wanted: some of `METRICS`.
-        weights: [R, M], how often each of R resamples has a molecule, or None for a single one that has each once.
+        wanted: the metrics to compute, some of `METRICS`.
+        weights: [R, M], how often each of R resamples contains each molecule. None means a single resample with every molecule once.
 
     Returns:
         float64 [R, T] by metric: "mae" and "rmse" in the targets' units, "mape" as a share of the true value, "r2", "pearson" and
-        "spearman" (equal values share their mean rank). NaN where undefined: all without known values, R2 and the correlations where
-        the known values are all the same, the correlations also where the predictions are, MAPE where a known value is 0.
+        "spearman" (equal values share their mean rank). A metric is NaN where it is undefined. All metrics are undefined without known
+        values. R2 and the correlations are undefined where all known values are equal, and the correlations also where all predictions
+        are. MAPE is undefined where a known value is 0.
     """
     values = Values(as_float64(predictions), as_float64(targets), weights)
     return {metric: getattr(values, metric)().cpu().numpy() for metric in METRICS if metric in wanted}
 
 
 class Values:
-    """Predicted and true values, and each metric of them [R, T].
+    """Predicted and true values, with one method per metric that returns it as float64 [R, T].
 
     Args:
-        predicted: float64 [M, T].
-        true: float64 [M, T], NaN where missing.
-        weights: [R, M], or None for a single resample that has each molecule once.
+        predicted: float64 [M, T], the predictions.
+        true: float64 [M, T], the true values, NaN where missing.
+        weights: [R, M], how often each of R resamples contains each molecule. None means a single resample with every molecule once.
     """
 
     def __init__(self, predicted: Tensor, true: Tensor, weights: np.ndarray | None) -> None:
@@ -73,49 +74,57 @@ class Values:
         return self.mean(self.error.abs())
 
     def rmse(self) -> Tensor:
-        """Return the root of the mean squared error."""
+        """Return the root mean squared error."""
         return self.mean(self.error.square()).sqrt()
 
     def r2(self) -> Tensor:
-        """Return the coefficient of determination."""
+        """Return the coefficient of determination, R2."""
         variation = self._variation(self._deviation(self.true))
         return torch.where(variation > 0, 1 - self.total(self.error.square()) / variation, torch.nan)
 
     def pearson(self) -> Tensor:
-        """Return the linear correlation."""
+        """Return Pearson's correlation coefficient."""
         deviations = self._deviation(self.true), self._deviation(self.predicted)
         one, other = (self._variation(deviation) for deviation in deviations)
         shared = self._covariation(*deviations)
         return torch.where((one > 0) & (other > 0), shared / (one.sqrt() * other.sqrt()), torch.nan).clamp(-1, 1)
 
     def spearman(self) -> Tensor:
-        """Return the correlation of the ranks."""
+        """Return Spearman's rank correlation coefficient."""
         weights = np.ones((1, len(self.true))) if self.weights is None else self.weights.cpu().numpy()
         columns = zip(self.predicted.cpu().numpy().T, self.true.cpu().numpy().T, strict=True)
         return torch.from_numpy(np.stack([_rank_correlation(*column, weights) for column in columns], axis=1))
 
     def mape(self) -> Tensor:
-        """Return the mean of the absolute errors over the true values."""
+        """Return the mean absolute percentage error, as a share of the true value."""
         return self.mean(self.error.abs() / torch.where(self.true == 0, torch.nan, self.true.abs()))
 
     def _deviation(self, values: Tensor) -> Tensor:
-        """Return each known value's distance from the known ones' mean, by their distances from the smallest: of equal values exactly 0."""
+        """Return each known value minus the mean of the known values.
+
+        The smallest value is subtracted first, so that the result is exactly 0 where all values are equal.
+        """
         candidates = torch.cat([values.masked_fill(~self.known, torch.inf), values.new_full((1, values.shape[1]), torch.inf)])
         above = torch.where(self.known, values - candidates.amin(0), 0.0)
         return torch.where(self.known, above - above.sum(0) / self.known.sum(0), 0.0)
 
     def _covariation(self, one: Tensor, other: Tensor) -> Tensor:
-        """Return the sums of products of distances from each resample's means, of distances from the means over all molecules."""
+        """Return the sums over each resample of products of deviations from its means.
+
+        Args:
+            one: deviations [M, T] from the mean over all molecules.
+            other: deviations [M, T] of other values from the mean over all molecules.
+        """
         return self.total(one * other) - self.total(one) * self.total(other) / self.count
 
     def _variation(self, deviation: Tensor) -> Tensor:
-        """Return the sums of squared distances from each resample's mean, 0 where they are nothing but rounding."""
+        """Return the sums of squared deviations from each resample's mean, 0 where they are only rounding."""
         found = self._covariation(deviation, deviation)
         return torch.where(found > _FLAT * self.total(deviation.square()), found, 0.0)
 
 
 def _rank_correlation(predicted: np.ndarray, true: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Compute one target's Spearman correlation [R]."""
+    """Compute the Spearman correlation of one target, float64 [R]."""
     known = ~np.isnan(true)
     some = weights[:, known]
     if not some.size or not np.isfinite(predicted[known]).all():
@@ -128,5 +137,5 @@ def _rank_correlation(predicted: np.ndarray, true: np.ndarray, weights: np.ndarr
 
 
 def as_float64(values: Tensor | np.ndarray) -> Tensor:
-    """Return values as a tensor in float64, on the device where they are."""
+    """Return values as a float64 tensor on the same device."""
     return values.double() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float64))

@@ -1,4 +1,4 @@
-"""How tables show metrics."""
+"""The texts with which tables show metrics."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def metric_title(metric: str) -> str:
 
 
 def error_text(error: float) -> str:
-    """Return four significant digits of an error, "-" where it is undefined."""
+    """Return an error with four significant digits, or "-" where it is undefined."""
     return "-" if math.isnan(error) else f"{error:.4g}"

@@ -1,1 +1,1 @@
-"""What a person reads about a model: one HTML page, complete in itself."""
+"""The report about a model: one HTML page that needs no other file."""

@@ -1,4 +1,4 @@
-"""Where a model errs: numbers of one target over a set of molecules."""
+"""The errors of one target over a set of molecules, also by size and by scaffold."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from molgcn.metrics import errors_of
 
 MAX_BINS = 8
 NO_RING = ""
-LEAST = 5  # molecules of a scaffold below which its error says little
+LEAST = 5  # with fewer molecules, the error of a scaffold says little
 
 
 @dataclass(frozen=True)
 class Group:
-    """Molecules that share something: what, how many, mean absolute and mean signed error (predicted - true)."""
+    """The errors of molecules that share a size or a scaffold.
+
+    Attributes:
+        name: what they share.
+        count: how many they are.
+        mae: mean absolute error, in the target's unit.
+        bias: mean signed error (predicted - true), in the target's unit.
+    """
 
     name: str
     count: int
@@ -28,15 +35,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Errors:
-    """One target's errors, in its unit.
+    """The errors of one target, in its unit.
 
     Attributes:
         name: the target.
-        unit: its unit ("" = none).
-        index: int64 [n], molecules whose true value is known and whose prediction is finite.
-        true: float64 [n].
-        predicted: float64 [n].
-        unpredicted: molecules left out because the prediction is not finite.
+        unit: the unit of the target ("" = none).
+        index: int64 [n], the molecules whose true value is known and whose prediction is finite.
+        true: float64 [n], the true values.
+        predicted: float64 [n], the predictions.
+        unpredicted: number of molecules left out because the prediction is not finite.
     """
 
     name: str
@@ -48,52 +55,53 @@ class Errors:
 
     @classmethod
     def of(cls, name: str, unit: str, true: np.ndarray, predicted: np.ndarray) -> Errors:
-        """From a target's columns [M], NaN where the true value is missing."""
+        """Compare true values [M], NaN where missing, with predictions [M]."""
         known = ~np.isnan(true)
         index = np.flatnonzero(known & np.isfinite(predicted))
         return cls(name, unit, index, true[index].astype(float), predicted[index].astype(float), int(known.sum()) - len(index))
 
     @property
     def error(self) -> np.ndarray:
-        """Predicted minus true, [n]."""
+        """The signed errors, predicted minus true, float64 [n]."""
         return self.predicted - self.true
 
     @property
     def mae(self) -> float:
-        """Mean absolute error."""
+        """The mean absolute error."""
         return _mae(self.predicted, self.true)
 
     @property
     def digits(self) -> int:
-        """Significant digits in which to read single values: four, and more where the values share them."""
+        """The significant digits with which to show single values: four, and more where the true values share their first digits."""
         return digits_of(self.true) - 3
 
     @property
     def bias(self) -> float:
-        """Mean signed error."""
+        """The mean signed error."""
         return float(self.error.mean()) if len(self.index) else float("nan")
 
     @property
     def guess(self) -> float:
-        """Mean absolute error of answering the true values' mean for every molecule."""
+        """The mean absolute error of predicting the mean of the true values for every molecule."""
         return _mae(np.full_like(self.true, self.true.mean()), self.true) if len(self.index) else float("nan")
 
     def quantile(self, share: float) -> float:
-        """The absolute error that this share of molecules stays below."""
+        """Return the absolute error that this share of the molecules stays below."""
         return float(np.quantile(np.abs(self.error), share)) if len(self.index) else float("nan")
 
     def worst(self, count: int) -> np.ndarray:
-        """Places in `index` of the largest absolute errors, largest first."""
+        """Return the positions in `index` of the largest absolute errors, the largest first."""
         return np.argsort(-np.abs(self.error), kind="stable")[:count]
 
     def group(self, name: str, mask: np.ndarray) -> Group:
-        """The molecules of a mask [n]."""
+        """Return the errors of the molecules that a mask, bool [n], selects."""
         return Group(name, int(mask.sum()), _mae(self.predicted[mask], self.true[mask]), float(self.error[mask].mean()))
 
     def by_size(self, atoms: np.ndarray) -> list[Group]:
-        """Errors by number of atoms [M]: one group a size where there are few sizes, else ranges of about as many molecules each.
+        """Return the errors by number of atoms [M].
 
-        A group has at least two molecules: there is none of a single one.
+        There is one group per size where there are few sizes. Else the groups are ranges of sizes with about as many molecules each. Every
+        group has at least two molecules.
         """
         sizes = atoms[self.index]
         edges = size_edges(sizes)
@@ -104,7 +112,10 @@ class Errors:
         return groups
 
     def by_scaffold(self, scaffolds: Sequence[str]) -> tuple[list[Group], Group | None]:
-        """Errors by scaffold [M], most common first ("" = no ring), and of the molecules whose scaffold is rare, as one group."""
+        """Return the errors by scaffold [M] ("" = no ring), the most common first.
+
+        The molecules whose scaffold is rare are the second value, as one group, or None where there are none.
+        """
         if not len(self.index):
             return [], None
         names, inverse, counts = np.unique(np.array(scaffolds, object)[self.index].astype(str), return_inverse=True, return_counts=True)
@@ -119,7 +130,10 @@ def _mae(predicted: np.ndarray, true: np.ndarray) -> float:
 
 
 def size_edges(sizes: np.ndarray) -> list[int]:
-    """First size of each range, and one past the last: every range holds at least two of `sizes` [n]; no ranges of fewer than two."""
+    """Return the first size of each range, followed by the last size plus one.
+
+    Every range holds at least two of `sizes` [n]. The list is empty where there are fewer than two sizes.
+    """
     if len(sizes) < 2:
         return []
     distinct = np.unique(sizes)

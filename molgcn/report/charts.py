@@ -1,4 +1,4 @@
-"""The report's charts, as pictures inside the page: SVG whose text is drawn, so that no font is needed."""
+"""The charts of the report, as SVG pictures inside the page. Text is drawn as paths, so that no font is needed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from molgcn.report.plots import BLUE, GREY, new_figure, parity_panel, plain, tid
 
 
 def parity(errors: Errors) -> str:
-    """Predicted against true."""
+    """Draw the predictions against the true values."""
     figure = new_figure(4.4, 4.5)
     parity_panel(figure.subplots(), errors.true, errors.predicted, plain(errors.name), plain(errors.unit))
     return as_svg(figure)
 
 
 def histogram(errors: Errors) -> str:
-    """How many molecules are off by how much; the outermost percent is gathered at the ends."""
+    """Draw a histogram of the errors. The largest one percent is counted in the outermost bars."""
     figure = new_figure(4.4, 4.5)
     axes = figure.subplots()
     error = errors.error
@@ -40,7 +40,7 @@ def histogram(errors: Errors) -> str:
 
 
 def by_size(groups: Sequence[Group], errors: Errors, what: str) -> str:
-    """Mean absolute error of each range of sizes, with the number of molecules under it."""
+    """Draw the mean absolute error of each range of sizes, with the number of molecules below it."""
     figure = new_figure(9.0, 3.3)
     axes = figure.subplots()
     places = np.arange(len(groups))
@@ -56,7 +56,7 @@ def by_size(groups: Sequence[Group], errors: Errors, what: str) -> str:
 
 
 def as_svg(figure: Figure) -> str:
-    """A figure as the address that shows it, see :func:`embedded`."""
+    """Return a figure as a `data:` URL of an SVG picture; see :func:`embedded`."""
     file = io.BytesIO()
     with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "molgcn"}):
         figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.08, metadata={"Date": None, "Creator": None})
@@ -64,5 +64,5 @@ def as_svg(figure: Figure) -> str:
 
 
 def embedded(content: bytes, kind: str) -> str:
-    """A picture as the address that shows it: `data:<kind>;base64,...`. No script in such a picture ever runs."""
+    """Return a picture as the URL `data:<kind>;base64,...`. Browsers run no script in such a picture."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -1,4 +1,4 @@
-"""The report about a classifier."""
+"""The page of the report about a classifier."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _TITLES = {"brier": "Brier", "accuracy": "accuracy", "balanced_accuracy": "balan
 def write_class_report(
     path: Path, subject: Subject, probabilities: Sequence[np.ndarray], titles: Sequence[Sequence[str]], draw: Draw = draw
 ) -> None:
-    """Write a page about targets that are classes; see :func:`class_group`."""
+    """Write a page about targets that are classes; see :func:`class_group` for the arguments."""
     write_page(path, subject, [class_group(subject, probabilities, titles, draw)])
 
 
 def class_group(subject: Subject, probabilities: Sequence[np.ndarray], titles: Sequence[Sequence[str]], draw: Draw = draw) -> TargetGroup:
-    """Return what a page shows of targets that are classes.
+    """Return the part of the page about targets that are classes.
 
     Args:
-        subject: what it is about.
-        probabilities: of each target, [M] of class 1, or [M, C].
-        titles: of each target, what to call its C classes.
-        draw: gives the picture of a SMILES as an address, None where it cannot.
+        subject: what the report is about.
+        probabilities: for each target, the probabilities of class 1 [M] or of all classes [M, C].
+        titles: for each target, the names of its C classes.
+        draw: returns the drawing of a SMILES as a `data:` URL, or None where it cannot be drawn.
     """
     columns = zip(probabilities, titles, strict=True)
     views = [ClassView.of(subject, place, given, classes, draw) for place, (given, classes) in enumerate(columns)]

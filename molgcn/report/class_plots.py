@@ -1,4 +1,4 @@
-"""Pictures of probabilities: ROC, precision-recall and calibration curves, and confusions of more than two classes."""
+"""Pictures of predicted probabilities: ROC, precision-recall and calibration curves, and confusion matrices."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from molgcn.metrics import error_text
 from molgcn.metrics.classes import class_metrics, confusion
 from molgcn.report.plots import BLUE, GREY, new_figure, plain, tidy
 
-_LISTED = 4  # curves beyond which a legend among them would hide them
+_LISTED = 4  # with more curves, a legend inside the panel would hide some
 _BINS = 10
-_WRITTEN = 12  # classes beyond which a confusion's numbers would not fit
-_LONGEST = 16  # characters of a class beyond which it leaves the picture no room
+_WRITTEN = 12  # with more classes, the numbers do not fit into the cells
+_LONGEST = 16  # characters; a longer class name would leave the picture no room
 
 
 def plot_classes(
     targets: np.ndarray, probabilities: Sequence[np.ndarray], names: Sequence[str], path: Path, titles: Sequence[Sequence[str]]
 ) -> None:
-    """Draw curves with one line a target, or with more than two classes a confusion matrix a target, into a PNG file.
+    """Draw one line per target in three panels of curves, or one confusion matrix per target for more than two classes.
 
     Args:
-        targets: [M, T], classes, NaN = missing.
-        probabilities: of each target, [M] of class 1, or [M, C].
-        names: T targets.
-        path: the file.
-        titles: of each target, what to call its C classes.
+        targets: [M, T], the true classes, NaN = missing.
+        probabilities: for each target, the probabilities of class 1 [M] or of all classes [M, C].
+        names: the T targets.
+        path: the PNG file to write.
+        titles: for each target, the names of its C classes.
     """
     known = {name: _known(labels, given) for name, labels, given in zip(names, targets.T, probabilities, strict=True)}
     if probabilities[0].ndim == 1:
@@ -48,11 +48,11 @@ def _known(labels: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def curves(known: Mapping[str, tuple[np.ndarray, np.ndarray]], positive: str) -> Figure:
-    """Draw the three curves of targets with two classes.
+    """Draw the ROC, precision-recall and calibration curves of targets with two classes.
 
     Args:
-        known: by name, true classes [n] and probabilities of class 1 [n].
-        positive: what to call class 1.
+        known: by target, the true classes [n] and the probabilities of class 1 [n].
+        positive: the name of class 1.
     """
     figure = new_figure(13.2, 4.6)
     panels = figure.subplots(1, 3)
@@ -114,7 +114,7 @@ def _confusions(known: Mapping[str, tuple[np.ndarray, np.ndarray]], titles: Sequ
 
 
 def confusion_panel(axes: Axes, matrix: np.ndarray, name: str, titles: Sequence[str]) -> None:
-    """Draw a confusion matrix [C, C], each row's shares as colours, with what to call the C classes."""
+    """Draw a confusion matrix [C, C] with the names of its C classes. A colour shows a cell's share of its row."""
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     if len(matrix) <= _WRITTEN:

@@ -14,7 +14,10 @@ _SIZE = 240, 170
 
 
 def draw(smiles: str) -> str | None:
-    """A drawing as a `data:` address; None where RDKit cannot read or draw the SMILES, or lacks a library that drawing needs."""
+    """Return the drawing of a SMILES as a `data:` URL.
+
+    It is None where RDKit cannot read or draw the SMILES, or lacks a library that drawing needs.
+    """
     from rdkit import Chem, rdBase
 
     drawing = rdkit_drawing()
@@ -40,7 +43,7 @@ def draw(smiles: str) -> str | None:
 
 @cache
 def rdkit_drawing() -> ModuleType | None:
-    """RDKit's module, which needs libraries of X11 that servers and containers often lack."""
+    """Return the module `rdMolDraw2D` of RDKit, or None where its X11 libraries are missing, as on many servers and in containers."""
     try:
         from rdkit.Chem.Draw import rdMolDraw2D
     except ImportError as error:

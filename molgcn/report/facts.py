@@ -1,4 +1,4 @@
-"""The lines at a report's end: which model, which data, made with what."""
+"""The facts at the end of a report: the model, the data and the versions of the packages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def facts(module: Any, data: str, data_hash: str, where: str, versions: Mapping[str, str | None]) -> dict[str, str]:
-    """Name and value of each line.
+    """Return facts about a model and its data, by name.
 
     Args:
         module: a :class:`molgcn.training.regressor.MoleculeRegressor`.
-        data: name of the molecules' source.
-        data_hash: what identifies them.
-        where: the checkpoint or the run's folder.
-        versions: of Python and the packages; None for one that is not installed.
+        data: the name of the data set.
+        data_hash: the hash of the data set.
+        where: the checkpoint or the folder of the run.
+        versions: the versions of Python and the packages by name; None for a package that is not installed.
     """
     model, config = module.averaged, module.config
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing beside it, runs nothing and escapes everything that came from a file."""
+"""The report as one HTML file that needs no other file, has no scripts and escapes everything that came from a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ _TITLES = {"r2": "R\u00b2"}
 
 @dataclass(frozen=True)
 class TargetPart:
-    """A target's part of the page: its heading, its unit ("" = none) and its sections; no sections where nothing can be measured."""
+    """The part of the page about one target.
+
+    Attributes:
+        name: the target, which is the heading.
+        unit: the unit of the target ("" = none).
+        sections: the HTML of the sections; empty where nothing can be measured.
+    """
 
     name: str
     unit: str
@@ -37,12 +43,12 @@ class TargetPart:
 
 @dataclass(frozen=True)
 class TargetGroup:
-    """What a page shows of targets that are measured alike.
+    """The part of the page about targets that have the same metrics.
 
     Attributes:
-        measured: what its numbers are: "errors".
-        overview: the table of all its targets.
-        parts: of each target.
+        measured: what the page measures, such as "errors".
+        overview: the table of all targets.
+        parts: one part per target.
     """
 
     measured: str
@@ -51,16 +57,22 @@ class TargetGroup:
 
 
 def write_report(path: Path, subject: Subject, draw: Draw = draw) -> None:
-    """Write a page about targets that are numbers; see :func:`number_group`."""
+    """Write the HTML report about targets that are numbers.
+
+    Args:
+        path: the file to write.
+        subject: what the report is about.
+        draw: returns the drawing of a SMILES as a `data:` URL, or None where it cannot be drawn.
+    """
     write_page(path, subject, [number_group(subject, draw)])
 
 
 def number_group(subject: Subject, draw: Draw = draw) -> TargetGroup:
-    """Return what a page shows of targets that are numbers.
+    """Return the part of the page about targets that are numbers.
 
     Args:
-        subject: what it is about.
-        draw: gives the picture of a SMILES as an address, None where it cannot.
+        subject: what the report is about.
+        draw: returns the drawing of a SMILES as a `data:` URL, or None where it cannot be drawn.
     """
     smiles, targets = subject.molecules.smiles, subject.molecules.targets.T
     scaffolds = None if smiles is None else murcko_scaffolds(list(smiles))
@@ -71,12 +83,12 @@ def number_group(subject: Subject, draw: Draw = draw) -> TargetGroup:
 
 
 def write_page(path: Path, subject: Subject, groups: Sequence[TargetGroup]) -> None:
-    """Write a page of one group of targets, or of several one below the other.
+    """Write a page of one or several groups of targets, one below the other.
 
     Args:
-        path: the file.
+        path: the file to write.
         subject: what the whole page is about.
-        groups: of its targets.
+        groups: the groups of targets.
     """
     page = render(
         "layout.html.jinja",

@@ -1,4 +1,4 @@
-"""Pictures of a run: learning curve and parity plot."""
+"""The pictures of a run: its learning curve and its parity plot."""
 
 from __future__ import annotations
 
@@ -17,31 +17,39 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 from molgcn.metrics import error_text, errors_of
 
 BLUE, ORANGE, GREY = "#1f6fb4", "#d1632a", "#9aa0a6"
-_CROWDED = 3_000  # molecules beyond which points hide one another: brighter hexagons hold more of them
-_NOISY = 200  # values of a loss beyond which a running mean is drawn over them
+_CROWDED = 3_000  # with more molecules, points hide one another; hexagons then show how many there are by their colour
+_NOISY = 200  # with more values, a running mean is drawn over the loss
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure that needs no display; inches."""
+    """Make a figure that needs no display. Width and height are in inches."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def tidy(axes: Axes) -> None:
-    """A light grid and no box."""
+    """Give axes a light grid and no box."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
 
 
 def plain(text: str) -> str:
-    """Text that came from a file, without the dollar signs that would start a formula."""
+    """Return text for a picture, with dollar signs escaped since they would start a formula."""
     return text.replace("$", r"\$")
 
 
 def plot_learning_curve(metrics_csv: Path, path: Path, label: str) -> None:
-    """Training loss, an epoch's mean at its end, and validation loss, from `metrics.csv`, with the lowest of these marked."""
+    """Draw the training and validation losses of a run against the epochs.
+
+    Each training loss is the mean of its epoch. The lowest validation loss is marked.
+
+    Args:
+        metrics_csv: the `metrics.csv` of the run.
+        path: the picture to write.
+        label: the label of the y axis.
+    """
     table = pd.read_csv(metrics_csv)
     steps_per_epoch = _steps_per_epoch(table)
     curves = loss_curves(table)
@@ -70,7 +78,11 @@ def plot_learning_curve(metrics_csv: Path, path: Path, label: str) -> None:
 
 
 def loss_curves(table: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Steps and losses [n, 2] of "train/loss", each epoch's mean at its last step, and of "val/loss", from the rows of `metrics.csv`."""
+    """Return the curves of "train/loss" and "val/loss" from the rows of `metrics.csv`.
+
+    Returns:
+        Steps and losses float64 [n, 2] by name. A training loss is the mean of an epoch, at its last step.
+    """
     epoch, step, loss = _finite(table[["epoch", "step", "train/loss"]]).T
     weight = np.diff(step, prepend=0).clip(min=1)  # the steps that a row is the mean of
     epochs = pd.DataFrame({"step": step, "loss": loss * weight, "weight": weight}).groupby(epoch)
@@ -79,19 +91,19 @@ def loss_curves(table: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def _finite(columns: pd.DataFrame) -> np.ndarray:
-    """The rows [n, C] of C columns where all are finite numbers."""
+    """Return the rows float64 [n, C] of C columns in which all numbers are finite."""
     values = columns.to_numpy(float)
     return values[np.isfinite(values).all(axis=1)]
 
 
 def _steps_per_epoch(table: pd.DataFrame) -> float:
-    """Optimiser steps an epoch: the step at which the last row was written over the epochs completed by then."""
+    """Return the optimizer steps per epoch: the step of the last row divided by the epochs completed by then."""
     last = table[["epoch", "step"]].dropna()
     return max(float(last["step"].iloc[-1]) / (float(last["epoch"].iloc[-1]) + 1), 1.0) if len(last) else 1.0
 
 
 def _log_scale(axes: Axes, span: float) -> None:
-    """A logarithmic axis whose labels are plain decimals: more of them where it spans little."""
+    """Make the y axis logarithmic with plain decimals as labels, more of them for a small span."""
     axes.set_yscale("log")
     subs = (1, 2, 3, 4, 5, 6, 7, 8, 9) if span < 4 else (1, 2, 5)
     axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
@@ -100,7 +112,7 @@ def _log_scale(axes: Axes, span: float) -> None:
 
 
 def plot_parity(targets: np.ndarray, predictions: np.ndarray, names: Sequence[str], units: Sequence[str], path: Path) -> None:
-    """Predicted against true values [B, T], one panel a target; missing values are left out."""
+    """Draw predicted against true values [M, T], one panel per target. Missing values (NaN) are left out."""
     columns = min(len(names), 4)
     rows = math.ceil(len(names) / columns)
     figure = new_figure(4.0 * columns, 4.2 * rows)
@@ -115,7 +127,7 @@ def plot_parity(targets: np.ndarray, predictions: np.ndarray, names: Sequence[st
 
 
 def parity_panel(axes: Axes, true: np.ndarray, predicted: np.ndarray, name: str, unit: str) -> None:
-    """Predicted against true values [B], none missing, with MAE and R2 above."""
+    """Draw predicted against true values [n], none of them missing, with MAE and R2 as the title."""
     label = name + (f" ({unit})" if unit else "")
     axes.set_xlabel(f"true {label}")
     axes.set_ylabel(f"predicted {label}")

@@ -1,4 +1,4 @@
-"""HTML from templates, in which everything that came from a file is escaped."""
+"""HTML from Jinja templates, which escape everything that came from a file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from markupsafe import Markup
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return the HTML of a template of this package, by its path below `molgcn/report`."""
+    """Return the HTML of a template with values filled in. `template` is its path below `molgcn/report`."""
     return Markup(_environment().get_template(template).render(values))  # the environment escapes
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Return a value's significant digits; a dash for a value that is not there."""
+    """Return a number as text with some significant digits; a dash where it is not finite."""
     return f"{value:.{digits}g}".replace("-", "\u2212") if math.isfinite(value) else "\u2013"
 
 

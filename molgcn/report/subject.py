@@ -15,7 +15,7 @@ from molgcn.data.splits.parts import IN_WORDS
 from molgcn.metrics.comparison import Comparison
 from molgcn.report.uncertainty import Uncertainty
 
-WORST = 12  # molecules that a page draws of each target
+WORST = 12  # molecules that a page draws per target
 
 PARTS = {**IN_WORDS, "all": "all"}
 
@@ -24,13 +24,13 @@ Draw = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class Trainings:
-    """The trainings of a run of several, as a table of each target.
+    """The trainings of a run of several trainings, as one table per target.
 
     Attributes:
-        headers: by target, those of the columns of numbers.
-        rows: by target, the folder of each training below the page's and its cells.
-        totals: by target, name and cells of each row that sums them up.
-        explained: what the numbers are.
+        headers: by target, the headers of the columns of numbers.
+        rows: by target, the row of each training: its folder relative to the page, and its cells.
+        totals: by target, the rows that summarise the trainings: the name of each, and its cells.
+        explained: a sentence that says what the numbers are.
     """
 
     headers: Mapping[str, Sequence[str]]
@@ -44,21 +44,21 @@ class Subject:
     """What a report is about.
 
     Attributes:
-        title: what was evaluated, in a line.
-        facts: further lines as name and value: data, model, versions.
-        metrics: "<part>/<metric>/<target>".
-        sizes: molecules of every part in `metrics`.
-        labels: known values of each of the T targets in every part.
-        part: the one that is looked at closely.
-        molecules: its M molecules.
-        predictions: [M, P], as of :meth:`molgcn.tasks.base.Task.decode`.
-        names: T targets.
-        units: T units ("" = none).
+        title: what was evaluated, in one line.
+        facts: further lines about data, model and versions, as name and value.
+        metrics: the metrics by "<part>/<metric>/<target>".
+        sizes: by part, the number of molecules.
+        labels: by part, the number of known values of each of the T targets.
+        part: the part that the page shows in detail.
+        molecules: the M molecules of that part.
+        predictions: float64 [M, P], the predictions for that part; see :meth:`molgcn.tasks.base.Task.decode`.
+        names: the names of the T targets.
+        units: the units of the T targets ("" = none).
         pictures: further PNG files to show, by caption.
-        trained_on: by part, molecules that the model was trained on although the part is not its training part.
-        comparison: what the metrics are read beside.
-        class_counts: labels [T, C] of each class in every part; none where targets are numbers.
-        trainings: what it consists of, where it is a run of several trainings.
+        trained_on: by part, the number of molecules that the model was trained on although the part is not its training part.
+        comparison: intervals, baselines, means and thresholds to show with the metrics.
+        class_counts: by part, the number of labels of each class [T, C]; empty where targets are numbers.
+        trainings: the trainings of a run of several, or None.
         uncertainty: the section about uncertainties, or None.
     """
 
@@ -80,7 +80,12 @@ class Subject:
     uncertainty: Uncertainty | None = None
 
     def of_targets(self, places: Sequence[int], columns: Sequence[int]) -> Subject:
-        """Return the same about some of the targets, at `places` among them, with their columns of predictions."""
+        """Return the subject restricted to some targets.
+
+        Args:
+            places: the indices of the targets.
+            columns: the indices of their columns of predictions.
+        """
         names, units = ([values[place] for place in places] for values in (self.names, self.units))
         return replace(
             self,
@@ -93,6 +98,6 @@ class Subject:
         )
 
     def drawn(self, index: int, draw: Draw) -> dict[str, Any]:
-        """Return the row, SMILES and drawing of a molecule, for its card."""
+        """Return the row number, SMILES and drawing of a molecule, as its card on the page shows them."""
         text = None if self.molecules.smiles is None else self.molecules.smiles[index]
         return {"row": int(self.molecules.rows[index]), "smiles": text, "picture": None if text is None else draw(text)}

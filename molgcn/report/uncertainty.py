@@ -1,4 +1,4 @@
-"""What the report's section about uncertainties shows."""
+"""The values that the report's section about uncertainties shows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """What the section shows.
+    """The values of the section about uncertainties.
 
     Attributes:
-        about: what the uncertainties were calibrated on, "" where they are as the network predicts them.
-        approximate: whether that part has chosen the weights.
-        missed: the share of molecules that intervals or sets may miss, or None.
-        measures: of each target, by their titles: of the model's own uncertainties, and of calibrated ones; NaN where not measured.
-        pictures: addresses of pictures, by target.
+        about: what the uncertainties were calibrated on; "" where they are not calibrated.
+        approximate: whether the weights were chosen on the molecules that calibration used.
+        missed: the share of molecules that intervals or sets may miss, or None where there are none.
+        measures: by target and title, each measure before and after calibration; NaN where it was not measured.
+        pictures: by target, the `data:` URL of its picture.
     """
 
     about: str

@@ -1,4 +1,4 @@
-"""What a section of the report gets: one target's true and predicted values."""
+"""The input of a report section: the true and predicted values of one target."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from molgcn.report.subject import Draw, Subject
 
 @dataclass(frozen=True)
 class NumberView:
-    """A target of numbers.
+    """A target whose values are numbers.
 
     Attributes:
         subject: what the page is about.
-        errors: the target's, of the n molecules whose true value is known and whose prediction is finite.
-        scaffolds: of the M molecules, or None.
-        draw: gives the picture of a SMILES.
+        errors: the errors of the n molecules whose true value is known and whose prediction is finite.
+        scaffolds: the scaffolds of the M molecules, or None.
+        draw: returns the drawing of a SMILES as a `data:` URL.
     """
 
     subject: Subject
@@ -32,23 +32,23 @@ class NumberView:
 
     @property
     def missing(self) -> int:
-        """Molecules without a true value."""
+        """The number of molecules without a true value."""
         return len(self.subject.molecules) - len(self.errors.index) - self.errors.unpredicted
 
 
 @dataclass(frozen=True)
 class ClassView:
-    """A target of classes.
+    """A target whose values are classes.
 
     Attributes:
         subject: what the page is about.
-        place: of the target.
-        index: int64 [n], molecules whose class is known and whose probabilities are finite.
-        true: int64 [n], their classes.
-        given: their probabilities [n] of class 1, or [n, C].
-        titles: what to call the C classes.
-        unpredicted: molecules left out because a probability is not finite.
-        draw: gives the picture of a SMILES.
+        place: the index of the target.
+        index: int64 [n], the molecules whose class is known and whose probabilities are finite.
+        true: int64 [n], the true classes of these molecules.
+        given: float64, the predicted probabilities of class 1 [n], or of all classes [n, C].
+        titles: the names of the C classes.
+        unpredicted: number of molecules left out because a probability is not finite.
+        draw: returns the drawing of a SMILES as a `data:` URL.
     """
 
     subject: Subject
@@ -62,7 +62,15 @@ class ClassView:
 
     @classmethod
     def of(cls, subject: Subject, place: int, probabilities: np.ndarray, titles: Sequence[str], draw: Draw) -> ClassView:
-        """Take a target's labels, its probabilities [M] or [M, C] and what to call its classes."""
+        """Make the view of a target.
+
+        Args:
+            subject: what the page is about.
+            place: the index of the target.
+            probabilities: the predicted probabilities of class 1 [M], or of all classes [M, C].
+            titles: the names of the C classes.
+            draw: returns the drawing of a SMILES as a `data:` URL.
+        """
         labels = subject.molecules.targets[:, place]
         known, finite = ~np.isnan(labels), np.isfinite(probabilities.reshape(len(labels), -1)).all(axis=1)
         index = np.flatnonzero(known & finite)
@@ -71,27 +79,27 @@ class ClassView:
 
     @property
     def name(self) -> str:
-        """The target."""
+        """The name of the target."""
         return self.subject.names[self.place]
 
     @property
     def binary(self) -> bool:
-        """Whether there are two classes, of which one probability tells."""
+        """Whether there are two classes, which one probability describes."""
         return self.given.ndim == 1
 
     @property
     def chosen(self) -> Threshold | None:
-        """The threshold that validation has chosen."""
+        """The threshold that was chosen on the validation part, or None."""
         return self.subject.comparison.thresholds.get(self.name)
 
     @property
     def threshold(self) -> float:
-        """The probability above which class 1 is decided for."""
+        """The probability above which class 1 is predicted."""
         return THRESHOLD if self.chosen is None else self.chosen.value
 
     @cached_property
     def of_truth(self) -> np.ndarray:
-        """Each molecule's probability [n] of its true class."""
+        """The predicted probability of each molecule's true class, float64 [n]."""
         if self.binary:
             return np.where(self.true == 1, self.given, 1 - self.given)
         return np.take_along_axis(self.given, self.true[:, None], axis=1)[:, 0]

@@ -1,1 +1,1 @@
-"""From a trained model to predictions for files of any length."""
+"""Predictions and fingerprints of trained models for files of any length."""

@@ -1,4 +1,4 @@
-"""Rows of numbers as a NumPy file, written as they come."""
+"""NumPy files of numbers that are written row by row."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class GrowingArray:
     """An array on disk in NumPy's format, whose first axis grows with each write.
 
     Args:
-        file: an empty file.
-        shape: of a row.
-        dtype: of the numbers.
+        file: an empty binary file that can be read and written.
+        shape: the shape of a row.
+        dtype: the dtype of the numbers.
     """
 
     def __init__(self, file: IO[bytes], shape: tuple[int, ...], dtype: type[np.generic]) -> None:
@@ -39,25 +39,30 @@ class GrowingArray:
         self._rows += len(rows)
 
     def finish(self) -> None:
-        """Write how many rows there are."""
+        """Write the final number of rows into the header, and flush the file."""
         self._write_header()
         self._file.flush()
 
     def _write_header(self) -> None:
-        """Write the header, in which NumPy leaves room for the digits of the first axis."""
+        """Write the header. NumPy leaves room in it for a longer first axis, so that it can be overwritten."""
         self._file.seek(0)
         described = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self._rows, *self._shape)}
         npy.write_array_header_1_0(self._file, described)
 
 
 class ArrayFile:
-    """Takes values [R, H] and the numbers of their rows."""
+    """The open file of :func:`open_array`, which takes values and the numbers of their rows.
+
+    Args:
+        values: the array of the values.
+        rows: the array of the row numbers, or None for a file without them.
+    """
 
     def __init__(self, values: GrowingArray, rows: GrowingArray | None) -> None:
         self._values, self._rows = values, rows
 
     def write(self, values: np.ndarray, rows: np.ndarray) -> None:
-        """Append values [R, H] of rows int [R]."""
+        """Append values [R, H] of the input rows with numbers int [R]."""
         self._values.write(values)
         if self._rows is not None:
             self._rows.write(rows)
@@ -65,17 +70,18 @@ class ArrayFile:
 
 @contextmanager
 def open_array(path: Path, width: int, name: str) -> Iterator[ArrayFile]:
-    """Open a .npy file of float32 values [M, H], or a .npz file with them and `rows`, int64 [M], the input's rows that they are of.
+    """Open a .npy or .npz file for values that are written row by row.
 
-    It appears under its name when the block ends well.
+    A .npy file holds the values, float32 [M, H]. A .npz file holds them and `rows`, int64 [M], the numbers of their input rows. The file
+    appears under its name when the block ends without an error.
 
     Args:
         path: the file.
-        width: H.
-        name: of the values in a .npz file.
+        width: the number H of values per row.
+        name: the name of the values in a .npz file.
 
     Raises:
-        UserError: when it cannot be written; the file of that name, if there was one, is then as it was.
+        UserError: when the file cannot be written. An earlier file of that name then stays as it was.
     """
     with as_mistake(path), whole(path) as temporary, ExitStack() as stack:
         folder = path.parent

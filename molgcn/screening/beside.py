@@ -1,4 +1,4 @@
-"""What stands beside the predictions of a stretch of rows: what calibration makes of them, and how far the molecules are."""
+"""Further columns beside the predictions: calibrated uncertainties, and the distance from the training molecules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def say_calibration(ensemble: Ensemble) -> None:
-    """Log what the calibrated columns rest on, or that there are none although there are calibrations."""
+    """Log what the uncertainties were calibrated on, or warn that calibrations are left out."""
     if ensemble.calibration is not None:
         level = logging.WARNING if ensemble.calibration.approximate else logging.INFO
         log.log(level, "The columns of uncertainties are %s", ensemble.calibration.described)
@@ -34,12 +34,12 @@ def names_beside(ensemble: Ensemble, domain: bool) -> list[str]:
 
 
 def columns_beside(ensemble: Ensemble, predictions: np.ndarray, distance: np.ndarray | None) -> list[Column]:
-    """Return the columns of R rows.
+    """Return the further columns of R rows.
 
     Args:
         ensemble: the models.
-        predictions: [R, P], NaN where there is none.
-        distance: [R, 4], see :func:`molgcn.domain.distance.distance_to_all`, or None.
+        predictions: [R, P], NaN where there is no prediction.
+        distance: [R, 4], the distances from the training molecules, or None; see :func:`molgcn.domain.distance.distance_to_all`.
     """
     columns = []
     if ensemble.calibration is not None:

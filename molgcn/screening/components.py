@@ -1,4 +1,4 @@
-"""Reads rows of several molecules, such as a solute and its solvent, each in a column of its own."""
+"""Input rows of several molecules, such as a solute and its solvent, each in a column of its own."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from molgcn.errors import UserError, nearest, shown
 
 
 def with_components(molecules: Molecules, columns: Sequence[str], components: Sequence[str]) -> Molecules:
-    """Return a file whose records hold the SMILES of all components, one a line; as it is for models of one molecule a row.
+    """Return a file whose records hold the SMILES of all components, one per line.
+
+    For models whose rows are one molecule the file is returned unchanged.
 
     Args:
-        molecules: an open file.
-        columns: of the components' SMILES.
-        components: those that the models were trained on; none where a row is one molecule.
+        molecules: the open file.
+        columns: the columns with the SMILES of the components.
+        components: the components that the models were trained on; empty where a row is one molecule.
 
     Raises:
-        UserError: for another number of columns, or one that is not there.
+        UserError: when the number of columns differs from that of the components, or a column does not exist.
     """
     if len(columns) != len(components) and (components or len(columns) > 1):
         expected = f"{len(components)} columns, for {', '.join(components)}" if components else "one column"
-        raise UserError(f"smiles={list(columns)} names {len(columns)}. The model takes the SMILES of {expected}.")
+        raise UserError(f"smiles={list(columns)} is not valid: expected {expected}, as in the training data.")
     if not components:
         return molecules
     for name in columns:
@@ -39,16 +41,14 @@ def with_components(molecules: Molecules, columns: Sequence[str], components: Se
 
 
 def one_item(smiles: str | Sequence[str], components: Sequence[str]) -> str:
-    """Return what is featurised of a row: a SMILES, or one of each component a line.
+    """Return the text of a row that is featurised: its SMILES, or the SMILES of all components, one per line.
 
     Raises:
-        UserError: for another number of SMILES than there are components.
+        UserError: when the number of SMILES differs from that of the components.
     """
     if isinstance(smiles, str) and not components:
         return smiles
     given = [smiles] if isinstance(smiles, str) else list(smiles)
     if len(given) != len(components):
-        raise UserError(
-            f"A row of {len(given)} SMILES, {given}, does not fit: the model takes {', '.join(components) or 'one'} of each row."
-        )
+        raise UserError(f"A row has {len(given)} SMILES, {given}. The model takes {', '.join(components) or 'one'} in each row.")
     return "\n".join(" ".join(text.split()) for text in given)

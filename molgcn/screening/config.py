@@ -1,4 +1,4 @@
-"""What the commands that go through a file of molecules have in common: their keys."""
+"""The keys that all commands which read a file of molecules share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STREAM = "-"
 
 @dataclass(frozen=True)
 class ScreeningConfig:
-    """The keys of conf/predict.yaml, which other commands share."""
+    """The keys of conf/predict.yaml that other commands share."""
 
     ckpt: str | list[str] | None = None
     input: str | None = None
@@ -36,7 +36,7 @@ class ScreeningConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
+        """Check the ranges."""
         if self.batch_size < 1:
             raise UserError(f"batch_size={self.batch_size} is not valid: expected at least 1.")
         if not 0 < self.max_record_mb <= 1000:
@@ -44,10 +44,10 @@ class ScreeningConfig:
 
     @property
     def source(self) -> Path | None:
-        """The file that is read; None is standard input, or no file.
+        """The file that is read. None means standard input, or a single `molecule=`.
 
         Raises:
-            UserError: where neither a file nor a molecule is named, or both are.
+            UserError: when neither a file nor a molecule is given, or both are.
         """
         if self.input is None and self.molecule is None:
             raise UserError(
@@ -55,16 +55,18 @@ class ScreeningConfig:
                 "molecule=<SMILES>."
             )
         if self.input is not None and self.molecule is not None:
-            raise UserError(f"input={self.input} and molecule={self.molecule} are both given, and one counts. Leave out the other.")
+            raise UserError(
+                f"input={self.input} and molecule={self.molecule} are both given, and only one can be used. Leave one of them out."
+            )
         return None if self.input in (STREAM, None) else Path(self.input).expanduser()
 
     @property
     def prints(self) -> bool:
-        """Whether the result is shown on the terminal, as that of one molecule is, and not written as a table."""
+        """Whether the result is printed on the terminal, as for a single `molecule=`, and not written to a file."""
         return self.molecule is not None and self.output is None
 
     def output_or(self, default: str) -> Path | None:
-        """Return the file to write, `default` where none is named; None is standard output."""
+        """Return the file to write, or `default` where the configuration names none. None means standard output."""
         path = self.output or default
         return None if path == STREAM or self.prints else Path(path).expanduser()
 
@@ -76,19 +78,19 @@ def parse_screening(cls: type[C], config: Any) -> C:
     """Build a command's dataclass from the configuration that Hydra composed.
 
     Raises:
-        UserError: see :func:`molgcn.config.parse`.
+        UserError: for an unknown key or an invalid value; see :func:`molgcn.config.parse`.
     """
     values: Any = OmegaConf.to_container(config, resolve=True)
-    if values["on_error"] != values["on_error"]:  # Hydra takes a bare nan for the number
+    if values["on_error"] != values["on_error"]:  # Hydra parses a bare nan as a float
         values["on_error"] = "nan"
     return parse(cls, values)
 
 
 def checkpoint_paths(ckpt: str | Sequence[str] | None) -> list[str]:
-    """The paths that `ckpt` names: one, or several in brackets or separated by commas.
+    """Return the paths that `ckpt` names: one, or several in brackets or separated by commas.
 
     Raises:
-        UserError: when it names none.
+        UserError: when it names no path.
     """
     if isinstance(ckpt, str):
         ckpt = [ckpt] if Path(ckpt).expanduser().exists() else ckpt.removeprefix("[").removesuffix("]").split(",")

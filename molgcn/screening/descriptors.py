@@ -1,4 +1,4 @@
-"""Reads the descriptors that models take beside molecules from the rows of a file."""
+"""The descriptors that models take beside molecules, read with the rows of a file."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from molgcn.training.regressor import MoleculeRegressor
 
 @dataclass(frozen=True)
 class DescriptorInput:
-    """What a model was trained with.
+    """The descriptors that a model was trained with.
 
     Attributes:
-        columns: of its data set.
-        given: names of those that come with rows: the columns, then those of a file.
-        generators: that compute the others.
+        columns: the columns of its data set that are descriptors.
+        given: the names of all descriptors that come with the rows: first the columns, then those of a file.
+        generators: the generators that compute the other descriptors.
     """
 
     columns: tuple[str, ...]
@@ -35,7 +35,7 @@ class DescriptorInput:
 
     @classmethod
     def of(cls, module: MoleculeRegressor) -> DescriptorInput:
-        """Return that of a trained module."""
+        """Return the descriptors that a module was trained with."""
         dataset, names = module.config.dataset, module.descriptor_names
         generators = tuple(dataset.descriptor_generators or ())
         given = names[: len(names) - len(names_of_row(generated_names(generators), dataset.smiles_columns))]
@@ -43,7 +43,7 @@ class DescriptorInput:
 
     @property
     def from_file(self) -> bool:
-        """Whether some come from a file."""
+        """Whether some descriptors come from a file."""
         return len(self.given) > len(self.columns)
 
     def __str__(self) -> str:
@@ -52,15 +52,16 @@ class DescriptorInput:
 
 
 def records_with_descriptors(molecules: Molecules, wanted: DescriptorInput, path: Path | None) -> Iterator[Record]:
-    """Yield the rows with the descriptors that come with them, each that lacks one with the reason.
+    """Return the rows with their descriptors. A row that lacks a descriptor gets the reason as its error.
 
     Args:
-        molecules: an open file.
-        wanted: what the models take.
-        path: .npz file of descriptors, or None.
+        molecules: the open file.
+        wanted: the descriptors that the models take.
+        path: a .npz file of descriptors, or None.
 
     Raises:
-        UserError: before the first row for a column or file that is not there, after the last where the file has another number of rows.
+        UserError: at once when a column or the file of descriptors is missing, and while rows are read when the file has another number
+            of rows.
     """
     for name in wanted.columns:
         if name not in molecules.columns:
@@ -68,9 +69,9 @@ def records_with_descriptors(molecules: Molecules, wanted: DescriptorInput, path
             raise UserError(f"{molecules.name} has no column '{shown(name)}', a descriptor that the model was trained with.{hint}")
     if wanted.from_file != (path is not None):
         more = (
-            f"The model takes {len(wanted.given) - len(wanted.columns)} descriptors of a .npz file: give that of these rows with"
+            f"The model takes {len(wanted.given) - len(wanted.columns)} descriptors of a .npz file. Give the file for these rows with"
             if wanted.from_file
-            else "The model takes no descriptors of a file: leave out"
+            else "The model takes no descriptors of a file. Leave out"
         )
         raise UserError(f"{more} descriptors=.")
     if not wanted.given:
@@ -84,13 +85,13 @@ def smiles_records(
     """Return M SMILES in memory as rows.
 
     Args:
-        smiles: M strings, or of each row one of each component.
-        descriptors: [M, K], those that come with them, or None.
-        wanted: what the models take.
-        components: names of the several molecules of a row; none where it is one.
+        smiles: M SMILES, or M lists with one SMILES per component.
+        descriptors: [M, K], the descriptors of the rows, or None.
+        wanted: the descriptors that the models take.
+        components: the names of the molecules of a row; empty where a row is one molecule.
 
     Raises:
-        UserError: for descriptors of another shape, or another number of molecules a row.
+        UserError: for descriptors of another shape, or another number of molecules in a row.
     """
     given = np.empty((len(smiles), 0)) if descriptors is None else np.asarray(descriptors, np.float64)
     if given.shape != (len(smiles), len(wanted.given)):
@@ -128,9 +129,9 @@ class _Cell:
     """A column of numbers that is read row by row.
 
     Args:
-        place: of its cells.
-        name: of the descriptor.
-        decimal_comma: whether it may have decimal commas; if not all numbers have the same sign, either may be one between thousands.
+        place: the index of the column.
+        name: the name of the descriptor.
+        decimal_comma: whether numbers may have decimal commas. The first comma or point in the column then says which of them it uses.
     """
 
     def __init__(self, place: int, name: str, decimal_comma: bool) -> None:
@@ -138,10 +139,10 @@ class _Cell:
         self._sign = "" if decimal_comma else "."
 
     def number(self, record: Record) -> float:
-        """Return the number of a row, NaN where it is missing.
+        """Return the number in a row, NaN where it is missing.
 
         Raises:
-            ValueError: saying why there is none.
+            ValueError: for a cell that is not a number.
         """
         text = record.cells[self._place]
         self._sign = self._sign or next((sign for sign in ",." if sign in text), "")
@@ -153,6 +154,6 @@ class _Cell:
 
 
 def described(record: Record, values: Sequence[float], names: Sequence[str]) -> Record:
-    """Return a row with descriptors, and with the reason where one of them cannot be used."""
+    """Return a row with its descriptors, and with an error where one of them cannot be used."""
     reasons = unusable(np.array([values], np.float64).reshape(1, -1), names)
     return record._replace(descriptors=tuple(values), error=reasons.get(0, ""))

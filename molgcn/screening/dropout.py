@@ -1,4 +1,4 @@
-"""Monte Carlo dropout: passes of a trained network that leave out what dropout leaves out in training."""
+"""Monte Carlo dropout: predictions of a trained network with its dropout active."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from molgcn.training.regressor import MoleculeRegressor
 
 
 def activate_dropout(module: MoleculeRegressor, source: Path | str) -> None:
-    """Let a module predict with its dropout active, as if from one of many networks; batch norms keep their statistics.
+    """Let a module predict with its dropout active. Batch norms keep their statistics.
 
-    Operators that compute all layers at once know no such mode: backend=reference takes the place of backend=fused.
+    The fused operators have no dropout in evaluation, so that backend=reference replaces backend=fused.
 
     Source: Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016.
 
     Args:
-        module: in evaluation mode; it is changed.
-        source: where it came from, for the message.
+        module: a module in evaluation mode; it is changed in place.
+        source: the checkpoint that it came from, for messages.
 
     Raises:
         UserError: when the network has no dropout.
@@ -45,7 +45,13 @@ def activate_dropout(module: MoleculeRegressor, source: Path | str) -> None:
 
 @contextmanager
 def seeded(seed: int, start: int, device: torch.device) -> Iterator[None]:
-    """Let torch draw on a device, within the block, the numbers that belong to a seed and a row; its generator is then as before."""
+    """Seed torch's generator of a device within the block, and restore its state afterwards.
+
+    Args:
+        seed: the seed of the run.
+        start: the number of the first row of the batch, which is mixed into the seed.
+        device: the device whose generator is seeded.
+    """
     generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     before = generator.get_state()
     generator.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1)[0]))

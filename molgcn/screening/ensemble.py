@@ -1,4 +1,4 @@
-"""One or several trained models that predict together, each once or several times with dropout."""
+"""Ensembles: one or several trained models that predict together, each once or several times with dropout."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from molgcn.training.restore import find_checkpoints, load_regressor, require_fe
 
 
 class Ensemble:
-    """Models of the same task, targets, units and features: their mean and standard deviation.
+    """Models of the same task, targets, units and features, whose predictions are averaged.
 
     Args:
-        members: trained modules in evaluation mode, on one device; with `dropout_samples` they are changed.
-        sources: where each came from, for messages.
-        dropout_samples: passes of each member with its dropout active, whose predictions count as those of as many models; 0 for one pass
+        members: trained modules in evaluation mode, on one device. With `dropout_samples` they are changed in place.
+        sources: the checkpoint of each member, for messages.
+        dropout_samples: the number of passes of each member with its dropout active, each of which counts as a model. 0 means one pass
             without dropout.
-        seed: of the dropout.
-        calibration: of the mean prediction of all members without dropout; None where it has none.
+        seed: random seed of the dropout.
+        calibration: the calibration of the members' mean prediction without dropout, or None.
 
     Raises:
-        UserError: when they do not predict the same from the same, take other input than SMILES, or have no dropout where it is asked for.
+        UserError: when members differ in their targets or inputs, take other input than SMILES, or have no dropout although
+            `dropout_samples` asks for it.
     """
 
     def __init__(
@@ -90,10 +91,17 @@ class Ensemble:
         dropout_samples: int = 0,
         seed: int = 0,
     ) -> Ensemble:
-        """The models of checkpoint files or runs' folders; of a run of several trainings all of them.
+        """Load the models of checkpoints.
+
+        Args:
+            checkpoints: checkpoint files or folders of runs. The folder of a run of several trainings stands for all of them.
+            backend: what computes the layers; None is the default.
+            device: where the models compute.
+            dropout_samples: the number of passes with dropout; see :class:`Ensemble`.
+            seed: random seed of the dropout.
 
         Raises:
-            UserError: see :func:`molgcn.training.restore.load_regressor`.
+            UserError: when a checkpoint cannot be read, or the models do not fit together.
         """
         paths = [file for path in checkpoints for file in find_checkpoints(path)]
         members = [load_regressor(path, backend, device) for path in paths]
@@ -101,33 +109,36 @@ class Ensemble:
 
     @property
     def num_passes(self) -> int:
-        """Predictions that are made of each molecule, N."""
+        """The number N of predictions that are made of each molecule."""
         return len(self.members) * max(self.dropout_samples, 1)
 
     @property
     def calibration(self) -> Calibration | None:
-        """The calibration of what is predicted: of a single model, or of the mean of several; None of passes with dropout."""
+        """The calibration of the single model or of the mean of several models, or None. Passes with dropout have none."""
         if self.num_passes == 1:
             return self.members[0].calibration
         return None if self.dropout_samples else self._of_mean
 
     @property
     def columns(self) -> list[str]:
-        """Headers of the columns of predictions."""
+        """The headers of the P columns of predictions."""
         return [name for names in self.task.columns for name in names]
 
     @property
     def digits(self) -> list[int]:
-        """Significant digits of each column of predictions."""
+        """The significant digits of each of the P columns of predictions."""
         return [max(digits) for digits in zip(*(member.target_digits for member in self.members), strict=True)]
 
     @torch.no_grad()
     def predict(self, molecules: PackedMolecules, start: int = 0) -> np.ndarray:
-        """Return every pass's predictions of molecules, as one batch: float64 [N, M, P].
+        """Predict molecules as one batch, in every pass.
 
         Args:
             molecules: M molecules.
-            start: number of the first one's row; dropout differs from batch to batch, but not from run to run.
+            start: the number of the first row. It seeds the dropout, which so differs between batches but not between runs.
+
+        Returns:
+            [N, M, P], the predictions of every pass.
         """
         device = self.members[0].device
         batch = molecules.batch(slice(None), device=device)
@@ -136,11 +147,16 @@ class Ensemble:
 
 
 def combined(task: Task, passes: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the predictions [M, P] of float64 [N, M, P] and, of several passes, each column's sample standard deviation (n - 1) [M, P]."""
+    """Combine the predictions [N, M, P] of N passes.
+
+    Returns:
+        The combined predictions [M, P], and the sample standard deviation (with N - 1) of each column [M, P]. The latter is None for a
+        single pass.
+    """
     return task.combine(passes), passes.std(axis=0, ddof=1) if len(passes) > 1 else None
 
 
 def components_of(module: MoleculeRegressor) -> list[str]:
-    """Return the columns of the several molecules of a row that a model was trained on; none where a row is one."""
+    """Return the columns of the molecules of a row that a model was trained on. It is empty where a row is one molecule."""
     columns = module.config.dataset.smiles_columns
     return columns if len(columns) > 1 else []

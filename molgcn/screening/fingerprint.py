@@ -1,4 +1,4 @@
-"""Learned fingerprints: what networks know of a molecule before they predict."""
+"""Learned fingerprints: hidden states of molecules in trained networks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from molgcn.screening.stretch import Stretch
 
 
 class Fingerprints:
-    """Networks that give the states of molecules on their way to the targets.
+    """Trained networks that return a hidden state of each molecule.
 
     Args:
         ensemble: the trained networks.
-        layer: 0 is the vector before the head, k the one after the head's k-th hidden layer, -1 after its last.
+        layer: 0 is the vector before the head, k the one after the head's k-th hidden layer, -1 the one after its last.
 
     Attributes:
-        columns: H headers: "fp_<number>", of several networks "fp_<number>_model_<network>".
+        columns: the H headers "fp_<number>", or "fp_<number>_model_<network>" for several networks.
 
     Raises:
         UserError: for a layer that a head does not have.
@@ -43,14 +43,18 @@ class Fingerprints:
 
     @torch.no_grad()
     def of(self, molecules: PackedMolecules) -> np.ndarray:
-        """Return the fingerprints of M molecules, computed as one batch: float32 [M, H]."""
+        """Compute the fingerprints of M molecules as one batch, float32 [M, H]."""
         batch = molecules.batch(slice(None), device=self.ensemble.members[0].device)
         return torch.cat([network(batch) for network in self._networks], dim=1).float().cpu().numpy()
 
 
 @dataclass(frozen=True)
 class Fingerprinted(Stretch):
-    """R rows with their fingerprints: `values` are float32 [R, H], NaN where there is an error."""
+    """R rows with their fingerprints.
+
+    Attributes:
+        values: float32 [R, H], NaN where there is an error.
+    """
 
     values: np.ndarray
 
@@ -58,7 +62,15 @@ class Fingerprinted(Stretch):
 def fingerprint_records(
     fingerprints: Fingerprints, records: Iterable[Record], kind: Kind, batch_size: int, num_workers: int | None
 ) -> Iterator[Fingerprinted]:
-    """Compute the fingerprints of records, `batch_size` at a time; see :func:`molgcn.screening.pipeline.predict_records`."""
+    """Compute the fingerprints of records, `batch_size` at a time.
+
+    Args:
+        fingerprints: the networks.
+        records: the rows, read as they are needed.
+        kind: the format of their molecules.
+        batch_size: the number of rows that are computed at once.
+        num_workers: the number of worker processes; see :func:`molgcn.screening.pipeline.predict_records`.
+    """
     for ready in prepare_records(fingerprints.ensemble, records, kind, batch_size, num_workers):
         yield _fingerprinted(fingerprints, ready)
 
@@ -72,10 +84,15 @@ def fingerprint_smiles(
     num_workers: int | None = None,
     descriptors: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Compute the fingerprints of M SMILES in memory, float32 [M, H]; arguments as of :func:`molgcn.predict.predict_smiles`.
+    """Compute the fingerprints of M SMILES in memory.
+
+    The arguments other than `fingerprints` are those of :func:`molgcn.predict.predict_smiles`.
+
+    Returns:
+        float32 [M, H]. With on_error="nan" the row of a string that is not a molecule is NaN.
 
     Raises:
-        UserError: for a string that is not a molecule (with on_error="raise"); else its row is NaN.
+        UserError: for a string that is not a molecule (with on_error="raise").
     """
     values = [np.empty((0, len(fingerprints.columns)), np.float32)]
     records = smiles_records(smiles, descriptors, fingerprints.ensemble.descriptors, fingerprints.ensemble.components)

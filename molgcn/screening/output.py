@@ -1,4 +1,4 @@
-"""Tables that appear complete or not at all, or go to standard output row by row."""
+"""Output tables: files that are written completely or not at all, or rows on standard output."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _OF_A_RUN = ("metrics.csv", "skipped.csv", "predictions_test.csv")
 
 
 def failure_list(output: Path) -> Path:
-    """Where rows that are left out are listed: `predictions_skipped.csv` beside `predictions.csv`, likewise with the other endings.
+    """Return the file that lists the rows left out, as `predictions_skipped.csv` for `predictions.csv`.
 
-    Beside what is no table it is CSV.
+    It has the same ending as the output, or .csv where the output is no table.
     """
     ending = next((ending for ending in _ENDINGS if output.name.endswith(ending)), None)
     if ending is None:
@@ -30,20 +30,20 @@ def failure_list(output: Path) -> Path:
 
 
 def check_output(output: Path, inputs: Sequence[Path], listing: bool = False, more: Sequence[str] = ()) -> None:
-    """Refuses, before any work, a file that would replace an input or a run's own, is of another kind or cannot be written.
+    """Check that an output file can be written, and make its folder.
 
     Args:
         output: the file.
         inputs: the files that are read.
         listing: whether :func:`failure_list` is written too.
-        more: endings of its name that are taken beside those of tables.
+        more: endings that are accepted beside those of tables.
 
     Raises:
-        UserError: saying which, and what to give instead.
+        UserError: when the file would replace an input or a file of a run, has another ending, or cannot be written.
     """
     if output.is_dir():
         raise UserError(f"output={output} is a folder. Give a file, for example output={output / 'predictions.csv'}.")
-    if output.exists() and not output.is_file():  # a pipe or a device: written as it is
+    if output.exists() and not output.is_file():  # a pipe or a device is written to directly
         return
     if not output.name.endswith((*_ENDINGS, *more)):
         raise UserError(f"output={output}: expected a name that ends in {', '.join((*_ENDINGS, *more))}, or - for standard output.")
@@ -64,24 +64,32 @@ def check_output(output: Path, inputs: Sequence[Path], listing: bool = False, mo
 
 
 class Table:
-    """Rows of text cells, as CSV or, with a name that says so, TSV."""
+    """A table of text cells that is written as CSV or TSV.
+
+    Args:
+        file: an open text file.
+        delimiter: "," or a tab.
+    """
 
     def __init__(self, file: Any, delimiter: str) -> None:
         self._file = file
         self._writer = Writer(file, delimiter)
 
     def write(self, rows: Iterable[Sequence[str]]) -> None:
-        """Writes rows and hands them to the system."""
+        """Write rows and flush the file."""
         self._writer.writerows(rows)
         self._file.flush()
 
 
 @contextmanager
 def open_table(path: Path | None) -> Iterator[Table]:
-    """A table on disk, which appears under its name when the block ends well; None is standard output.
+    """Open a table to write. The file appears under its name when the block ends without an error.
+
+    Args:
+        path: the file, whose ending says whether it is CSV or TSV, and gzipped. None means standard output.
 
     Raises:
-        UserError: when it cannot be written; the file of that name, if there was one, is then as it was.
+        UserError: when the file cannot be written. An earlier file of that name then stays as it was.
     """
     if path is None:
         yield Table(sys.stdout, ",")
@@ -105,7 +113,7 @@ def open_table(path: Path | None) -> Iterator[Table]:
 
 @contextmanager
 def as_mistake(path: Path) -> Iterator[None]:
-    """Say of an output that cannot be written why, and what to do."""
+    """Turn an OSError within the block into a UserError that says why the output cannot be written."""
     try:
         yield
     except OSError as error:

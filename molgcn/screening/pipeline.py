@@ -1,4 +1,4 @@
-"""Records in, predictions out, in order and in constant memory: read, featurise in worker processes, predict."""
+"""The pipeline that reads records, featurises them in worker processes and predicts them, in order and in constant memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from molgcn.screening.ensemble import Ensemble, combined
 from molgcn.screening.prepare import Prepared, prepare
 from molgcn.screening.stretch import Stretch
 
-CHARACTERS = 16_000_000  # of the records that are featurised at once
+CHARACTERS = 16_000_000  # the limit for the records that are featurised at once
 NOT_FINITE = "the model's output is not a finite number"
 
 
@@ -31,10 +31,10 @@ class Predicted(Stretch):
     """R rows with their predictions.
 
     Attributes:
-        contents: what the molecules hold.
-        values: float64 [R, P], columns of predictions, NaN where there is an error.
-        deviation: float64 [R, P], the standard deviation over models and passes with dropout; None for a single one.
-        beside: further columns, see :func:`molgcn.screening.beside.columns_beside`.
+        contents: the elements and sizes of the molecules, counted.
+        values: float64 [R, P], the columns of predictions, NaN where there is an error.
+        deviation: float64 [R, P], the standard deviation over models and passes with dropout. None for a single pass.
+        beside: further columns; see :func:`molgcn.screening.beside.columns_beside`.
     """
 
     contents: Contents
@@ -48,10 +48,10 @@ class Ready(Stretch):
     """R rows whose molecules are ready for a network.
 
     Attributes:
-        contents: what the molecules hold.
-        molecules: those that can be predicted, with their descriptors; None when there is none.
-        kept: int64, their places in the stretch.
-        distance: [R, 4], how far they are from the training, see :func:`molgcn.domain.distance.distance_to_all`; None where nobody asks.
+        contents: the elements and sizes of the molecules, counted.
+        molecules: the molecules that can be predicted, with their descriptors. None when there is none.
+        kept: int64, the rows of these molecules, counted from the first of the R rows.
+        distance: [R, 4], the distances from the training molecules, or None; see :func:`molgcn.domain.distance.distance_to_all`.
     """
 
     contents: Contents
@@ -68,18 +68,18 @@ def predict_records(
     num_workers: int | None,
     domain: Sequence[Path] = (),
 ) -> Iterator[Predicted]:
-    """Predicts records, `batch_size` at a time.
+    """Predict records, `batch_size` at a time.
 
     Args:
         ensemble: the models.
         records: the rows, read as they are needed.
-        kind: what their molecules are.
-        batch_size: rows featurised and predicted at once.
-        num_workers: processes that featurise; 0 none, None one a core for streams of 10,000 rows and more.
+        kind: the format of their molecules.
+        batch_size: the number of rows that are featurised and predicted at once.
+        num_workers: the number of processes that featurise. 0 means none, and None one per core from 10,000 rows on.
         domain: index files of the training molecules to compare with.
 
     Raises:
-        UserError: when a worker process dies, or while the records are read.
+        UserError: when a worker process dies, or a record cannot be read.
     """
     for ready in prepare_records(ensemble, records, kind, batch_size, num_workers, domain):
         yield _predicted(ensemble, ready)
@@ -93,7 +93,7 @@ def prepare_records(
     num_workers: int | None,
     domain: Sequence[Path] = (),
 ) -> Iterator[Ready]:
-    """Featurise records for an ensemble, `batch_size` at a time; arguments and errors are those of :func:`predict_records`."""
+    """Featurise records for an ensemble, `batch_size` at a time. Arguments and errors are those of :func:`predict_records`."""
     chunks = _chunks(iter(records), batch_size)
     first = list(islice(chunks, -(-POOL_THRESHOLD // batch_size))) if num_workers is None else []
     workers = choose_workers(sum(len(records) for _, records in first) if num_workers is None else sys.maxsize, num_workers)
@@ -114,7 +114,7 @@ def prepare_records(
 
 
 def _chunks(records: Iterator[Record], size: int) -> Iterator[tuple[int, list[Record]]]:
-    """At most `size` records at a time, fewer where they are long, with the number of the first."""
+    """Yield at most `size` records at a time, fewer where they are long, with the number of the first."""
     start, characters = 0, 0
     chunk: list[Record] = []
     for record in records:

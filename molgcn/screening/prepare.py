@@ -1,4 +1,7 @@
-"""What a worker process does: molecules in, packed arrays out. It imports neither torch nor Lightning, which would take seconds."""
+"""The work of a worker process: it turns molecules into packed arrays.
+
+This module imports neither torch nor Lightning, which would take seconds in every process.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from molgcn.domain.distance import distance_to_all
 
 @dataclass(frozen=True)
 class Prepared:
-    """A stretch of rows.
+    """Consecutive rows that a worker has featurised.
 
     Attributes:
-        molecules: those that can be predicted; None when there is none.
-        kept: int64, their places in the stretch.
-        smiles: their SMILES written by RDKit, or None when the input was SMILES.
-        failures: place and reason of every other row.
-        contents: what the molecules hold.
-        distance: float64 [m, 4], how far they are from the training, see :func:`molgcn.domain.distance.distance_to_all`; None where
-            nobody asked.
+        molecules: the m molecules that can be predicted. None when there is none.
+        kept: int64 [m], the rows of these molecules, counted from the first row.
+        smiles: the m SMILES that RDKit writes for these molecules, or None when the input was SMILES.
+        failures: the row and the reason of every molecule that cannot be predicted.
+        contents: the elements and sizes of the molecules, counted.
+        distance: float64 [m, 4], the distances from the training molecules, or None; see
+            :func:`molgcn.domain.distance.distance_to_all`.
     """
 
     molecules: PackedMolecules | None
@@ -39,7 +42,7 @@ class Prepared:
     distance: np.ndarray | None = None
 
     def smiles_of(self, rows: int) -> list[str] | None:
-        """Return the SMILES of each of the stretch's rows, "" for what is no molecule; None when the input was SMILES."""
+        """Return the SMILES of each row, "" where it is no molecule. Return None when the input was SMILES."""
         if self.smiles is None:
             return None
         texts = dict(zip(self.kept.tolist(), self.smiles, strict=True))
@@ -56,16 +59,16 @@ def prepare(
     domain: Sequence[Path] = (),
     **options: Any,
 ) -> Prepared:
-    """Parses, featurises and packs a stretch of SMILES or mol blocks, and compares them with the training.
+    """Parse, featurise and pack molecules, and compare them with the training molecules.
 
     Args:
-        items: SMILES, mol blocks, or with `components` one SMILES of each a line.
-        features: as in :func:`featurize_chunk`.
-        kind: what the items are.
+        items: SMILES or mol blocks. With `components`, each item has one SMILES per component, one per line.
+        features: the name of the featuriser; see :func:`featurize_chunk`.
+        kind: the format of the items.
         bonds: whether bonds get features.
-        components: names of the several molecules of a row.
-        domain: index files of training molecules to compare with, for which bonds get features too.
-        **options: as in :func:`featurize_chunk`.
+        components: the names of the molecules of a row; empty where a row is one molecule.
+        domain: index files of training molecules to compare with. They make bonds get features too.
+        **options: further options of :func:`featurize_chunk`.
     """
     bonds = bonds or bool(domain)
 

@@ -1,4 +1,4 @@
-"""A progress bar on standard error for a stream whose rows nobody has counted."""
+"""A progress bar on standard error for a file whose number of rows is not known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from molgcn.progress import progress_bar
 
 
 class Progress:
-    """Counts molecules; how far along is said by the bytes read of the file."""
+    """A count of molecules with a progress bar that follows the bytes read from the file.
+
+    Args:
+        text: the file that is read, or None.
+    """
 
     def __init__(self, text: Text | None) -> None:
         size = None if text is None else text.size
@@ -22,29 +26,29 @@ class Progress:
         self.count = 0
 
     def update(self, count: int) -> None:
-        """Adds molecules that are done."""
+        """Add molecules that are done."""
         self.count += count
         self._bar.set_description_str(f"{self.count:,} molecules, {self.rate:,.0f}/s", refresh=False)
         self._bar.update(self._text.position() - self._bar.n if self._text and self._text.size else count)
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """The seconds since the start."""
         return time.perf_counter() - self._start
 
     @property
     def rate(self) -> float:
-        """Molecules a second."""
+        """The molecules per second."""
         return self.count / self.seconds
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Remove the bar."""
         self._bar.close()
 
 
 @contextmanager
 def progress(text: Text | None) -> Iterator[Progress]:
-    """A bar for as long as the block runs; see :func:`molgcn.progress.progress_bar`."""
+    """Show a progress bar within the block; see :func:`molgcn.progress.progress_bar`."""
     bar = Progress(text)
     try:
         yield bar

@@ -1,4 +1,4 @@
-"""One pass over molecules: what is opened, what becomes of rows that fail, and what is said at the end."""
+"""One pass over a file of molecules: the files that it opens, the rows that fail, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ S = TypeVar("S", bound=Stretch)
 
 @dataclass(frozen=True)
 class Summary:
-    """What a pass did: rows read, rows with a result, and seconds from the first to the last."""
+    """The summary of a pass.
+
+    Attributes:
+        rows: rows read.
+        predicted: rows with a result.
+        seconds: the time of the pass.
+    """
 
     rows: int
     predicted: int
@@ -39,11 +45,17 @@ class Summary:
 
     @property
     def speed(self) -> str:
-        """Seconds and rate, in words."""
+        """The time and the rate as text."""
         return f"{self.seconds:.1f} s, {self.rows / self.seconds:,.0f} molecules/s"
 
     def warn_of_failures(self, what: str, on_error: OnError, listed: bool) -> None:
-        """Say how many rows have no result, `what`, and where they are listed."""
+        """Log how many rows have no result, and where they are listed.
+
+        Args:
+            what: the name of a result, such as "prediction".
+            on_error: how such rows were treated.
+            listed: whether they are listed in a file beside the output.
+        """
         failed = self.rows - self.predicted
         if failed:
             kept = "are left out" if on_error == "skip" else f"have no {what}; the column error says why"
@@ -51,14 +63,14 @@ class Summary:
 
 
 class Screening:
-    """A pass over open molecules.
+    """A pass over an open file of molecules.
 
     Args:
-        molecules: what is read.
-        on_error: what becomes of a row that has no result.
+        molecules: the open file.
+        on_error: how a row without a result is treated.
         done: what is done with molecules, for messages, such as "predicted".
-        bar: shows how far along it is.
-        failures: lists the rows left out; None says them on standard error.
+        bar: the progress bar.
+        failures: the table that lists the rows left out. None means that they are printed on standard error.
     """
 
     def __init__(self, molecules: Molecules, on_error: OnError, done: str, bar: Progress, failures: Table | None) -> None:
@@ -67,7 +79,7 @@ class Screening:
         self._results, self._first = 0, ""
 
     def follow(self, stretches: Iterable[S]) -> Iterator[S]:
-        """Yield stretches as they come; their errors stop the pass, or are listed or kept.
+        """Yield stretches as they come. Their errors stop the pass, or are listed or kept, as on_error says.
 
         Raises:
             UserError: with on_error=raise, for the first row without a result.
@@ -80,10 +92,10 @@ class Screening:
             self._bar.update(len(stretch.records))
 
     def summary(self) -> Summary:
-        """Return what was done.
+        """Return the summary of the pass.
 
         Raises:
-            UserError: where there was nothing to do, or no row had a result.
+            UserError: when there were no rows, or no row had a result.
         """
         summary = Summary(self._bar.count, self._results, self._bar.seconds)
         if not summary.rows:
@@ -107,7 +119,14 @@ class Screening:
 
 
 def failure_message(row: str, text: str, reason: str, done: str = "predicted") -> str:
-    """Return what a UserError says of a row without a result, which is called `row`."""
+    """Return the message of a UserError about a row without a result.
+
+    Args:
+        row: the name of the row, from :func:`molgcn.errors.row_of`.
+        text: the molecule of the row.
+        reason: why there is no result.
+        done: what is done with molecules, such as "predicted".
+    """
     return (
         f"{row}: '{shown(text)}' cannot be {done}: {reason}. Correct the row, leave such rows out with on_error=skip, or keep them without "
         "values with on_error=nan."
@@ -115,13 +134,16 @@ def failure_message(row: str, text: str, reason: str, done: str = "predicted") -
 
 
 def shown_row(stretch: Stretch, place: int) -> str:
-    """Return what a message shows of a row: its SMILES, or the name of a structure."""
+    """Return the text that a message shows of a row: its SMILES, or the name of a structure."""
     record = stretch.records[place]
     return record.molecule.replace("\n", ".") if stretch.smiles is None else record.cells[1]
 
 
 def written_rows(stretch: Stretch, on_error: OnError) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Yield of every row that is written its number in the stretch, the input's cells, and those that stand behind the results."""
+    """Yield the rows of a stretch that are written.
+
+    Each is a triple: the number in the stretch, the cells of the input, and the cells after the results.
+    """
     for place, record in enumerate(stretch.records):
         error = stretch.errors.get(place, "")
         if error and on_error == "skip":
@@ -131,7 +153,7 @@ def written_rows(stretch: Stretch, on_error: OnError) -> Iterator[tuple[int, lis
 
 
 def header_of(columns: Sequence[str], results: Sequence[str], on_error: OnError) -> list[str]:
-    """Return the header of the rows that are written: the input's columns, those of the results under names that are not taken."""
+    """Return the header of the output: the columns of the input, then those of the results under names not yet taken."""
     header = list(columns)
     for name in [*results, *(["error"] if on_error == "nan" else [])]:
         header.append(unused(name, header))
@@ -141,18 +163,21 @@ def header_of(columns: Sequence[str], results: Sequence[str], on_error: OnError)
 def load_checked(
     config: ScreeningConfig, backend: BackendConfig, name: str, *, endings: Sequence[str] = (), dropout_samples: int = 0, seed: int = 0
 ) -> tuple[Ensemble, list[Path], Path | None]:
-    """Load the models that a configuration names, once it is known that molecules are named and results can be written.
+    """Check that the input is given and the output can be written, and then load the models.
 
     Args:
-        config: names checkpoints, molecules and output.
+        config: the configuration, which names checkpoints, molecules and output.
         backend: what computes the layers.
-        name: of the output where the configuration gives none.
-        endings: of outputs that are no tables, see :func:`check_output`.
-        dropout_samples: as of :meth:`Ensemble.load`.
-        seed: likewise.
+        name: the output where the configuration names none.
+        endings: endings of outputs that are no tables; see :func:`check_output`.
+        dropout_samples: the number of passes with dropout; see :class:`Ensemble`.
+        seed: random seed of the dropout.
 
     Returns:
-        The models, their checkpoints, and the output, None where results are printed.
+        The models, their checkpoints, and the output. The output is None where results go to standard output.
+
+    Raises:
+        UserError: when the input or a checkpoint is missing, or the output cannot be written.
     """
     checkpoints = [file for path in checkpoint_paths(config.ckpt) for file in find_checkpoints(path)]
     output, source = config.output_or(name), config.source
@@ -166,13 +191,13 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
     """Open the molecules that a configuration names, with a progress bar and, for on_error=skip, the list of rows left out.
 
     Args:
-        config: names them.
-        output: beside which the list of rows left out goes; None says them on standard error.
-        ensemble: the models, which say where a table's SMILES may be and which descriptors they take.
+        config: the configuration, which names the molecules.
+        output: the output file, beside which the rows left out are listed. None means that they are printed on standard error.
+        ensemble: the models, which know the columns of SMILES and the descriptors that they were trained with.
         done: what is done with molecules, for messages.
 
     Raises:
-        UserError: see :func:`molgcn.data.formats.open_molecules` and :func:`records_with_descriptors`.
+        UserError: when the molecules cannot be read, or do not fit the models.
     """
     named = [config.smiles] if isinstance(config.smiles, str) else config.smiles
     columns = named or [*ensemble.smiles_columns, *([] if ensemble.components else ["smiles"])]
@@ -192,13 +217,13 @@ def open_screening(config: ScreeningConfig, output: Path | None, ensemble: Ensem
 
 
 def open_result(config: ScreeningConfig, output: Path | None) -> AbstractContextManager[Table | TerminalTable]:
-    """Open the table that rows go to: the output's, or for one molecule the terminal's."""
+    """Open the table for the results: the output file, or a table on the terminal for a single `molecule=`."""
     return nullcontext(TerminalTable()) if config.prints else open_table(output)
 
 
 @contextmanager
 def _failure_list(output: Path | None) -> Iterator[Table | None]:
-    """The list of rows left out, beside the output."""
+    """Open the list of rows left out, beside the output. Yield None where there is no file to list them in."""
     if output is None or (output.exists() and not output.is_file()):
         yield None
         return

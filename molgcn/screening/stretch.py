@@ -1,4 +1,4 @@
-"""A stretch of rows on its way from a file to an output, with what became of them."""
+"""A stretch: consecutive rows of an input file that are computed together, with their errors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from molgcn.data.formats import Record
 
 @dataclass(frozen=True)
 class Stretch:
-    """R rows; what a command computes of them is a class of its own, which adds that.
+    """R consecutive rows of the input. Each command adds its results in a subclass.
 
     Attributes:
-        start: number of the first row, counted from 0.
-        records: R rows of the input.
-        smiles: R SMILES written by RDKit, "" for what is no molecule; None when the input was SMILES.
-        errors: number in the stretch, and why there is no result.
+        start: the number of the first row, counted from 0.
+        records: the R rows of the input.
+        smiles: R SMILES that RDKit writes, "" where a row is no molecule. None when the input was SMILES.
+        errors: the reason of each row without a result, by its number in the stretch.
     """
 
     start: int

@@ -1,4 +1,4 @@
-"""What the terminal shows of one molecule."""
+"""The result of a single molecule on the terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from molgcn.errors import shown
 
 
 class TerminalTable:
-    """Takes the header and rows that a file would get, and prints each row as a table of two columns."""
+    """A table that takes the same rows as an output file, and prints each row as a table of two columns."""
 
     def __init__(self) -> None:
         self._header: list[str] | None = None
 
     def write(self, rows: Iterable[Sequence[str]]) -> None:
-        """Print rows; the first of all is the header."""
+        """Print rows. The first row ever written is the header."""
         for row in rows:
             if self._header is None:
                 self._header = list(row)

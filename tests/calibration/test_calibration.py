@@ -113,7 +113,7 @@ def damaged(values, kind):
 @pytest.mark.parametrize("kind", ["missing", "text", "score", "part", "fewer", "classes"])
 def test_values_that_do_not_fit_are_refused(kind):
     task, calibration = fitted("classification")
-    with pytest.raises(ValueError, match=r"its calibration is (damaged|of other targets)"):
+    with pytest.raises(ValueError, match=r"its calibration (is damaged|belongs to other targets)"):
         Calibration.of_values(damaged(calibration.to_values(), kind), task)
 
 
@@ -126,7 +126,7 @@ def test_what_is_no_calibration_is_refused(value):
 @pytest.mark.parametrize("other", ["regression", "classification", "multiclass", "quantile"])
 def test_the_calibration_of_another_task_is_refused(other):
     _, calibration = fitted("mve")
-    with pytest.raises(ValueError, match="of other targets"):
+    with pytest.raises(ValueError, match="belongs to other targets"):
         Calibration.of_values(calibration.to_values(), task_of(other))
 
 

@@ -35,7 +35,7 @@ def test_auto_is_all_that_suit(task, wanted, found):
         (
             REGRESSION,
             "zscaling",
-            r"training\.calibration=zscaling suits no target of task=regression .* there are conformal\.",
+            r"training\.calibration=zscaling suits no target of task=regression .* Expected one of conformal\.",
         ),
         (REGRESSION, ["conformal", "platt"], r"training\.calibration=platt suits no target"),
         (CLASSES, "zscaling", r"training\.calibration=zscaling suits no target .* isotonic, platt, conformal\."),

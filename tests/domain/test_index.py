@@ -50,5 +50,5 @@ def test_a_damaged_file_is_named(tmp_path, content):
         arrays = DomainIndex.of(packed(["CCO"])).arrays()
         arrays["fingerprints"] = np.array([None]) if content == "pickle" else arrays["fingerprints"][:, :100]
         np.savez(path, **arrays)
-    with pytest.raises(UserError, match=r"i\.npz holds no index of training molecules.*Write it anew"):
+    with pytest.raises(UserError, match=r"i\.npz holds no index of training molecules.*Write it again"):
         DomainIndex.load(path)

@@ -69,10 +69,10 @@ def test_folders_are_named_anew(trained_run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({}, "has 2 targets, and one is explained. Give target= one of logp, tpsa"),
+        ({}, "has 2 targets, and only one is explained. Give target= one of logp, tpsa"),
         ({"target": "gap"}, "target=gap is not a target"),
         ({"target": "logp", "class_number": 1}, "class_number=1 is for task=multiclass"),
-        ({"target": "logp", "output": "."}, "is there already"),
+        ({"target": "logp", "output": "."}, "exists and is not an empty folder"),
         ({"target": "logp", "output": "-"}, "output=- is not possible"),
         ({"target": "logp", "molecule": None}, "No molecules are named"),
         ({"target": "logp", "molecule": "CC1"}, "molecule=CC1 cannot be explained"),

@@ -52,7 +52,7 @@ def test_the_page_says_metrics_labels_and_the_worst(tmp_path, count):
     first = text.split("The worst molecules")[1].split("<dl>")[1]
     assert f'<dd class="big">{of_truth[worst]:.4g}</dd>' in first and SMILES[worst] in first
     assert text.count("data:image/svg+xml") == (2 if count == 2 else 1)
-    assert ("above the probability 0.5: no other threshold" in text) == (count == 2)
+    assert ("above the probability 0.5, since no other threshold" in text) == (count == 2)
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -62,15 +62,14 @@ def test_classes_are_called_by_their_names(tmp_path, count):
     heads = "".join(f'<th class="right">class {title}</th>' for title in ("&lt;i&gt;no", "yes &amp; so", "2")[:count])
     assert f"<tr><th>labels</th>{heads}" in text
     assert set(re.findall(r"<dt>true class</dt><dd>(.*?)</dd>", text)) == {"&lt;i&gt;no", "yes &amp; so"}
-    assert ("Class yes &amp; so is decided for above the probability 0.5" in text) == (count == 2)
+    assert ("Class yes &amp; so is predicted above the probability 0.5" in text) == (count == 2)
 
 
 def test_decisions_are_at_the_threshold_that_validation_has_chosen(tmp_path):
     given = np.array([0.1, 0.35, 0.2, 0.45, 0.6, 0.25, 0.3, 0.5])
     text = page(tmp_path, LABELS, given, "y", {"y": Threshold(0.28, 0.875), "another": Threshold(0.9, 0.1)})
     assert (
-        "above the probability 0.28: of all thresholds it has the largest Matthews' correlation coefficient on the validation part, 0.875"
-        in text
+        "above the probability 0.28. This threshold has the largest Matthews' correlation coefficient on the validation part, 0.875" in text
     )
     at = [re.findall(r'"right">([^<]+)<', row) for row in text.split("<th>threshold</th>")[1].split("</table>")[0].split("<tr>")[1:]]
     assert at == [["0.5714", "0.625", "0.4", "0.3536"], ["1", "1", "1", "1"]]

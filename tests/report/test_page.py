@@ -187,5 +187,5 @@ def test_intervals_baselines_and_means_stand_with_the_values(tmp_path):
     text = " ".join(" ".join(Page(write(tmp_path, names=("a", "b"), units=("", ""), comparison=comparison)).text).split())
     assert "mean of 2 targets, of which at least 1 define a metric test 0.75" in text
     assert "a test 8 0.5 0.25 to 0.625 0.5 0.5 random forest 0.875 b test" in text
-    assert "over 1,000 bootstrap resamples" in text and "Up to 7 resamples do not define a metric" in text
+    assert "over 1,000 bootstrap resamples" in text and "Up to 7 resamples are left out of an interval" in text
     assert "Baselines on the same molecules: a random forest of 100 trees" in text

@@ -170,7 +170,7 @@ def test_a_damaged_one_is_named(run, tmp_path):
     saved = load_checkpoint(run[3] / "checkpoints" / "best.ckpt")
     saved["molgcn"]["calibration"]["targets"] = []
     write(saved, tmp_path / "x.ckpt")
-    with pytest.raises(UserError, match=r"x\.ckpt cannot be used: its calibration is of other targets"):
+    with pytest.raises(UserError, match=r"x\.ckpt cannot be used: its calibration belongs to other targets"):
         load_regressor(tmp_path / "x.ckpt")
     del saved["molgcn"]["calibration"]
     write(saved, tmp_path / "old.ckpt")

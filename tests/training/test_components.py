@@ -73,7 +73,7 @@ def test_predictions_are_those_of_the_run(run, folder, tmp_path):
     ensemble = Ensemble.load([run.folder])
     found = predict_smiles(ensemble, [row[:2] for row in ROWS], num_workers=0).values[:, 0]
     np.testing.assert_allclose(found, [float(row["y predicted"]) for row in rows], rtol=1e-5, atol=1e-5)
-    with pytest.raises(UserError, match="the model takes solute, solvent of each row"):
+    with pytest.raises(UserError, match="The model takes solute, solvent in each row"):
         predict_smiles(ensemble, ["CCO"])
 
 
@@ -92,7 +92,7 @@ def test_columns_may_have_other_names(run, folder, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"smiles": "solute"}, r"names 1\. The model takes the SMILES of 2 columns, for solute, solvent"),
+        ({"smiles": "solute"}, r"expected 2 columns, for solute, solvent"),
         ({"smiles": ["solute", "Solvent"]}, "no column of SMILES 'Solvent'.* Did you mean 'solvent'"),
         ({"input": "x.smi"}, "no column of SMILES 'solute'"),
     ],

@@ -157,7 +157,7 @@ def test_numbers_of_both_signs_might_be_either(run, folder, tmp_path, first, sec
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"descriptors": None}, "takes 2 descriptors of a .npz file"),
+        ({"descriptors": None}, "takes 2 descriptors of a .npz file. Give the file for these rows"),
         ({"descriptors": "short.npz"}, r"has 3 rows, and .*a\.csv has more"),
         ({"descriptors": "long.npz"}, r"has 70 rows, and .*a\.csv has 60"),
         ({"descriptors": "wide.npz"}, "has 3 columns; the model was trained with 2"),

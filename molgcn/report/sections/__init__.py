@@ -1,6 +1,7 @@
-"""The sections that the report has of each target: functions from a view to HTML, one a file, in the order of the page.
+"""The sections of the report about each target, in the order of the page.
 
-A section returns nothing, `Markup("")`, where there is nothing to show. A new one is a file beside these and an entry in a list.
+A section is a function from a view to HTML, in a file of its own. It returns `Markup("")` where there is nothing to show. To add a section,
+add a file here and an entry in one of the two lists below.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors by Bemis-Murcko scaffold, of scaffolds that several molecules share."""
+"""The section with the errors by Bemis-Murcko scaffold, for scaffolds that several molecules share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 12
 
 
 def by_scaffold(view: NumberView) -> Markup:
-    """Return the cards of the most common scaffolds, and the error of the molecules with rare ones."""
+    """Return the cards of the most common scaffolds, and the error of the molecules with rare scaffolds."""
     groups, rare = ([], None) if view.scaffolds is None else view.errors.by_scaffold(view.scaffolds)
     if not groups and rare is None:
         return Markup("")

@@ -1,4 +1,4 @@
-"""Errors by the number of atoms."""
+"""The section with the errors by number of atoms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from molgcn.report.views import NumberView
 
 
 def by_size(view: NumberView) -> Markup:
-    """Return the picture of the mean absolute error of each range of sizes."""
+    """Return a picture of the mean absolute error of each range of sizes."""
     molecules = view.subject.molecules
     groups = view.errors.by_size(molecules.num_nodes_per_graph)
     if not groups:

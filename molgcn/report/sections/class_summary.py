@@ -1,4 +1,4 @@
-"""The numbers of a target in large, and its labels in every part."""
+"""The section with the main metrics of a target with classes, and its labels in every part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from molgcn.report.views import ClassView
 
 
 def class_summary(view: ClassView) -> Markup:
-    """Return the tiles, or in words why there are none, and the counts of labels."""
+    """Return the metrics in large print, or a sentence why there are none, and the number of labels of every class."""
     subject = view.subject
     sizes = np.bincount(view.true) if len(view.true) else np.zeros(1, int)
     counts = {

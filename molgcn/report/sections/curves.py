@@ -1,4 +1,4 @@
-"""ROC, precision-recall and calibration curves of two classes."""
+"""The section with the ROC, precision-recall and calibration curves of a target with two classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from molgcn.report.views import ClassView
 
 
 def curves(view: ClassView) -> Markup:
-    """Return the three pictures in one."""
+    """Return one picture with the ROC, precision-recall and calibration curves."""
     if not view.binary or not len(view.index):
         return Markup("")
     picture = as_svg(class_plots.curves({view.name: (view.true, view.given)}, view.titles[1]))

@@ -1,4 +1,4 @@
-"""Which classes are taken for which: the confusion matrix, of two classes at the threshold that validation has chosen."""
+"""The section with the confusion matrix. For two classes it uses the threshold that was chosen on the validation part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _METRICS = ("accuracy", "balanced_accuracy", "f1", "mcc")
 
 
 def decisions(view: ClassView) -> Markup:
-    """Return the matrix, and what decisions at the threshold are worth beside those at 0.5."""
+    """Return the confusion matrix and, for two classes, the metrics at the chosen threshold and at 0.5."""
     if not len(view.index):
         return Markup("")
     figure = new_figure(4.4, 4.4)
@@ -33,6 +33,6 @@ def decisions(view: ClassView) -> Markup:
 
 
 def _at(view: ClassView, threshold: float) -> list[float]:
-    """Compute the metrics of decisions at a threshold."""
+    """Compute the metrics of the classes predicted at a threshold."""
     found = class_metrics(view.true.astype(float), (view.given > threshold).astype(np.float64))
     return [found[metric] for metric in _METRICS]

@@ -1,4 +1,4 @@
-"""The molecules whose true class got the least probability, drawn."""
+"""The section that draws the molecules whose true class got the least probability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from molgcn.report.views import ClassView
 
 
 def least_likely(view: ClassView) -> Markup:
-    """Return their cards."""
+    """Return the cards of the molecules whose true class got the least probability."""
     if not len(view.index):
         return Markup("")
     said, of_truth = predicted_classes(view.given, view.threshold), view.of_truth

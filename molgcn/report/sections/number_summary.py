@@ -1,4 +1,4 @@
-"""The numbers of a target in large, beside the error of answering the mean."""
+"""The section with the main errors of a target, beside the error of always predicting the mean."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from molgcn.report.views import NumberView
 
 
 def number_summary(view: NumberView) -> Markup:
-    """Return the tiles, or in words why there are none."""
+    """Return the errors in large print, or a sentence why there are none."""
     return render("sections/number_summary.html.jinja", errors=view.errors, unit=view.errors.unit, missing=view.missing)

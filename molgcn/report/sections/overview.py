@@ -1,4 +1,4 @@
-"""The table of all targets and parts, with intervals and baselines of the part that is looked at closely."""
+"""The table of all targets and parts, with intervals and baselines of the part that the page shows in detail."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Row:
 
     Attributes:
         name: the part, or the baseline.
-        kind: "main" of the part that is looked at closely, "baseline", or "".
-        counts: molecules and known values of the part; none of a baseline or of a mean.
-        values: metrics and their intervals; a metric is NaN where it is undefined and None where there is none.
+        kind: "main" for the part that the page shows in detail, "baseline" for a baseline, or "".
+        counts: the numbers of molecules and of known values of the part; None for a baseline or a mean.
+        values: the metrics with their intervals. A metric is NaN where it is undefined, and None where the row does not have it.
     """
 
     name: str
@@ -30,11 +30,11 @@ class Row:
 
 
 def overview(subject: Subject, columns: Mapping[str, str]) -> Markup:
-    """Return the table of metrics and what they mean.
+    """Return the table of metrics with an explanation of them.
 
     Args:
         subject: what the page is about.
-        columns: metrics and their titles.
+        columns: the titles of the metrics, by metric.
     """
     measured = {key.split("/")[1] for key in subject.metrics}
     columns = {metric: title for metric, title in columns.items() if metric in measured}
@@ -59,7 +59,7 @@ def overview(subject: Subject, columns: Mapping[str, str]) -> Markup:
 def _rows(
     subject: Subject, metrics: list[str], values: Mapping[str, float], ending: str, sizes: Mapping[str, tuple[int, int]]
 ) -> Iterator[Row]:
-    """Yield a row for every part, and below the one that is looked at closely one for every baseline."""
+    """Yield a row for every part, and below the detailed part a row for every baseline."""
     comparison = subject.comparison
     for part in subject.sizes:
         keys, main = [f"{part}/{metric}{ending}" for metric in metrics], part == subject.part

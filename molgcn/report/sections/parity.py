@@ -1,4 +1,4 @@
-"""Predicted against true values, and the distribution of the errors."""
+"""The section with predicted against true values and the distribution of the errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from molgcn.report.views import NumberView
 
 
 def parity(view: NumberView) -> Markup:
-    """Return both pictures."""
+    """Return a parity plot and a histogram of the errors."""
     if not len(view.errors.index):
         return Markup("")
     pictures = {

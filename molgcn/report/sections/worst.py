@@ -1,4 +1,4 @@
-"""The molecules with the largest errors, drawn."""
+"""The section that draws the molecules with the largest errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from molgcn.report.views import NumberView
 
 
 def worst(view: NumberView) -> Markup:
-    """Return their cards."""
+    """Return the cards of the molecules with the largest errors."""
     errors, unit = view.errors, view.errors.unit
     cards = [
         view.subject.drawn(int(errors.index[place]), view.draw)
