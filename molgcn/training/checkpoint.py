@@ -23,7 +23,7 @@ from molgcn.training.stopping import stopped_early
 from molgcn.training.training_loss import check_weights
 
 log = logging.getLogger(__name__)
-_SECOND = 1.0  # least time between two epochs' checkpoints: epochs of milliseconds would mostly wait for the disk
+_MIN_SECONDS = 1.0  # least time between two epochs' checkpoints: epochs of milliseconds would mostly wait for the disk
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -159,7 +159,7 @@ class RunCheckpoint(Checkpoint):
         exactly.
         """
         whole = trainer.is_last_batch or pl_module.steps_after(trainer.fit_loop.epoch_loop.batch_idx)
-        if (whole or not self._has_last) and (self._due(trainer, min(self.seconds, _SECOND)) or _ends(trainer)):
+        if (whole or not self._has_last) and (self._due(trainer, min(self.seconds, _MIN_SECONDS)) or _ends(trainer)):
             self._between_epochs = True
             self._save(trainer, self.last_path)
             self._between_epochs = False

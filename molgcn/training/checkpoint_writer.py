@@ -21,8 +21,8 @@ from molgcn.whole_file import whole
 
 BEST, LAST = "best.ckpt", "last.ckpt"
 
-_UNDER_WAY = 2  # most copies in memory: an epoch may end with best.ckpt and last.ckpt
-_TURN = 1e-4  # seconds
+_MAX_PENDING = 2  # most copies in memory: an epoch may end with best.ckpt and last.ckpt
+_SWITCH_INTERVAL = 1e-4  # seconds
 Write = Callable[[dict[str, Any], Path], None]
 
 
@@ -36,7 +36,7 @@ class CheckpointWriter:
     def __init__(self, write_file: Write | None = None) -> None:
         self._write_file = write_file or write
         self._thread: ThreadPoolExecutor | None = None
-        self._under_way: deque[Future[None]] = deque()
+        self._pending: deque[Future[None]] = deque()
 
     def write(self, checkpoint: dict[str, Any], path: Path) -> None:
         """Write a copy of the checkpoint to `path` in the background; its tensors may change as soon as this returns.
@@ -44,9 +44,9 @@ class CheckpointWriter:
         Raises:
             UserError: If an earlier checkpoint could not be written.
         """
-        self.wait(_UNDER_WAY - 1)
+        self.wait(_MAX_PENDING - 1)
         self._thread = self._thread or ThreadPoolExecutor(1, "molgcn-checkpoint")
-        self._under_way.append(self._thread.submit(_write_in_turns, self._write_file, host_copy(checkpoint), path))
+        self._pending.append(self._thread.submit(_write_in_background, self._write_file, host_copy(checkpoint), path))
 
     def wait(self, leave: int = 0) -> None:
         """Wait until all but `leave` checkpoints are on disk.
@@ -54,9 +54,9 @@ class CheckpointWriter:
         Raises:
             UserError: If a checkpoint could not be written.
         """
-        while len(self._under_way) > leave or (self._under_way and self._under_way[0].done()):
-            wait([self._under_way[0]])
-            self._under_way.popleft().result()
+        while len(self._pending) > leave or (self._pending and self._pending[0].done()):
+            wait([self._pending[0]])
+            self._pending.popleft().result()
 
     def close(self) -> None:
         """Wait until all checkpoints are on disk, and end the thread; a later :meth:`write` starts another.
@@ -70,7 +70,7 @@ class CheckpointWriter:
             if self._thread is not None:
                 self._thread.shutdown()
             self._thread = None
-            self._under_way.clear()
+            self._pending.clear()
 
 
 def host_copy(checkpoint: dict[str, Any]) -> dict[str, Any]:
@@ -109,13 +109,13 @@ def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return type(value)(_mapped(item, change) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-def _write_in_turns(write_file: Write, checkpoint: dict[str, Any], path: Path) -> None:
+def _write_in_background(write_file: Write, checkpoint: dict[str, Any], path: Path) -> None:
     """Write a :func:`host_copy` while training goes on.
 
     Pickling holds Python's global lock. By default a thread hands it over after 5 ms, which is as long as many training steps.
     """
     before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, _TURN))
+    sys.setswitchinterval(min(before, _SWITCH_INTERVAL))
     try:
         write_file(_mapped(checkpoint, Tensor.clone), path)  # a view would be saved with the whole storage that it shares
     finally:

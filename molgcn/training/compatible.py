@@ -39,16 +39,16 @@ def check_same_keys(config: Config, folder: Path) -> Config:
     before = parse_saved(read_yaml(folder / "config.yaml", dict))
     if before.task != "auto" and config.task in ("auto", before.task):  # which it still is in a run of several trainings
         config = settled(config, task_of(before))
-    for (key, had, why), (_, value, _) in zip(_kept(before), _kept(config), strict=True):
+    for (key, had, why), (_, value, _) in zip(_fixed_keys(before), _fixed_keys(config), strict=True):
         if had != value:
             raise UserError(
                 f"The run in {folder} trained with {key}={had}, which cannot become {value} when it is resumed: {why}. Leave the key out, "
-                f"or start a new run from the weights with {_anew(folder)}."
+                f"or start a new run from the weights with {_start_from_weights(folder)}."
             )
     return config
 
 
-def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
+def _fixed_keys(config: Config) -> Iterator[tuple[str, Any, str]]:
     """Yield each key that cannot change, its value and why it cannot."""
     yield "task", config.task, "its outputs mean this"
     for key, value in asdict(config.dataset).items():
@@ -86,7 +86,7 @@ def check_goes_on(module: MoleculeRegressor, data_hash: str, checkpoint: dict[st
     if missing := [key for key in _NEEDED if key not in checkpoint]:
         raise UserError(
             f"{folder / 'checkpoints' / 'last.ckpt'} lacks {', '.join(missing)}, without which a run cannot go on. Restore the file that "
-            f"the run wrote, or start a new run from the weights with {_anew(folder)}."
+            f"the run wrote, or start a new run from the weights with {_start_from_weights(folder)}."
         )
     check_data(data_hash, folder)
     check_same_network(module, checkpoint, folder / "checkpoints" / "last.ckpt")
@@ -95,7 +95,7 @@ def check_goes_on(module: MoleculeRegressor, data_hash: str, checkpoint: dict[st
     _check_epochs(module.config, checkpoint, folder)
 
 
-def _anew(folder: Path) -> str:
+def _start_from_weights(folder: Path) -> str:
     return as_typed("ckpt_path", folder / "checkpoints" / "last.ckpt")
 
 
@@ -107,7 +107,7 @@ def check_data(data_hash: str, folder: Path) -> None:
     if before != data_hash:
         raise UserError(
             f"The data of {folder} has changed since the run was interrupted (hash {before[:12]}, now {data_hash[:12]}). "
-            f"Restore it, or start a new run from the weights with {_anew(folder)}."
+            f"Restore it, or start a new run from the weights with {_start_from_weights(folder)}."
         )
 
 
@@ -117,7 +117,7 @@ def _check_log(size: int, folder: Path) -> None:
     if there < size:
         raise UserError(
             f"{path} has {there:,} bytes, of {size:,} that the run had written by its last checkpoint: rows are missing. Restore the file, "
-            f"or start a new run from the weights with {_anew(folder)}."
+            f"or start a new run from the weights with {_start_from_weights(folder)}."
         )
 
 
@@ -163,7 +163,7 @@ def _check_average(module: MoleculeRegressor, checkpoint: dict[str, Any], folder
         raise UserError(
             f"The run in {folder} trained {'with' if had else 'without'} a moving average, so that training.ema_decay cannot become "
             f"{module.config.training.ema_decay} when it is resumed. Leave the key out, or start a new run from the weights with "
-            f"{_anew(folder)}."
+            f"{_start_from_weights(folder)}."
         )
 
 
