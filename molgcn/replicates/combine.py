@@ -1,4 +1,4 @@
-"""Combines the results of a run's members: means and deviations over splits, or the metrics of an ensemble."""
+"""Combine the results of a run's members: means and standard deviations over splits, or the metrics of an ensemble."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def combine(config: Config, folder: Path, results: Mapping[str, RunResult], ense
     """Combine the results of a run's members, and with `training.report` write the files of its report.
 
     Args:
-        config: of the run.
-        folder: of the run.
-        results: each member's, by its name.
+        config: the run's configuration.
+        folder: the run's folder.
+        results: the results of each member, by its name.
         ensemble: whether members are models of the same split, which predict together.
     """
     members = {name: result.metrics for name, result in results.items()}
@@ -73,26 +73,26 @@ def _calibrated(models: Models, config: Config) -> Models:
 
 
 def _measured(models: Models, summary: Summary, batch_size: int) -> dict[str, float]:
-    """The metrics of the models' mean prediction, on every part that the members were measured on."""
+    """Return the metrics of the models' mean prediction on every part that the members were measured on."""
     metrics: dict[str, float] = {}
     for part in summary.parts:
         found, predictions = models.average(part, batch_size)
         targets = measured(models.molecules[found]).targets
         values = models.task.measure(predictions, targets)
-        if part != "train":  # where errors are smaller than anywhere else
+        if part != "train":  # uncertainties do not describe the errors there, which are smaller than elsewhere
             values |= assess(models.task, models.calibration, predictions, targets)
         metrics |= {f"{part}/{key}": value for key, value in values.items()}
     return metrics
 
 
 def _mean(values: Iterable[float | None]) -> float:
-    """The mean of the values that are there and defined; NaN without any."""
+    """Return the mean of the values that are neither None nor NaN; NaN where there are none."""
     known = _known(values)
     return statistics.fmean(known) if known else math.nan
 
 
 def _deviation(values: Iterable[float | None]) -> float:
-    """The sample standard deviation of the values that are there and defined; NaN with fewer than two."""
+    """Return the sample standard deviation (n - 1) of the values that are neither None nor NaN; NaN where there are fewer than two."""
     known = _known(values)
     return statistics.stdev(known) if len(known) > 1 else math.nan
 

@@ -1,4 +1,4 @@
-"""What the metrics of a run of several trainings are read beside."""
+"""Compare the metrics of a run of several trainings with baselines, intervals and thresholds."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from molgcn.replicates.predictions import Models
 
 
 def compare_models(models: Models, part: str, metrics: Mapping[str, float], config: Config, one_split: bool) -> Comparison:
-    """Compare the metrics of what all models predict together.
+    """Compare the metrics of what all models predict together with baselines, and add intervals and metrics at chosen thresholds.
 
     Args:
-        models: of the run.
-        part: the one that gets intervals.
-        metrics: by "<part>/<metric>/<target>".
-        config: of the run.
-        one_split: whether the models share their parts; else none of these is training or validation to all, so that there are no
-            baselines and no thresholds.
+        models: the run's models.
+        part: the part whose metrics are compared.
+        metrics: the metrics, by "<part>/<metric>/<target>".
+        config: the run's configuration.
+        one_split: whether the models share one split. Without it no molecules are training or validation for all models, so that there
+            are no baselines and no thresholds.
     """
     task, batch_size = models.task, config.dataset.batch_size
     found, predictions = models.average(part, batch_size)

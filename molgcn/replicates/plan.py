@@ -1,4 +1,4 @@
-"""Which trainings a run consists of."""
+"""List the trainings of which a run consists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from molgcn.data.config import CV_BY, FOLDS
 from molgcn.data.splits.parts import PARTS
 from molgcn.errors import UserError
 
-SEEDED = (*CV_BY, "cv")  # splits that another seed draws in another way
+SEEDED = (*CV_BY, "cv")  # splits that depend on the seed
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Member:
     """One training of a run of several.
 
     Attributes:
-        name: its folder below the run's: "fold_0", "repeat_1/fold_0" or "member_2".
-        config: what it is trained with.
-        overrides: how its configuration differs from the run's, as typed.
+        name: the name of its folder below the run's: "fold_0", "repeat_1/fold_0" or "member_2".
+        config: its configuration.
+        overrides: how its configuration differs from the run's, as overrides of the command line.
     """
 
     name: str
@@ -35,8 +35,8 @@ class Plan:
     """The members of a run, none for a single training.
 
     Attributes:
-        members: in the order in which they are trained.
-        ensemble: whether they are models of the same split, else they have splits of their own.
+        members: the members, in the order in which they are trained.
+        ensemble: whether the members are models of the same split; else each has a split of its own.
     """
 
     members: list[Member]
@@ -44,12 +44,12 @@ class Plan:
 
 
 def plan(config: Config) -> Plan:
-    """Return what the run that a configuration asks for consists of.
+    """Return the trainings of the run that a configuration asks for.
 
-    Splits come before models: with both, each split is a member that is an ensemble in turn.
+    Splits come before models. With both, each split is a member that is an ensemble in turn.
 
     Raises:
-        UserError: for keys that do not go together.
+        UserError: If keys do not go together.
     """
     _check(config)
     splits = list(_splits(config))

@@ -1,4 +1,4 @@
-"""What the models of a run of several predict together: each one for the molecules that its own split has in a part."""
+"""Predict with the models of a run of several trainings: each one predicts the molecules that its own split has in a part."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Models:
     """The trained models of a run with the split of each, over one set of molecules.
 
     Attributes:
-        modules: N modules.
-        checkpoints: their files.
-        splits: N splits, of positions in `molecules`.
-        molecules: the set.
-        title: name of its source.
-        data_hash: what identifies it.
-        calibration: of what all models predict together, or None.
+        modules: the N modules.
+        checkpoints: the checkpoint file of each module.
+        splits: the split of each module, as positions in `molecules`.
+        molecules: the set of molecules.
+        title: the name of the molecules' source.
+        data_hash: the hash of the data.
+        calibration: the calibration of what all models predict together, or None.
     """
 
     modules: Sequence[MoleculeRegressor]
@@ -48,7 +48,7 @@ class Models:
 
     @property
     def task(self) -> Task:
-        """What all of them predict."""
+        """The task that all models share."""
         return self.modules[0].task
 
     def average(self, part: str, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +59,8 @@ class Models:
             batch_size: molecules a batch.
 
         Returns:
-            sorted int64 [M], positions of the molecules that any split has in the part, and float64 [M, P], what they predict together.
+            The sorted positions, int64 [M], of the molecules that any split has in the part, and their combined predictions, float64
+            [M, P].
         """
         pairs = list(zip(self.modules, self.splits, strict=True))
         predicted = [predict_molecules(module, self.molecules[split[part]], batch_size) for module, split in pairs]
@@ -79,14 +80,14 @@ class Models:
 
 
 def load_models(config: Config, folder: Path) -> Models:
-    """Load all models of a run of several, each with the split that its training saved.
+    """Load all models of a run of several trainings, each with the split that its training saved.
 
     Args:
-        config: of the run; its backend and accelerator predict.
-        folder: of the run.
+        config: the run's configuration, whose backend and accelerator predict.
+        folder: the run's folder.
 
     Raises:
-        UserError: when a file is damaged, or the data has changed since.
+        UserError: If a file is damaged, or the data has changed since.
     """
     trainings = trainings_of(folder)
     device = "cpu" if config.trainer.get("accelerator") == "cpu" else "auto"

@@ -1,4 +1,4 @@
-"""The files of a run of several trainings: what its models predict of molecules that they have not seen, as CSV, picture and page."""
+"""Write the report of a run of several trainings: its models' predictions of molecules that they have not seen."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from molgcn.training.provenance import versions
 def write_report(summary: Summary, models: Models, config: Config) -> None:
     """Write `predictions_test.csv`, `report.html` and the task's picture into the run's folder.
 
-    They are about the last part that there is. A molecule's prediction is that of the models together whose split has it in that part: of
-    cross-validation each molecule of the set has one, from as many models as there are repeats, and of an ensemble from all of them.
+    They are about the last part that there is. A molecule's prediction combines those of the models whose split has the molecule in that
+    part. With cross-validation, this is one model for each repeat, and every molecule of the set has a prediction. With an ensemble, it is
+    all models.
 
     Args:
-        summary: of the run.
-        models: of the run.
-        config: of the run.
+        summary: the run's results.
+        models: the run's models.
+        config: the run's configuration.
     """
     folder, task, part = summary.folder, models.task, summary.parts[-1]
     found, predictions = models.average(part, config.dataset.batch_size)
@@ -64,7 +65,7 @@ def write_report(summary: Summary, models: Models, config: Config) -> None:
 def _explained(summary: Summary, models: int) -> str:
     if summary.deviations:
         return (
-            "Each training on its own parts, their mean and their standard deviation (n - 1). All else on this page is of what the models "
-            "of all trainings predict of molecules that they have not seen."
+            "Each training on its own parts, their mean and their standard deviation (n - 1). The rest of this page is about what the "
+            "models of all trainings predict of molecules that they have not seen."
         )
-    return f"Each model by itself, and the mean prediction of the {models}, of which all else on this page is."
+    return f"Each model by itself, and the mean prediction of the {models}. The rest of this page is about the mean prediction."

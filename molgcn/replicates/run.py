@@ -1,4 +1,4 @@
-"""Trains what a configuration asks for: one model, or several as one run."""
+"""Train what a configuration asks for: one model, or several as one run."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ log = logging.getLogger(__name__)
 
 
 def train_all(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> RunResult:
-    """Trains one model in `folder`, or each member of a run of several in a folder of its own below it.
+    """Train one model in `folder`, or each member of a run of several in a folder of its own below it.
 
     A run of several gets `config.yaml`, `members.json` (the members' folders), and with `training.report` also `report.html`,
     `predictions_test.csv` and the picture of a single run. With `config.resume` members that have a `result.json` are kept as they are,
-    the one that was interrupted goes on, and the others follow; where a key has changed, all of them go on with it.
+    the one that was interrupted goes on, and the others follow. Where a key has changed, all members go on with it.
 
     Args:
-        config: of the run.
-        folder: of the run.
+        config: the run's configuration.
+        folder: the run's folder.
         watchers: further callbacks of each member's Trainer.
 
     Raises:
-        UserError: see :func:`molgcn.training.train.train`.
+        UserError: If a training cannot start, go on or end well; see :func:`molgcn.training.train.train`.
     """
     planned = plan(config)
     if not planned.members:
@@ -53,24 +53,28 @@ def train_all(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -
                 rank_zero_only(log.info)("%s (%d of %d)%s", member.name, number, len(planned.members), " is complete" if kept else "")
                 results[member.name] = RunResult.load(place) if kept else _train_member(_named(member, config, folder), place, watchers)
         except Exception:
-            if before is not None and not results:  # changed keys that the first member refuses do not stand in the way of the next resume=
+            if before is not None and not results:  # changed keys that the first member refuses must not block the next resume=
                 rank_zero_only(write_config)(before, folder)
             raise
         return combine(config, folder, results, planned.ensemble)
 
 
 def _begin(config: Config, folder: Path, planned: Plan) -> str | None:
-    """Checks that the run may start or go on, before anything is written; returns the text of its `config.yaml` until now."""
+    """Check that the run may start or go on, and write its files.
+
+    Returns:
+        The text of an earlier `config.yaml`; None for a new run.
+    """
     before, changed = None, True
     if config.resume is None:
         check_new(folder)
-        load_once(first_training(config).dataset)  # a mistake of all members is not that of the first
+        load_once(first_training(config).dataset)  # else a mistake in the data would be reported as one of the first member
     else:
         check_same_keys(config, folder)
         before = (folder / "config.yaml").read_text("utf-8")
         changed = replace(parse_saved(read_yaml(folder / "config.yaml", dict)), resume=None) != replace(config, resume=None)
     if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
-        if changed:  # what members came to with other values does not count, nor what an earlier run left that had no checkpoint yet
+        if changed:  # results with other keys do not count, and neither do those of an earlier run that had no checkpoint yet
             for member in planned.members:
                 (folder / member.name / "result.json").unlink(missing_ok=True)
         write_config(config_text(config), folder)
@@ -79,7 +83,7 @@ def _begin(config: Config, folder: Path, planned: Plan) -> str | None:
 
 
 def _named(member: Member, config: Config, folder: Path) -> Member:
-    """The member with its name in W&B: one group a run."""
+    """Return the member with a name of its own in W&B, in one group with the run's other members."""
     logger = config.logger
     name = f"{logger.run_name or folder.resolve().name} {member.name}"
     logger = replace(logger, run_name=name, group=logger.group or folder.resolve().name)

@@ -1,4 +1,4 @@
-"""What a run of several trainings comes to, as `result.json` and as a table on the terminal."""
+"""The results of a run of several trainings, as `result.json` and as a table on the terminal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from molgcn.training.result import RunResult
 
 @dataclass(frozen=True)
 class Summary(RunResult):
-    """Results of a run of several trainings.
+    """The results of a run of several trainings.
 
-    `best_loss` is the mean of its members, `epochs` their sum. `metrics` are means over the members' splits, or of one split those of the
-    members' mean prediction.
+    `best_loss` is the mean over the members, and `epochs` the sum. `metrics` are means over the members' splits. For an ensemble, whose
+    members share one split, they are those of the members' mean prediction.
 
     Attributes:
-        deviations: sample standard deviation (n - 1) of each metric over splits; empty for an ensemble.
-        members: each member's metrics, by its name.
+        deviations: the sample standard deviation (n - 1) of each metric over splits; empty for an ensemble.
+        members: the metrics of each member, by its name.
     """
 
     deviations: dict[str, float] = field(default_factory=dict)
@@ -36,24 +36,24 @@ class Summary(RunResult):
 
     @property
     def parts(self) -> list[str]:
-        """The parts that were measured."""
+        """The names of the parts that were measured."""
         return [part for part in PARTS if any(key.startswith(f"{part}/") for key in self.metrics)]
 
     def columns(self, target: str) -> list[tuple[str, str]]:
-        """Return part and metric of each column of a target's table."""
+        """Return the part and the metric of each column of a target's table."""
         task = next(task for task in self.learned.parts if target in task.names)
         return table_columns(task, self.metrics, self.parts)
 
     def headers(self, target: str) -> list[str]:
-        """Return the titles of these columns."""
+        """Return the title of each column of a target's table."""
         return [f"{part} {metric_title(metric)}" for part, metric in self.columns(target)]
 
     def rows(self, target: str) -> list[tuple[str, list[str]]]:
-        """Return name and cells of each member's row for a target."""
+        """Return the name and the cells of each member's row in a target's table."""
         return [(name, self._cells(metrics, target)) for name, metrics in self.members.items()]
 
     def totals(self, target: str) -> list[tuple[str, list[str]]]:
-        """Return name and cells of the rows that sum them up."""
+        """Return the name and the cells of the rows that sum up a target's table: the ensemble, or mean and standard deviation."""
         if not self.deviations:
             return [("ensemble", self._cells(self.metrics, target))]
         return [("mean", self._cells(self.metrics, target)), ("std", self._cells(self.deviations, target, digits=2))]
@@ -63,14 +63,14 @@ class Summary(RunResult):
         return ["-" if math.isnan(value) else f"{value:.{digits}g}" for value in values]
 
     def print(self, console: Console | None = None) -> None:
-        """Prints a table a task: with a single target a row a training, and below them, of every target, what they come to."""
+        """Print one table for each task, with the rows that sum up every target; a single target has one row for each training too."""
         console = console or Console()
         rate = self.molecules_per_second
         speed = "nothing was left to train" if rate is None else f"{rate:,.0f} molecules/s in training"
         console.print(f"{len(self.members)} trainings, {speed}", style="italic", highlight=False)
         for task in self.learned.parts:
             console.print(self._table(task))
-        if not self.deviations:  # of one split, whose models predict together
+        if not self.deviations:  # an ensemble, whose models predict together
             print_assessment(console, self.parts[-1], self.calibrated, self.names, self.metrics)
         console.print(f"Everything is in {escape(str(self.folder))}", soft_wrap=True, highlight=False)
 

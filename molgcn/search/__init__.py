@@ -1,1 +1,1 @@
-"""Several runs side by side: sweeps over lists of values, and the search with Optuna."""
+"""Compare several runs: sweeps over lists of values, and the hyperparameter search with Optuna."""

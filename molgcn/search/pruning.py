@@ -1,4 +1,4 @@
-"""Tells a search how a trial is doing, and ends a trial that does worse than the others."""
+"""Report a trial's validations to its study, and end a trial that does worse than the others."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Pruning(Callback):
-    """Reports the objective after each validation; stops the training, as early stopping does, once the pruner says so.
+    """Reports the objective after each validation, and stops the training, as early stopping does, once the pruner says so.
 
-    Of a trial of several trainings, such as folds, the mean counts: over the best values of those that are over and what the present one
-    has reached. Once one is stopped, the next one does not start.
+    For a trial of several trainings, such as folds, the mean over trainings is reported: the best value of each finished training and the
+    latest value of the present one. Once a training is stopped, the next one does not start.
 
     Args:
-        trial: of Optuna.
+        trial: Optuna's trial.
         objective: a metric of the validation, for example "val/loss".
         maximize: whether more is better.
 
@@ -34,7 +34,7 @@ class Pruning(Callback):
         self.objective = objective
         self.maximize = maximize
         self.pruned = False
-        self._bests: list[float] = []  # of each training
+        self._bests: list[float] = []  # the best value of each training
         self._begun = True
         self._validations = 0
 
@@ -44,10 +44,10 @@ class Pruning(Callback):
         return statistics.fmean(self._bests) if self._bests else None
 
     def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Begins another training.
+        """Begin another training of the trial.
 
         Raises:
-            TrialPruned: after one that was stopped.
+            TrialPruned: If an earlier training was stopped.
         """
         if self.pruned:
             from optuna import TrialPruned
@@ -56,10 +56,10 @@ class Pruning(Callback):
         self._begun = True
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Reports, and asks whether to go on.
+        """Report the objective, and stop the training where the pruner says so.
 
         Raises:
-            UserError: when the objective is not a metric of the validation, or not a finite number.
+            UserError: If the objective is not a metric of the validation, or not a finite number.
         """
         if trainer.sanity_checking:
             return

@@ -1,4 +1,4 @@
-"""`python train.py sweep=optuna`: trials one after the other in this process, so that they share the data that is loaded."""
+"""Search hyperparameters with Optuna (`python train.py sweep=optuna`); all trials run in this process and share the loaded data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Train = Callable[[Config, Path, Sequence[Callback]], RunResult]
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """conf/sweep/optuna.yaml, which says what each key means."""
+    """The options of a search; conf/sweep/optuna.yaml says what each key means."""
 
     study: str = "optuna"
     n_trials: int = 20
@@ -53,7 +53,7 @@ class SearchConfig:
     params: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
+        """Check the ranges of the options."""
         for name, least in (("n_trials", 1), ("pruning_startup_trials", 0), ("pruning_warmup", 0)):
             if getattr(self, name) < least:
                 raise UserError(f"sweep.{name}={getattr(self, name)} is not valid: expected at least {least}.")
@@ -64,10 +64,10 @@ class SearchConfig:
 
 
 def prepare_search(arguments: list[str]) -> list[str]:
-    """Checks a command line with `sweep=optuna`, which is one job for Hydra; leaves others alone.
+    """Return a command line with `sweep=optuna` after a check, as one job for Hydra; other command lines are returned as they are.
 
     Raises:
-        UserError: for lists of values, a launcher or `resume=` beside it.
+        UserError: If there are lists of values, a launcher or `resume=` beside `sweep=optuna`.
     """
     if values_of("sweep", arguments)[-1:] != ["optuna"]:
         return arguments
@@ -85,20 +85,20 @@ def prepare_search(arguments: list[str]) -> list[str]:
 
 
 def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collection[str] = (), train: Train = train_all) -> float:
-    """Runs the trials that the study in `folder` still lacks.
+    """Run the trials that the study in `folder` still lacks.
 
     Args:
-        settings: the search.
-        compose: the configuration with further overrides.
-        folder: of the study; it gets study.db, results.csv, sweep.png, experiment/best.yaml and a folder a trial.
-        fixed: keys that the command line gives a value, which are not varied.
-        train: trains a trial in a folder, with callbacks that watch each of its trainings.
+        settings: the options of the search.
+        compose: returns the configuration with further overrides.
+        folder: the folder of the study, which gets study.db, results.csv, sweep.png, experiment/best.yaml and a folder for each trial.
+        fixed: keys to which the command line gives a value. They are not varied.
+        train: trains a trial in a folder, with callbacks of each of its trainings.
 
     Returns:
-        The best value.
+        The best value of the objective.
 
     Raises:
-        UserError: for a mistake that every trial would meet, a study of other settings or data, or when no trial succeeds.
+        UserError: If every trial would meet the same mistake, the study is of other settings or data, or no trial succeeds.
     """
     try:
         import optuna
@@ -114,11 +114,11 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
             f"sweep.objective={settings.objective} is a metric of the validation part, and the split has none. Give it some molecules with "
             "dataset.split_fractions=."
         )
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials that fail are reported here
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # its heartbeat
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # `_after` reports trials that fail
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # the heartbeat is experimental
     about = {"objective": settings.objective, "direction": settings.direction, "space": space}
     composed = compose([])
-    named = settled(composed, choose_task(composed.task, data, composed.dataset))  # as a study of an earlier version has it
+    named = settled(composed, choose_task(composed.task, data, composed.dataset))  # studies of earlier versions name the task
     study = open_study(folder, settings.study, about, named, data)
     before = _finished(study)
     if before:
@@ -129,7 +129,7 @@ def search(settings: SearchConfig, compose: Compose, folder: Path, fixed: Collec
     study.pruner = median if settings.pruning else optuna.pruners.NopPruner()
     if before < settings.n_trials:
         try:
-            with SignalsLater() as signals:  # within a training or after one, so that Optuna comes to record the trial's end
+            with SignalsLater() as signals:  # so that Optuna records the end of the interrupted trial
                 study.optimize(
                     lambda trial: _objective(trial, settings, space, compose, folder, train, signals),
                     timeout=settings.timeout,
@@ -163,7 +163,7 @@ def _objective(
     except (UserError, torch.OutOfMemoryError) as error:
         trial.set_user_attr("error", " ".join(str(error).split()))
         raise
-    except SystemExit as ended:  # Terminated, or Lightning's answer to Ctrl-C; Optuna knows of interrupts alone
+    except SystemExit as ended:  # Terminated, or what Lightning raises on Ctrl-C; Optuna handles KeyboardInterrupt alone
         raise KeyboardInterrupt from ended
     result.save(overrides)
     if pruning.pruned:
@@ -189,12 +189,12 @@ def _end(study: Study, settings: SearchConfig, compose: Compose, folder: Path) -
     print_table(study, settings.objective, folder)
     if not _completed(study):
         reasons = [trial.user_attrs["error"] for trial in study.trials if "error" in trial.user_attrs]
-        raise UserError(f"No trial of {folder} came to an end." + (f" The last one failed: {reasons[-1]}" if reasons else ""))
+        raise UserError(f"No trial in {folder} is complete." + (f" The last one failed: {reasons[-1]}" if reasons else ""))
     return study.best_value
 
 
 def _preset(study: Study, compose: Compose) -> dict[str, Any] | None:
-    """The whole configuration of the best trial."""
+    """Return the whole configuration of the best trial; None where no trial is complete."""
     if not _completed(study):
         return None
     values = asdict(compose(study.best_trial.user_attrs["overrides"]))
@@ -207,5 +207,5 @@ def _completed(study: Study) -> Sequence[Any]:
 
 
 def _finished(study: Study) -> int:
-    """Trials that came to an end of their own, good or bad; what was interrupted is tried anew."""
+    """Return the number of trials that are complete, pruned or failed; interrupted ones do not count and are replaced by new ones."""
     return sum(trial.state.name in ("COMPLETE", "PRUNED") or "error" in trial.user_attrs for trial in study.trials)

@@ -1,4 +1,4 @@
-"""What a search leaves in its folder: results.csv, sweep.png and experiment/best.yaml."""
+"""Write the results of a search into its folder: results.csv, sweep.png and experiment/best.yaml."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ _STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNIN
 
 
 def write_reports(study: Study, objective: str, best: dict[str, Any] | None, folder: Path) -> None:
-    """Table, plot and, once a trial is complete, the best one's configuration as a preset."""
+    """Write the table, the plot and the preset of a search.
+
+    Args:
+        study: Optuna's study.
+        objective: the name of the objective.
+        best: the configuration of the best trial, which becomes the preset; None where no trial is complete.
+        folder: the study's folder.
+    """
     runs = _runs(study, folder)
     write_rows(folder, table_rows(runs, objective, _maximizes(study)))
     space = study.user_attrs["made_of"]["space"]
@@ -40,7 +47,7 @@ def write_reports(study: Study, objective: str, best: dict[str, Any] | None, fol
 
 
 def print_table(study: Study, objective: str, folder: Path) -> None:
-    """The trials on the terminal, the best first, and how to run the best again."""
+    """Print the trials, the best first, and the command that runs the best again."""
     runs = _runs(study, folder)
     print_runs(f"{len(runs)} trials in {folder}", runs, objective, _maximizes(study))
     if any(run.state == "complete" for run in runs):
@@ -48,7 +55,7 @@ def print_table(study: Study, objective: str, folder: Path) -> None:
 
 
 def rerun(folder: Path) -> str:
-    """The command that trains with the best trial's configuration."""
+    """Return the command that trains with the best trial's configuration."""
     return f"python train.py --config-dir='{folder}' experiment=best"
 
 
@@ -74,12 +81,12 @@ def _best_report(study: Study, trial: Any) -> float | None:
 
 
 def _importances(study: Study) -> dict[str, float] | None:
-    """Of every key for the value (PED-ANOVA, Watanabe et al., IJCAI 2023); None while there are too few trials to tell."""
+    """Return the importance of every key (PED-ANOVA, Watanabe et al., IJCAI 2023); None while there are too few trials to tell."""
     import optuna
 
     if sum(trial.state.name == "COMPLETE" for trial in study.trials) < 4:
         return None
     try:
         return optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
-    except (ValueError, RuntimeError):  # all values alike
+    except (ValueError, RuntimeError):  # all values are the same
         return None

@@ -1,4 +1,4 @@
-"""What a search varies: `sweep.params` of the configuration, read into Optuna's suggestions and Hydra's overrides."""
+"""Read the space of a search from `sweep.params`, and turn Optuna's suggestions into Hydra's overrides."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _INTERVAL = {"low", "high", "log", "step"}
 
 
 def read_space(params: Mapping[str, Any], fixed: Collection[str] = ()) -> dict[str, Any]:
-    """The leaves of `sweep.params` by dotted key: a list of values, or a mapping with low, high and perhaps log or step.
+    """Return the space of a search: by dotted key a list of values, or a mapping with low, high and perhaps log or step.
 
     Args:
-        params: of the configuration.
-        fixed: keys to leave out.
+        params: `sweep.params` of the configuration, nested mappings.
+        fixed: dotted keys to leave out.
 
     Raises:
-        UserError: for an empty space, or an entry that is neither.
+        UserError: If the space is empty, or an entry is neither of the two.
     """
     space = {key: entry for key, entry in _leaves(params, "") if key not in fixed}
     if not space:
@@ -65,7 +65,7 @@ def _check(key: str, entry: Any) -> None:
 
 
 def suggest(trial: Trial, space: Mapping[str, Any]) -> dict[str, Any]:
-    """A value for every key."""
+    """Return a value for every key, which the trial's sampler suggests."""
     return {key: _suggest(trial, key, entry) for key, entry in space.items()}
 
 
@@ -79,12 +79,19 @@ def _suggest(trial: Trial, key: str, entry: Any) -> Any:
 
 
 def first_values(space: Mapping[str, Any]) -> dict[str, Any]:
-    """One value for every key, to see whether the configuration takes it."""
+    """Return one value for every key of a space, with which a search checks its configuration before the first trial.
+
+    Args:
+        space: a search space from :func:`read_space`.
+
+    Returns:
+        The first value of each list and the lower end of each interval, by dotted key.
+    """
     return {key: entry[0] if isinstance(entry, list) else entry["low"] for key, entry in space.items()}
 
 
 def as_overrides(values: Mapping[str, Any]) -> list[str]:
-    """`key=value` in Hydra's grammar; decimals to six digits."""
+    """Return `key=value` overrides in Hydra's grammar, floats with six significant digits."""
     return [f"{key}={_literal(value)}" for key, value in values.items()]
 
 

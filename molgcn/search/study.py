@@ -1,4 +1,4 @@
-"""Optuna's study of a search: a file in the search's folder, continued only by a search that its trials can be compared with."""
+"""Open Optuna's study of a search, a file in its folder; only a search with comparable trials may continue it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ log = logging.getLogger(__name__)
 
 
 def open_study(folder: Path, name: str, about: Mapping[str, Any], config: Config, data: LoadedDataset) -> Study:
-    """Return the study in `folder`, made or continued.
+    """Return the study in `folder`, which is made where there is none.
 
     Args:
-        folder: it gets study.db.
-        name: of the study.
+        folder: the folder of the search, which holds study.db.
+        name: the name of the study.
         about: the search's objective, direction and space.
-        config: what every trial has in common.
-        data: what trials are trained on.
+        config: the configuration that all trials share.
+        data: the data set on which trials are trained.
 
     Raises:
-        UserError: when the study was made with other settings or data, so that its trials cannot be compared with new ones.
+        UserError: If the study was made with other settings or data, so that its trials cannot be compared with new ones.
     """
     import sqlite3
 
@@ -42,10 +42,10 @@ def open_study(folder: Path, name: str, about: Mapping[str, Any], config: Config
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "study.db"
     engine = {"creator": lambda: sqlite3.connect(path, timeout=60, check_same_thread=False), "poolclass": NullPool}
-    with exclusive(path):  # Optuna's makes its tables without looking whether another process does
+    with exclusive(path):  # Optuna makes its tables without a check whether another process does
         storage = optuna.storages.RDBStorage("sqlite://", engine, heartbeat_interval=30, grace_period=90)
     study = optuna.create_study(storage=storage, study_name=name, direction=about["direction"], load_if_exists=True)
-    optuna.storages.fail_stale_trials(study)  # of a process that was killed
+    optuna.storages.fail_stale_trials(study)  # left by a process that was killed
     made_of = json.loads(json.dumps({**about, "data_hash": data.data_hash, **_what_matters(config)}))
     if "made_of" in study.user_attrs:
         known = _up_to_date(study.user_attrs["made_of"], made_of, about, data)
@@ -60,20 +60,23 @@ def _what_matters(config: Config) -> dict[str, Any]:
 
 
 def _up_to_date(known: dict[str, Any], made_of: dict[str, Any], about: Iterable[str], data: LoadedDataset) -> dict[str, Any]:
-    """What a study noted of itself, with the keys that an earlier version did not know; the data of such a study is taken to be today's."""
+    """Return the settings that a study saved, with the keys that are newer than the study.
+
+    An earlier version did not save the hash of the data, which is then taken to be unchanged.
+    """
     beside = {"data_hash": made_of["data_hash"], **{key: known[key] for key in (*about, "data_hash") if key in known}}
     values = _what_matters(parse_saved({key: value for key, value in known.items() if key not in beside}))
     if "data_hash" not in known:
-        log.info("The study was made by an earlier version and does not say what its data was; from now on it does")
+        log.info("The study was made by an earlier version, which did not save the hash of its data; today's hash is saved now")
         hashes = data.molecules.hashes
-        if hashes is not None and len(np.unique(hashes)) == len(hashes):  # without copies its split is today's
+        if hashes is not None and len(np.unique(hashes)) == len(hashes):  # without duplicates the key does not change the split
             values["dataset"]["group_duplicates"] = made_of["dataset"]["group_duplicates"]
     up_to_date: dict[str, Any] = json.loads(json.dumps({**beside, **values}))
     return up_to_date
 
 
 def _check_same(known: dict[str, Any], made_of: dict[str, Any], folder: Path) -> None:
-    """Raises UserError unless trials of a study that was made of `known` can be compared with those of one made of `made_of`."""
+    """Raise UserError unless trials with the settings `known` can be compared with trials with the settings `made_of`."""
     changed = _differences(known, made_of)
     if changed == ["data_hash"]:
         before, now = (one["data_hash"][:12] for one in (known, made_of))
@@ -90,7 +93,7 @@ def _check_same(known: dict[str, Any], made_of: dict[str, Any], folder: Path) ->
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The keys, as typed, whose values differ."""
+    """Return the dotted keys whose values differ."""
     keys = []
     for key in sorted(one.keys() | other.keys()):
         mine, theirs = one.get(key), other.get(key)

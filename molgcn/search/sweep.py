@@ -1,4 +1,4 @@
-"""The runs of a sweep side by side: a table on the terminal, `results.csv` and `sweep.png` in its folder."""
+"""Compare the runs of a sweep: a table on the terminal, `results.csv` and `sweep.png` in its folder."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from molgcn.training.resume import NOTED, noted_overrides
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One job or trial.
+    """One job of a sweep or trial of a search.
 
     Attributes:
-        job: its number.
-        overrides: what it changed, as typed.
-        value: what was searched for or compared; None where there is none.
-        state: "complete", "pruned", "failed", "interrupted", "running" or "unfinished", without a result or a reason.
-        result: its `result.json`, if it has one.
-        note: why it failed.
+        job: the number of the job or trial.
+        overrides: its overrides of the command line.
+        value: the value of the objective; None where there is none.
+        state: "complete", "pruned", "failed", "interrupted", "running", "waiting", or "unfinished" where there is neither a result nor a
+            reason.
+        result: the content of its `result.json`; None where there is none.
+        note: why it failed; "" where it did not.
     """
 
     job: str
@@ -45,15 +46,15 @@ class SweepTable(Callback):
     """Shows the jobs of a `--multirun` when it ends."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Remembers the sweep's folder for :func:`show_last_sweep`."""
+        """Remember the sweep's folder for :func:`show_last_sweep`."""
         global _last_sweep
         _last_sweep = Path(config.hydra.sweep.dir)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """As :func:`show_sweep`.
+        """Show the sweep; see :func:`show_sweep`.
 
         Raises:
-            SystemExit: with code 2 where a job has no result; a launcher's other processes could not say so.
+            SystemExit: With code 2 where a job has no result, since jobs in a launcher's other processes cannot set the exit code.
         """
         if not show_sweep(Path(config.hydra.sweep.dir)):
             raise SystemExit(2)
@@ -63,13 +64,20 @@ _last_sweep: Path | None = None
 
 
 def show_last_sweep() -> None:
-    """As :func:`show_sweep`, of the sweep that this process started and whose end Hydra did not see."""
+    """Show the sweep that this process started, where it ended without Hydra's callback; see :func:`show_sweep`."""
     if _last_sweep is not None:
         show_sweep(_last_sweep)
 
 
 def show_sweep(folder: Path) -> bool:
-    """Gathers the `result.json` or `failure.json` of every job, best validation loss first; whether all have a result."""
+    """Print, save and plot the results of a sweep's jobs, the best validation loss first.
+
+    Args:
+        folder: the sweep's folder, whose jobs have a `result.json` or a `failure.json` each.
+
+    Returns:
+        Whether every job has a result.
+    """
     runs = _gather(folder)
     if not runs:
         return True
@@ -93,7 +101,7 @@ def _gather(folder: Path) -> list[SweepRun]:
 
 
 def table_rows(runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> list[list[str]]:
-    """A header and one row a run, the best value first; with a column of states where not all are complete."""
+    """Return a header and one row for each run, the best value first; there is a column of states where not all are complete."""
     worst = -math.inf if maximize else math.inf
     ordered = sorted(runs, key=lambda run: worst if run.value is None or math.isnan(run.value) else run.value, reverse=maximize)
     results = [run.result for run in runs if run.result is not None]
@@ -116,7 +124,7 @@ def _row(run: SweepRun, tests: Iterable[str], states: bool) -> list[str]:
 
 
 def print_runs(title: str, runs: Sequence[SweepRun], objective: str, maximize: bool = False) -> None:
-    """The table on the terminal: of the overrides only those that differ, the others above it."""
+    """Print a table of runs, with the overrides that all share in its title and the others in its rows."""
     first = runs[0].overrides if len(runs) > 1 else ()
     shared = [override for override in first if all(override in run.overrides for run in runs)]
     differing = [replace(run, overrides=[override for override in run.overrides if override not in shared]) for run in runs]
@@ -130,13 +138,13 @@ def print_runs(title: str, runs: Sequence[SweepRun], objective: str, maximize: b
 
 
 def write_rows(folder: Path, rows: Sequence[Sequence[str]]) -> None:
-    """`results.csv`."""
+    """Write `results.csv` into a folder."""
     with open(folder / "results.csv", "w", newline="") as file:
         Writer(file).writerows(rows)
 
 
 def point(run: SweepRun) -> Point:
-    """What the plot shows of a run; numbers among its overrides become numbers."""
+    """Return a run as the plot takes it; overrides that are numbers become floats."""
     pairs = (override.lstrip("+").partition("=")[::2] for override in run.overrides)
     return Point(run.value, {key: _as_number(value) for key, value in pairs}, run.state)
 
@@ -149,7 +157,7 @@ def _as_number(text: str) -> float | str:
 
 
 def _tests(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers of a result's test errors by their keys, "test MAE gap [eV]", of the metric that its task names first."""
+    """Return the headers of a result's test errors, such as "test MAE gap [eV]", by the keys of the metric that its task names first."""
     units = dict(zip(result["names"], result["units"], strict=True))
     keys = [key.split("/", 2) for key in result["metrics"] if key.startswith("test/")]
     return {

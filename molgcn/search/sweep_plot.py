@@ -1,4 +1,4 @@
-"""The picture of a sweep: how the best value fell run by run, and the value over every key that was varied."""
+"""Plot a sweep: the best value run by run, and the value over every key that was varied."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 
 from molgcn.report.plots import BLUE, GREY, ORANGE, new_figure, plain, tidy
 
-_PANELS = 11  # keys shown beside the history
-_FEW = 5  # values of a key that are each marked on its axis
+_PANELS = 11  # most keys shown beside the history
+_FEW = 5  # most values of a key that are each marked on its axis
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run: its value (None if it has none), what it changed, and its state."""
+    """One run of a sweep.
+
+    Attributes:
+        value: the value of the objective; None where there is none.
+        params: the values of its overrides, by key.
+        state: the state of the run; see :class:`molgcn.search.sweep.SweepRun`.
+    """
 
     value: float | None
     params: Mapping[str, float | str]
@@ -35,15 +41,15 @@ def plot_sweep(
     importances: Mapping[str, float] | None = None,
     logarithmic: Collection[str] | None = None,
 ) -> None:
-    """One panel of values in the order of the runs, one a varied key, the most important first.
+    """Plot the values in the order of the runs, and in a panel for each varied key, the most important key first.
 
     Args:
         points: the runs.
         path: the PNG file to write.
-        objective: what the values are.
+        objective: the name of the values.
         maximize: whether more is better.
-        importances: of the keys, shown beside their names.
-        logarithmic: keys with a logarithmic axis; None chooses by how far the values reach.
+        importances: the importance of each key, which is shown beside its name.
+        logarithmic: keys with a logarithmic axis. None chooses one where positive values span a factor of 10 or more.
     """
     shown = [(number, point) for number, point in enumerate(points) if point.value is not None and math.isfinite(point.value)]
     keys = [key for key in dict.fromkeys(key for point in points for key in point.params) if _varies(key, points)]

@@ -1,1 +1,1 @@
-"""What a network learns: one file a task."""
+"""The tasks that a network can learn, one file each, with their losses, metrics and outputs."""

@@ -1,4 +1,4 @@
-"""What every task says: how its targets are learnt, measured, shown and written."""
+"""The interface of a task: how its targets are learned, measured, shown and written."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ if TYPE_CHECKING:
 
 
 class Loss(Protocol):
-    """A task's loss over the targets that are not missing."""
+    """Computes a task's loss over the targets that are not missing."""
 
     @property
     def options(self) -> tuple[Any, ...]:
-        """What it computes by beside tensors; captured steps are made anew where it changes."""
+        """The options that the loss reads beside tensors; CUDA graphs of training steps are captured anew where they change."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Return the mean and float64 [2], sum and number of its terms, of outputs and what :meth:`Task.for_loss` returns."""
+        """Return the mean loss and float64 [2], sum and number of its terms, for outputs [B, O] and the values of :meth:`Task.for_loss`."""
 
     def of_model(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Return the same of a model's outputs for a batch, in fewer operators where there are some."""
+        """Return the loss of a model for a batch, by fused operators where there are some; see :meth:`__call__`."""
 
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """Give a network's outputs their meaning: of T targets, each in one column of outputs or several.
+    """The meaning of a network's outputs for T targets, each of which has one column of outputs or several.
 
-    What a task takes from the training set, its `statistics`, are buffers of the module that is trained
+    A task's `statistics` are what it takes from the training set. They are buffers of the module that is trained
     (:class:`molgcn.training.task_module.TaskModule`), which hands them to the methods that need them.
 
     Attributes:
-        names: the T targets.
-        units: their units ("" = none).
-        num_classes: C, classes of each target; 0 where targets are numbers.
-        target_weights: how much each target weighs in the loss; all 1 where they are left out.
-        name: what `task=` and checkpoints call it.
-        losses: what `training.loss` may name; the first is that of `auto`.
-        metrics: the names of the metrics; the first is the one that stands for the others where there is room for one.
-        logged: those of them that every validation computes.
-        rising: those of them of which more is better.
-        unordered: those of which neither more nor less is better, so that a run cannot be chosen by them.
-        in_units: those of them that are in the target's unit.
-        in_table: those that the terminal's table shows, where they were measured.
+        names: the names of the T targets.
+        units: the units of the targets ("" = none).
+        num_classes: C, the number of classes of each target; 0 where targets are numbers.
+        target_weights: the weight of each target in the loss; empty where all weigh 1.
+        name: the name of the task in `task=` and in checkpoints.
+        losses: the losses that `training.loss` may name; `auto` is the first.
+        metrics: the names of the metrics; the first is shown where there is room for only one.
+        logged: the metrics that every validation computes.
+        rising: the metrics of which more is better.
+        unordered: the metrics of which neither more nor less is better, so that a run cannot be chosen by them.
+        in_units: the metrics that are in the target's unit.
+        in_table: the metrics that the terminal's table shows, where they were measured.
         has_units: whether predictions have units.
     """
 
@@ -80,14 +80,14 @@ class Task(ABC):
 
     @classmethod
     def of_columns(cls, names: Sequence[str], units: Sequence[str], num_classes: int, given: TargetConfig) -> Task:
-        """Return the task of targets of which a configuration says more than names and units."""
+        """Return the task of targets, with what a configuration says of them, such as transforms or names of classes."""
         return cls(names, units, num_classes)
 
     def settled(self, options: TrainingConfig) -> TrainingConfig:
-        """Return the options of training with `loss=auto` named.
+        """Return the options of training with `loss=auto` replaced by the loss that it means.
 
         Raises:
-            UserError: for an option that belongs to another task.
+            UserError: If an option belongs to another task.
         """
         if options.loss == "auto":
             return replace(options, loss=self.losses[0])  # type: ignore[arg-type]  # one of those that it may be
@@ -100,27 +100,27 @@ class Task(ABC):
 
     @abstractmethod
     def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
-        """Check that these are values which this task can learn or be measured by.
+        """Check that this task can learn these values or be measured by them.
 
         Args:
             targets: [M, T], NaN where missing.
-            rows: [M], their rows in the file, for messages.
+            rows: [M], the row of each molecule in its file, for messages.
 
         Raises:
-            UserError: naming target, row and value.
+            UserError: If it cannot. The message names target, row and value.
         """
 
     @abstractmethod
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
-        """Compute the statistics of a training part's targets [M, T], by the names of their buffers."""
+        """Compute the statistics of a training part's targets [M, T], which are returned by the names of their buffers."""
 
     @abstractmethod
     def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each statistic."""
+        """Return the shape of each statistic, by the name of its buffer."""
 
     @abstractmethod
     def loss(self, config: TrainingConfig, fused: bool) -> Loss:
-        """Return the loss.
+        """Return the loss that a configuration names.
 
         Args:
             config: names the loss and its options; see :meth:`settled`.
@@ -129,12 +129,12 @@ class Task(ABC):
 
     @abstractmethod
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
-        """Return labels [B, L] (:mod:`molgcn.data.label_columns`) and statistics as the loss takes them for a model of this dtype."""
+        """Turn labels [B, L] (:mod:`molgcn.data.label_columns`) and statistics into what the loss takes for a model of this dtype."""
 
     def weighing(self, labels: LabelColumns, dtype: torch.dtype) -> tuple[Weighing, ...]:
-        """Return what weighs the terms of a loss beside the targets: one, or none where all weigh the same and none is a bound.
+        """Return the weights of a loss's terms and the bounds among the targets; empty where all weigh the same and none is a bound.
 
-        It is made of operators that a CUDA graph can capture.
+        They are computed by operators that a CUDA graph can capture.
         """
         if labels.weights is None and not self.target_weights:
             return ()
@@ -145,27 +145,27 @@ class Task(ABC):
 
     @abstractmethod
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn a network's outputs [B, O] into predictions, float64 [B, P]: every target's columns, target by target."""
+        """Turn a network's outputs [B, O] into predictions, float64 [B, P], whose columns are ordered target by target."""
 
     def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Return what contributions of atoms add up to, [B, P]: a network's outputs as they are, which are logits, or in known units."""
+        """Return what the contributions of atoms add up to, [B, P]: logits, or values in the targets' units."""
         return outputs
 
     @abstractmethod
     def output_layer(self, *statistics: Tensor) -> nn.Module:
-        """Return what an exported network ends with: outputs [B, O] to predictions [B, P] in the outputs' dtype."""
+        """Return the last layer of an exported network, which turns outputs [B, O] into predictions [B, P] in the outputs' dtype."""
 
     @abstractmethod
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        """Return predictions float64 [1, P] that look at no molecule: the best that the statistics alone tell."""
+        """Return the best prediction from the statistics alone, float64 [1, P], which is the same for every molecule."""
 
     @abstractmethod
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
-        """Return how far predictions [B, P] are from others, in units in which a network's rounding is alike for all targets."""
+        """Return the differences of predictions [B, P] from expected ones, scaled so that rounding errors of all targets compare."""
 
     @abstractmethod
     def digits(self, *statistics: Tensor) -> list[int]:
-        """Return for each column of predictions the significant digits in which they are written."""
+        """Return the number of significant digits in which each column of predictions is written."""
 
     @property
     @abstractmethod
@@ -174,15 +174,15 @@ class Task(ABC):
 
     @property
     def holds_values(self) -> list[bool]:
-        """Whether each column of predictions holds values, and not the standard deviations of others."""
+        """Whether each column of predictions holds values, and not standard deviations."""
         return [True] * self.num_predictions
 
     def spread(self, predictions: np.ndarray) -> np.ndarray | None:
-        """Return the standard deviation [M, T] that predictions [M, P] say of themselves; None where the task's do not."""
+        """Return the standard deviations [M, T] that predictions [M, P] hold; None where the task predicts none."""
         return None
 
     def combine(self, members: np.ndarray) -> np.ndarray:
-        """Return the predictions [M, P] of an ensemble, of its members' float64 [N, M, P]."""
+        """Combine the predictions of an ensemble's members, float64 [N, M, P], into those of the ensemble [M, P]."""
         return members.mean(axis=0)
 
     @abstractmethod
@@ -196,19 +196,19 @@ class Task(ABC):
         """Compute metrics of every target, for all molecules or for R resamples of them.
 
         Args:
-            predictions: [M, P], as of :meth:`decode`.
+            predictions: [M, P], from :meth:`decode`.
             targets: [M, T], NaN where missing.
-            wanted: some of `metrics`.
-            weights: [R, M], how often each resample has a molecule, or None for a single one that has each once.
+            wanted: the metrics to compute, some of `metrics`.
+            weights: [R, M], how often each resample has each molecule, or None for a single one that has each once.
 
         Returns:
-            [R] by "<metric>/<target>", NaN where undefined.
+            The values [R] of each metric by "<metric>/<target>", NaN where undefined.
         """
 
     def measure(
         self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str] | None = None
     ) -> dict[str, float]:
-        """Compute metrics of every target by "<metric>/<target>", all of them or those that are wanted; see :meth:`values`."""
+        """Compute metrics of every target by "<metric>/<target>", all of them where `wanted` is None; see :meth:`values`."""
         found = self.values(predictions, targets, self.all_metrics if wanted is None else wanted)
         return {key: float(value) for key, (value,) in found.items()}
 
@@ -217,20 +217,20 @@ class Task(ABC):
         """Draw predictions [M, P] of true values [M, T] into PNG files of a folder, whose names end with `ending`.
 
         Returns:
-            The files by what loggers call them.
+            The files, by the names under which loggers show them.
         """
 
     def loss_name(self, config: TrainingConfig) -> str:
-        """Return which loss is learned by."""
+        """Return the name of the loss that is minimised."""
         return self.settled(config).loss
 
     def loss_label(self, config: TrainingConfig) -> str:
-        """Return what the axis of a learning curve says."""
+        """Return the axis label of a learning curve."""
         return f"{self.loss_name(config)} loss"
 
     @abstractmethod
     def groups(self, subject: Subject) -> list[TargetGroup]:
-        """Return what the HTML page about a trained model shows of the targets, of those together that are measured alike."""
+        """Return what the HTML page about a trained model shows, one group for the targets that share their metrics."""
 
     def write_report(self, path: Path, subject: Subject) -> None:
         """Write the HTML page about a trained model."""
@@ -240,7 +240,7 @@ class Task(ABC):
 
     @property
     def parts(self) -> tuple[Task, ...]:
-        """The tasks that this one is made of, each with some of its targets: of all but a mixed one itself."""
+        """The tasks that this one is made of, each with some of its targets; all but a mixed task have themselves only."""
         return (self,)
 
     def of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
@@ -248,7 +248,7 @@ class Task(ABC):
         return [(self, predictions, targets)]
 
     def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
-        """Return predictions [M, P] of each part's columns of them."""
+        """Join the predictions of each part into predictions [M, P]."""
         return predictions[0]
 
     @property
@@ -257,22 +257,22 @@ class Task(ABC):
         return tuple(dict.fromkeys(metric for part in self.parts for metric in part.metrics))
 
     def logged_with(self, metric: str | None) -> tuple[str, ...]:
-        """Return the metrics that every validation computes where a run is chosen by this one, or by none."""
+        """Return the metrics that every validation computes where this one is monitored; None stands for the loss."""
         return tuple(one for one in self.all_metrics if one == metric or any(one in part.logged for part in self.parts))
 
     @property
     def num_outputs(self) -> int:
-        """Columns of a network's outputs, O."""
+        """The number of a network's outputs, O."""
         return len(self.names)
 
     @property
     def num_predictions(self) -> int:
-        """Columns of predictions, P."""
+        """The number of columns of predictions, P."""
         return sum(map(len, self.columns))
 
     @property
     def described(self) -> str:
-        """What is predicted, in words."""
+        """The predicted quantities, in words."""
         return ", ".join(f"{name} in {unit}" if unit else name for name, unit in zip(self.names, self.units, strict=True))
 
     @property
@@ -286,12 +286,12 @@ class Task(ABC):
         return [f"{part}/{metric}/{name}" for metric in self.metrics if metric in chosen for name in self.names]
 
     def write_predictions(self, path: Path, molecules: PackedMolecules, predictions: np.ndarray) -> None:
-        """Write a CSV file of `row`, `smiles`, and of every target the true value and its columns of predictions, one line a molecule.
+        """Write a CSV file with one line a molecule: `row`, `smiles`, and for every target the true value and its predictions.
 
         Args:
             path: the file.
             molecules: M molecules with their targets.
-            predictions: [M, P], as of :meth:`decode`.
+            predictions: [M, P], from :meth:`decode`.
         """
         columns = self.columns
         header = ["row", "smiles", *(name for pair in zip(self.labels, columns, strict=True) for name in (pair[0], *pair[1]))]
@@ -309,7 +309,7 @@ class Task(ABC):
                 writer.writerow([int(molecules.rows[i]), smiles[i], *cells])
 
 
-_SIGNS = {-1: "<", 0: "", 1: ">"}  # of bounds
+_SIGNS = {-1: "<", 0: "", 1: ">"}  # how bounds are written
 
 
 def _cell(value: float, form: str) -> str:

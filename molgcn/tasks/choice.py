@@ -1,4 +1,4 @@
-"""Which task a run learns: the one that `task=` names, or the one that the targets' values suggest."""
+"""Choose the task that a run learns: the one that `task=` names, or the one that the targets' values suggest."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ _WITHOUT_BOUNDS = ("evidential", "quantile")
 
 
 def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = None) -> Task:
-    """Return the task of a data set, which is checked for it; a line says where `auto` has chosen classification.
+    """Return the task of a data set, after a check that the task can learn its targets.
+
+    A log message says where `auto` has chosen classification.
 
     Args:
-        wanted: `task`.
-        data: the set with its split.
-        given: what the configuration says of the targets; default nothing.
+        wanted: the value of `task`.
+        data: the data set with its split.
+        given: what the configuration says of the targets; None is nothing.
 
     Raises:
-        UserError: for labels that are no classes, or where training has only one.
+        UserError: If a label is not a class, or the training part has a single class of every target.
     """
     molecules = data.molecules
     names, targets = molecules.target_names, molecules.targets
@@ -63,16 +65,16 @@ def choose_task(wanted: str, data: LoadedDataset, given: TargetConfig | None = N
 
 
 def check_options(task: Task, config: Config, molecules: PackedMolecules) -> None:
-    """Check that what is asked for can be done with these targets.
+    """Check that the configuration's options fit these targets.
 
     Args:
-        task: their task.
-        config: of the run, with what is `auto` of the task named.
-        molecules: the set.
+        task: the task of the targets.
+        config: the run's configuration, in which the task is not `auto`.
+        molecules: the molecules with their targets.
 
     Raises:
-        UserError: for balanced sampling of anything but one target's classes, classes that are transformed or bounded, or bounds that
-            the loss has no use for.
+        UserError: If balanced sampling is asked for anything but the classes of a single target, if classes are transformed or have
+            bounds, or if the loss cannot use bounds.
     """
     sampling, loss = config.dataset.sampling, config.training.loss
     if sampling is not None and (len(task.names) > 1 or not task.num_classes):
@@ -93,10 +95,10 @@ def check_options(task: Task, config: Config, molecules: PackedMolecules) -> Non
 
 
 def _by_column(wanted: str, names: tuple[str, ...], targets: np.ndarray, given: Mapping[str, str]) -> dict[str, str]:
-    """Return each target's task: the one that is given for it, or else the one that `task` or its values say.
+    """Return each target's task: the one that `dataset.tasks` gives for it, else the one that `task` or its values say.
 
     Raises:
-        UserError: where `task` says something else, or is mixed without saying which targets have which.
+        UserError: If `task` contradicts `dataset.tasks`, or is mixed and `dataset.tasks` is empty.
     """
     if wanted == Mixed.name and not given:
         raise UserError("task=mixed needs dataset.tasks={<column>: classification, ...}, which says what each column holds.")
@@ -110,12 +112,12 @@ def _by_column(wanted: str, names: tuple[str, ...], targets: np.ndarray, given: 
 
 
 def _values(targets: np.ndarray) -> list[set[float]]:
-    """Return the known values of each target [M, T]; of one with many more than a task has classes, the first of them."""
+    """Return the distinct known values of each target [M, T], the smallest ones of a target with more than any task has classes."""
     return [set(np.unique(column[~np.isnan(column)])[: _MOST_CLASSES + 1].tolist()) for column in targets.T]
 
 
 def _suggested(names: tuple[str, ...], seen: list[set[float]]) -> str:
-    """Return classification where all values are 0 or 1 and both are there, else regression."""
+    """Return "classification" where all values are 0 or 1 and both are there, else "regression"."""
     if all(found <= {0, 1} for found in seen) and set().union(*seen) == {0, 1}:
         listed = ", ".join(map(shown, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         log.info("All values of %s are 0 or 1: task=classification (task=regression learns them as numbers)", listed)
@@ -131,17 +133,17 @@ def _suggested(names: tuple[str, ...], seen: list[set[float]]) -> str:
 
 
 def _count_classes(targets: np.ndarray) -> int:
-    """Return how many classes labels [M, T] speak of: two at least."""
+    """Return the number of classes of labels [M, T], at least 2."""
     return int(min(max(np.nanmax(targets), 1), _MOST_CLASSES - 1)) + 1
 
 
 def _check_classes(task: Task, expected: list[set[float]], trained: list[set[float]]) -> None:
-    """Warn of each target's classes that training lacks; raise UserError where it has one class only of every target."""
+    """Warn of each target's classes that training lacks; raise UserError where it has a single class of every target."""
     if all(len(found) == 1 for found in trained):
         (only,) = trained[0]
         raise UserError(
             f"All labels of '{shown(task.names[0])}' in the training part are {only:g}, from which nothing can be learned. Use another "
-            "split, or data with labels of both kinds."
+            "split, or data with labels of several classes."
         )
     for name, wanted, found in zip(task.names, expected, trained, strict=True):
         if lacking := sorted(wanted - found):
@@ -150,7 +152,7 @@ def _check_classes(task: Task, expected: list[set[float]], trained: list[set[flo
 
 
 def _warn_of_one_class(task: Task, where: str, trained: list[set[float]], found: list[set[float]]) -> None:
-    """Warn of each target of which a part has a single class, although there are more to tell apart."""
+    """Warn of each target of which a part has a single class, although training has several."""
     for name, several, here in zip(task.names, trained, found, strict=True):
         if len(several) > 1 and len(here) == 1:
             (only,) = here

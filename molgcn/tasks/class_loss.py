@@ -1,4 +1,4 @@
-"""Losses of classes over the labels that are there, by PyTorch's own functions."""
+"""The losses of classification over the labels that are not missing, by PyTorch's functions."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class ClassLoss:
     r"""The negative log-likelihood of the true class (`bce` and `ce`), or its focal form, over labels that are not missing.
 
     The focal loss (Lin et al., ICCV 2017) is :math:`-(1 - p)^\gamma \log p` with the probability :math:`p` of the true class. With
-    `class_weights=balanced` a label of class c with the share :math:`f_c` of the training part's labels weighs :math:`1 / (C f_c)`, on
-    average 1; one of a class that training lacks weighs 1.
+    `class_weights=balanced` a label of class c weighs :math:`1 / (C f_c)`, where :math:`f_c` is the share of that class among the training
+    part's labels, so that the mean weight is 1. A label of a class that training lacks weighs 1.
 
     Args:
-        config: `loss`, `focal_gamma` and `class_weights`.
+        config: gives `loss`, `focal_gamma` and `class_weights`.
     """
 
     def __init__(self, config: TrainingConfig) -> None:
         self.options = (config.loss, config.focal_gamma, config.class_weights)
 
     def __call__(self, outputs: Tensor, labels: Tensor, frequencies: Tensor, weighing: Weighing | None = None) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and float64 [2], sum and number of its terms.
+        """Return the mean loss and the sum and number of its terms, float64 [2].
 
         Args:
-            outputs: [B, T], the logit of class 1, or [B, T * C], each target's C logits.
-            labels: [B, T], classes, NaN = missing.
+            outputs: [B, T], the logits of class 1, or [B, T * C], each target's C logits.
+            labels: [B, T], classes, NaN where missing.
             frequencies: [T, C], each class's share of the training part's labels.
-            weighing: of the labels, where they do not weigh the same.
+            weighing: the weights of the labels, or None where all weigh the same.
         """
         outputs = without_bfloat16(outputs)
         name, gamma, weights = self.options
@@ -54,5 +54,5 @@ class ClassLoss:
         return masked_mean(terms, known, weighing)
 
     def of_model(self, model: Any, batch: Any, *taken: Any) -> tuple[Tensor, Tensor]:
-        """Return the same of a model's outputs for a batch."""
+        """Return the loss of a model's outputs for a batch; see :meth:`__call__`."""
         return self(model(batch), *taken)

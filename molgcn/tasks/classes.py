@@ -1,4 +1,4 @@
-"""What classification with two classes and with more have in common."""
+"""The base class of classification with two classes and with more."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ClassTask(Task):
     The statistic is each class's share [T, C] of the labels of the training part.
 
     Attributes:
-        class_names: of each target what its first classes are called; a class without a name is called by its number.
+        class_names: the names of each target's first classes. A class without a name is called by its number.
     """
 
     class_names: Sequence[Sequence[str]] = ()
@@ -49,25 +49,25 @@ class ClassTask(Task):
         return cls(names, units, num_classes, class_names=tuple(tuple(given.class_names(name)) for name in names))
 
     def class_name(self, target: int, number: int) -> str | None:
-        """Return what class `number` of a target, counted from 0, is called; None where it has no name."""
+        """Return the name of class `number` of a target, both counted from 0; None where the class has no name."""
         given = self.class_names[target] if self.class_names else ()
         return given[number] if number < len(given) else None
 
     @property
     def class_titles(self) -> list[list[str]]:
-        """What to call each of the C classes of each of the T targets: its name, or its number where it has none."""
+        """The title of each of the C classes of each of the T targets: its name, or its number where it has none."""
         return [[self.class_name(target, one) or str(one) for one in range(self.num_classes)] for target in range(len(self.names))]
 
     @property
     @abstractmethod
     def advice(self) -> str:
-        """What to do about a label that is none of the classes."""
+        """The advice about a label that is none of the classes, for messages."""
 
     def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
         """Check that labels [M, T] are whole numbers from 0 to C - 1, or missing.
 
         Raises:
-            UserError: naming target, row and value.
+            UserError: If they are not. The message names target, row and value.
         """
         wrong = ~np.isnan(targets) & ~np.isin(targets, np.arange(self.num_classes))
         if wrong.any():
@@ -79,7 +79,7 @@ class ClassTask(Task):
 
     @property
     def described(self) -> str:
-        """The targets, with the word that these are probabilities."""
+        """The predicted probabilities, in words."""
         return f"probabilities of {', '.join(self.names)}"
 
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
@@ -92,28 +92,28 @@ class ClassTask(Task):
         return {"class_frequencies": (len(self.names), self.num_classes)}
 
     def loss(self, config: TrainingConfig, fused: bool) -> ClassLoss:
-        """Return the loss that `training.loss` names, over the labels that are there."""
+        """Return the loss that `training.loss` names, over the labels that are not missing."""
         return ClassLoss(self.settled(config))
 
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
-        """Return labels, the classes' shares and what weighs."""
+        """Return labels [B, T], the classes' shares [T, C] and, where labels are weighted, their weights; see :meth:`Task.for_loss`."""
         labels = split_labels(targets, len(self.names))
         return *(values.to(dtype) for values in (labels.targets, *statistics)), *self.weighing(labels, dtype)
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn outputs into probabilities, float64."""
+        """Turn outputs [B, O] into probabilities, float64 [B, P]."""
         return self.output_layer()(outputs.double())
 
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        """Return the shares of the classes in the training part [1, P]."""
+        """Return the shares of the classes in the training part, float64 [1, P]."""
         return self.joined(statistics[0].double().cpu().numpy()[None])
 
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
-        """Return |a - b|."""
+        """Return the absolute differences of probabilities [B, P]."""
         return (actual - expected).abs()
 
     def digits(self, *statistics: Tensor) -> list[int]:
-        """Return the digits that float32 has."""
+        """Return the number of significant digits that float32 has, for each column."""
         return [_DIGITS] * self.num_outputs
 
     def values(
@@ -131,14 +131,14 @@ class ClassTask(Task):
 
     @abstractmethod
     def by_target(self, predictions: np.ndarray) -> list[np.ndarray]:
-        """Return each target's probabilities of predictions [M, P]: [M] of class 1, or [M, C]."""
+        """Split predictions [M, P] into each target's probabilities: [M] of class 1, or [M, C] of all classes."""
 
     @abstractmethod
     def joined(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return predictions [M, P] of every class's probabilities [M, T, C]."""
+        """Turn the probabilities of every class [M, T, C] into predictions [M, P]."""
 
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
-        """Draw ROC, precision-recall and calibration curves, or with more than two classes confusions, one row a target."""
+        """Draw ROC, precision-recall and calibration curves, or confusion matrices of more than two classes, one row a target."""
         from molgcn.report.class_plots import plot_classes  # Matplotlib takes long to import
 
         path = folder / f"classes{ending}.png"
@@ -146,7 +146,7 @@ class ClassTask(Task):
         return {"classes": path}
 
     def groups(self, subject: Subject) -> list[TargetGroup]:
-        """Return metrics, curves, counts of labels, and the worst molecules drawn."""
+        """Return the group of all targets: metrics, curves, counts of labels, and drawings of the worst molecules."""
         from molgcn.report.class_page import class_group
 
         return [class_group(subject, self.by_target(subject.predictions), self.class_titles)]

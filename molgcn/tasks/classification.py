@@ -1,4 +1,4 @@
-"""Classification: targets are 0 or 1, of which a network learns the probability of 1."""
+"""Classification of targets that are 0 or 1: a network learns the probability of 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Classification(ClassTask):
 
     @property
     def advice(self) -> str:
-        """What to do about a label that is neither 0 nor 1."""
+        """The advice about a label that is neither 0 nor 1, for messages."""
         return (
             "Expected 0, 1 or an empty cell. Correct it, use task=multiclass for classes 0, 1, 2, ... or task=regression for numbers; "
             "dataset.duplicates=mean and median average the labels of copies, first does not."
@@ -28,7 +28,7 @@ class Classification(ClassTask):
 
     @property
     def columns(self) -> list[list[str]]:
-        """The header of each target's column, "<target> probability", with the name of class 1 where it has one."""
+        """The header of each target's column, "<target> probability", followed by the name of class 1 where it has one."""
         return [[f"{label} probability {self.class_name(place, 1) or ''}".rstrip()] for place, label in enumerate(self.labels)]
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
@@ -40,5 +40,5 @@ class Classification(ClassTask):
         return list(predictions.T)
 
     def joined(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return class 1's of probabilities [M, T, 2]."""
+        """Return the probabilities of class 1, [M, T], among those of both classes, [M, T, 2]."""
         return probabilities[..., 1]

@@ -15,13 +15,14 @@ from molgcn.training_config import TrainingConfig
 
 
 class Evidential(UncertainRegression):
-    r"""Predict a value, and apart the standard deviation of the data around it and that of the value itself.
+    r"""Predict a value, the aleatoric standard deviation of the data around it and the epistemic one of the value itself.
 
     The four outputs become the parameters of a normal-inverse-gamma distribution, from which mean and variance of a standardised target
-    are drawn: :math:`\gamma`, :math:`\nu = \mathrm{softplus}(o_2)`, :math:`\alpha = 1 + \mathrm{softplus}(o_3)` and
+    are drawn: :math:`\gamma = o_1`, :math:`\nu = \mathrm{softplus}(o_2)`, :math:`\alpha = 1 + \mathrm{softplus}(o_3)` and
     :math:`\beta = \mathrm{softplus}(o_4)`, each softplus plus :math:`10^{-6}`. Predicted are :math:`\gamma`, the aleatoric standard
     deviation :math:`\sqrt{\beta / (\alpha - 1)}` and the epistemic one :math:`\sqrt{\beta / (\nu (\alpha - 1))}`. The loss is the negative
-    log-likelihood of the target, which is distributed as Student's t, plus :math:`\lambda |t - \gamma| (2 \nu + \alpha)`.
+    log-likelihood of the target :math:`t`, which has a Student's t-distribution, plus :math:`\lambda |t - \gamma| (2 \nu + \alpha)`, where
+    :math:`\lambda` is `training.evidential_regularization`.
 
     Source: Amini et al., "Deep Evidential Regression", NeurIPS 2020; for molecules Soleimany et al., ACS Cent. Sci. 7, 2021.
     """
@@ -33,7 +34,7 @@ class Evidential(UncertainRegression):
 
     @property
     def described(self) -> str:
-        """The targets with their units, and both kinds of standard deviations."""
+        """The predicted quantities, in words: the targets with their units, and both kinds of standard deviations."""
         return f"{super().described}, with aleatoric and epistemic standard deviations"
 
     def standardised(self, outputs: Tensor) -> Tensor:
@@ -43,7 +44,7 @@ class Evidential(UncertainRegression):
         return torch.stack([value, aleatoric, aleatoric / nu.sqrt()], dim=-1)
 
     def terms(self, outputs: Tensor, targets: Tensor, config: TrainingConfig) -> Tensor:
-        """Return the regularised negative log-likelihood [B, T]."""
+        """Return the regularised negative log-likelihood [B, T] of standardised targets."""
         value, nu, excess, beta = _parameters(outputs)
         error, alpha = targets - value, excess + 1
         omega = 2 * beta * (1 + nu)
@@ -53,7 +54,7 @@ class Evidential(UncertainRegression):
         return likelihood + config.evidential_regularization * error.abs() * (2 * nu + alpha)
 
     def spread(self, predictions: np.ndarray) -> np.ndarray:
-        """Return the root [M, T] of the sum of both variances that predictions [M, P] hold."""
+        """Return the total standard deviation [M, T], the root of the sum of both variances that predictions [M, P] hold."""
         return np.hypot(*np.moveaxis(self.by_target(predictions)[..., 1:], -1, 0))
 
     def measures(self, columns: Tensor, targets: Tensor) -> dict[str, Tensor]:

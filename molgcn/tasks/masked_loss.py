@@ -1,4 +1,4 @@
-"""Losses over the targets that are there."""
+"""The losses of regression over the targets that are not missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MaskedLoss:
     """The loss that `training.loss` names, over targets that are not missing.
 
     Args:
-        config: `loss`, which is not auto, and `huber_delta`.
+        config: gives `loss`, which is not `auto`, and `huber_delta`.
         fused: use this project's operator on CUDA.
     """
 
@@ -28,20 +28,21 @@ class MaskedLoss:
         self.fused = fused
 
     def objective(self, target: Tensor, mean: Tensor, std: Tensor) -> Objective:
-        """What a model is to predict, for :meth:`molgcn.nn.MoleculeNet.loss`."""
+        """Return targets, their scaling and the loss's options, as :meth:`molgcn.nn.MoleculeNet.loss` takes them."""
         return Objective(target, mean, std, *self.options)
 
     def __call__(
         self, prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor, weighing: Weighing | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and float64 [2], sum and number of its terms.
+        """Return the mean loss and the sum and number of its terms, float64 [2].
 
         Args:
-            prediction: [B, T], standardised.
-            target: as of :class:`molgcn.ops.head_loss.Objective`; likewise
-            mean: and
-            std: of it.
-            weighing: of the targets, where they do not weigh the same or some are bounds: then PyTorch's operators compute the loss.
+            prediction: [B, T], standardised predictions.
+            target: [B, T], targets before they are standardised, NaN where missing; see :class:`molgcn.ops.head_loss.Objective`.
+            mean: [T], the mean by which each target is standardised.
+            std: [T], the standard deviation by which each target is standardised.
+            weighing: the targets' weights and bounds, or None where all weigh the same and none is a bound. With them PyTorch's operators
+                compute the loss.
         """
         objective = self.objective(target, mean, std)
         if weighing is None:
@@ -51,6 +52,9 @@ class MaskedLoss:
         return masked_mean(within_bounds(terms, prediction, targets, weighing), known, weighing)
 
     def of_model(self, model: MoleculeNet, batch: Any, *taken: Any) -> tuple[Tensor, Tensor]:
-        """Return the same of a model's predictions for a batch, in fewer operators where its backend has some and nothing weighs."""
+        """Return the loss of a model's predictions for a batch; see :meth:`__call__`.
+
+        Without weights and bounds the model's backend computes it, by fused operators where it has some.
+        """
         target, mean, std, *weighing = taken
         return self(model(batch), *taken) if weighing else model.loss(batch, self.objective(target, mean, std))

@@ -16,7 +16,7 @@ from molgcn.training_config import TrainingConfig
 class MeanVariance(UncertainRegression):
     r"""Predict the mean :math:`\mu` and the standard deviation :math:`\sigma` of each target.
 
-    The two outputs are :math:`\mu` and :math:`s` with :math:`\sigma^2 = \mathrm{softplus}(s) + 10^{-6}`, of standardised targets. The loss
+    The two outputs are :math:`\mu` and :math:`s` for standardised targets, with :math:`\sigma^2 = \mathrm{softplus}(s) + 10^{-6}`. The loss
     is the negative log-likelihood of the normal distribution.
 
     Source: Nix and Weigend, "Estimating the mean and variance of the target probability distribution", ICNN 1994.
@@ -29,7 +29,7 @@ class MeanVariance(UncertainRegression):
 
     @property
     def described(self) -> str:
-        """The targets with their units, and that standard deviations come with them."""
+        """The predicted quantities, in words: the targets with their units, and standard deviations."""
         return f"{super().described}, with standard deviations"
 
     def standardised(self, outputs: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class MeanVariance(UncertainRegression):
         return torch.stack([mean, variance.sqrt()], dim=-1)
 
     def terms(self, outputs: Tensor, targets: Tensor, config: TrainingConfig) -> Tensor:
-        """Return the negative log-likelihood [B, T]."""
+        """Return the negative log-likelihood [B, T] of standardised targets."""
         mean, variance = _parameters(outputs)
         return normal_nll(targets - mean, variance)
 
@@ -58,5 +58,10 @@ def _parameters(outputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def normal_nll(error: Tensor, variance: Tensor) -> Tensor:
-    """Return the negative log-likelihood of values that differ from a normal distribution's mean by `error`."""
+    """Return the negative log-likelihood of values under normal distributions.
+
+    Args:
+        error: the differences of the values from the means.
+        variance: the variances, in the shape of `error`.
+    """
     return 0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))

@@ -1,4 +1,4 @@
-"""Several tasks at once: of some targets numbers are learned, of others probabilities of classes, by one network."""
+"""Several tasks at once: one network learns numbers of some targets and probabilities of classes of others."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ T = TypeVar("T")
 class Mixed(Task):
     """Learn each target by its own task.
 
-    Outputs stand part after part. Predictions stand in the targets' order.
+    The columns of outputs are ordered part by part, and those of predictions in the targets' order.
 
     Attributes:
-        members: the tasks, at most one of each name, with some of the targets each in their order.
+        members: the tasks, at most one of each name. Each has some of the targets, in their order.
     """
 
     members: tuple[Task, ...] = ()
@@ -46,7 +46,11 @@ class Mixed(Task):
         return self.members
 
     def settled(self, options: TrainingConfig) -> TrainingConfig:
-        """Return the options of training, which are checked; `loss=auto` stays, since each part has its own."""
+        """Return the options of training after a check; `loss=auto` stays, since each part has a loss of its own.
+
+        Raises:
+            UserError: If an option belongs to no part.
+        """
         for part in self.parts:
             part.settled(self._options_of(part, options))
         if options.loss != "auto" and not any(options.loss in part.losses for part in self.parts):
@@ -56,7 +60,7 @@ class Mixed(Task):
 
     @staticmethod
     def _options_of(part: Task, options: TrainingConfig) -> TrainingConfig:
-        """Return the options that concern a part: a loss of other parts is auto for it, and weights of classes are for classes."""
+        """Return the options of a part: its own loss or `auto`, and weights of classes only where it has classes."""
         weights = options.class_weights if part.num_classes else None
         return replace(options, loss=options.loss if options.loss in part.losses else "auto", class_weights=weights)
 
@@ -66,7 +70,7 @@ class Mixed(Task):
             part.check(targets[:, places], rows)
 
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
-        """Compute each part's statistics, under names that start with the part's."""
+        """Compute each part's statistics; the names of their buffers start with the name of the part."""
         found = [part.statistics_of(targets[:, places]) for part, places in zip(self.parts, self.target_places, strict=True)]
         return self._by_part(found)
 
@@ -80,18 +84,18 @@ class Mixed(Task):
         return MixedLoss(losses, [part.num_outputs for part in self.parts])
 
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
-        """Return what each part's loss takes, a tuple a part."""
+        """Return what each part's loss takes, one tuple for each part; see :meth:`Task.for_loss`."""
         return tuple(
             part.for_loss(labels_of(targets, len(self.names), places), dtype, *own)
             for part, places, own in zip(self.parts, self.target_places, self._statistics(statistics), strict=True)
         )
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn outputs into predictions, float64, in the targets' order."""
+        """Turn outputs [B, O] into predictions, float64 [B, P], in the targets' order."""
         return self._in_order([part.decode for part in self.parts], outputs, statistics)
 
     def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Return what contributions add up to, of each part as its task says, in the targets' order."""
+        """Return what the contributions of atoms add up to for each part, in the targets' order; see :meth:`Task.explained`."""
         return self._in_order([part.explained for part in self.parts], outputs, statistics)
 
     def _in_order(self, ways: Sequence[Callable[..., Tensor]], outputs: Tensor, statistics: Sequence[Tensor]) -> Tensor:
@@ -101,7 +105,7 @@ class Mixed(Task):
         return torch.cat(turned, dim=1)[:, self._order]
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
-        """Return the parts' layers side by side, in the targets' order."""
+        """Return a layer that applies each part's output layer to its outputs, with predictions in the targets' order."""
         layers = [part.output_layer(*own) for part, own in zip(self.parts, self._statistics(statistics), strict=True)]
         return SideBySide(layers, [part.num_outputs for part in self.parts], self._order)
 
@@ -114,18 +118,18 @@ class Mixed(Task):
         return torch.cat(found, dim=1)[:, self._order]
 
     def digits(self, *statistics: Tensor) -> list[int]:
-        """Return the digits of each column of predictions."""
+        """Return the number of significant digits in which each column of predictions is written."""
         found = [digits for part, own in zip(self.parts, self._statistics(statistics), strict=True) for digits in part.digits(*own)]
         return [found[place] for place in self._order]
 
     @property
     def holds_values(self) -> list[bool]:
-        """What each part says of its columns, in the targets' order."""
+        """Whether each column of predictions holds values, and not standard deviations, in the targets' order."""
         found = [one for part in self.parts for one in part.holds_values]
         return [found[place] for place in self._order]
 
     def spread(self, predictions: np.ndarray) -> np.ndarray | None:
-        """Return the standard deviations [M, T], NaN of targets whose task has none."""
+        """Return the standard deviations [M, T], NaN for targets whose task has none; None where no task has any."""
         found = np.full((len(predictions), len(self.names)), np.nan)
         for part, columns, places in zip(self.parts, self.prediction_places, self.target_places, strict=True):
             if (own := part.spread(predictions[:, columns])) is not None:
@@ -133,13 +137,13 @@ class Mixed(Task):
         return None if np.isnan(found).all() else found
 
     def combine(self, members: np.ndarray) -> np.ndarray:
-        """Return each part's predictions of an ensemble, in the targets' order."""
+        """Combine the predictions of an ensemble's members by each part's rule, in the targets' order."""
         found = [part.combine(members[:, :, columns]) for part, columns in zip(self.parts, self.prediction_places, strict=True)]
         return np.concatenate(found, axis=1)[:, self._order]
 
     @property
     def columns(self) -> list[list[str]]:
-        """The headers of each target's columns, as its task says."""
+        """The headers of each target's columns of predictions, which its task gives."""
         named = {name: columns for part in self.parts for name, columns in zip(part.names, part.columns, strict=True)}
         return [named[name] for name in self.names]
 
@@ -150,22 +154,22 @@ class Mixed(Task):
         wanted: Collection[str],
         weights: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
-        """Compute metrics of every target, those of them that its task has."""
+        """Compute for every target those of the metrics that its task has; see :meth:`Task.values`."""
         found: dict[str, np.ndarray] = {}
         for part, given, true in self.of_parts(predictions, targets):
             found |= part.values(given, true, wanted, weights)
         return found
 
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        """Return each part's predictions that look at no molecule, in the targets' order."""
+        """Return each part's best prediction from the statistics alone, in the targets' order."""
         return self.together([part.guess(*own) for part, own in zip(self.parts, self._statistics(statistics), strict=True)])
 
     def together(self, predictions: Sequence[np.ndarray]) -> np.ndarray:
-        """Return predictions of each part's columns of them, in the targets' order."""
+        """Join the predictions of each part into predictions [M, P], in the targets' order."""
         return np.concatenate(predictions, axis=1)[:, self._order]
 
     def pictures(self, targets: np.ndarray, predictions: np.ndarray, folder: Path, ending: str = "") -> dict[str, Path]:
-        """Draw each part's targets; the names of its pictures end with its own."""
+        """Draw each part's targets; the names of the pictures end with the name of the part."""
         drawn: dict[str, Path] = {}
         for part, given, true in self.of_parts(predictions, targets):
             found = part.pictures(true, given, folder, f"_{part.name}{ending}")
@@ -173,11 +177,11 @@ class Mixed(Task):
         return drawn
 
     def loss_name(self, config: TrainingConfig) -> str:
-        """Return which losses are learned by."""
+        """Return the names of the losses that are minimised."""
         return " and ".join(dict.fromkeys(part.loss_name(self._options_of(part, config)) for part in self.parts))
 
     def groups(self, subject: Subject) -> list[TargetGroup]:
-        """Return what each part's page shows."""
+        """Return the groups of all parts; see :meth:`Task.groups`."""
         found = []
         for part, places, columns in zip(self.parts, self.target_places, self.prediction_places, strict=True):
             found += part.groups(subject.of_targets(places, columns))
@@ -185,12 +189,12 @@ class Mixed(Task):
 
     @property
     def num_outputs(self) -> int:
-        """Columns of outputs and of predictions, P."""
+        """The number of a network's outputs, O, those of all parts."""
         return sum(part.num_outputs for part in self.parts)
 
     @property
     def described(self) -> str:
-        """What each part predicts, in words."""
+        """The predicted quantities of all parts, in words."""
         return ", ".join(part.described for part in self.parts)
 
     def keys(self, part: str, wanted: Sequence[str] | None = None) -> list[str]:
@@ -199,18 +203,18 @@ class Mixed(Task):
 
     @cached_property
     def target_places(self) -> list[list[int]]:
-        """Where each part's targets stand among all."""
+        """The positions of each part's targets among all targets."""
         return [[self.names.index(name) for name in part.names] for part in self.parts]
 
     @cached_property
     def prediction_places(self) -> list[list[int]]:
-        """Where each part's columns of predictions stand among all."""
+        """The positions of each part's columns of predictions among all columns."""
         starts = [0, *accumulate(len(names) for names in self.columns)]
         return [[column for place in places for column in range(starts[place], starts[place + 1])] for places in self.target_places]
 
     @cached_property
     def _order(self) -> list[int]:
-        """Which column of all parts' predictions, one part after the other, each column of predictions is."""
+        """The position of each column of predictions when the parts' columns stand one part after the other."""
         return np.argsort([place for places in self.prediction_places for place in places]).tolist()
 
     def _by_part(self, values: Sequence[Mapping[str, T]]) -> dict[str, T]:
@@ -222,6 +226,6 @@ class Mixed(Task):
         return [statistics[end - len(part.statistics_shapes()) : end] for part, end in zip(self.parts, ends, strict=True)]
 
     def of_parts(self, predictions: Any, targets: Any) -> list[tuple[Task, Any, Any]]:
-        """Return each part with those columns of predictions and of targets that are its own."""
+        """Return each part with its columns of predictions and of targets."""
         places = zip(self.parts, self.prediction_places, self.target_places, strict=True)
         return [(part, predictions[:, columns], targets[:, own]) for part, columns, own in places]

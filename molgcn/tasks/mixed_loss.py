@@ -12,11 +12,13 @@ from molgcn.tasks.base import Loss
 
 
 class MixedLoss:
-    r"""The mean over the known terms of all targets, :math:`\sum_i n_i L_i / \sum_i n_i` for parts with losses L and n known terms each.
+    r"""Computes the mean over the known terms of all targets, :math:`\sum_i n_i L_i / \sum_i n_i`.
+
+    Part :math:`i` has the loss :math:`L_i` and :math:`n_i` known terms.
 
     Args:
-        losses: of the parts.
-        sizes: how many of the outputs each part has, one part after the other.
+        losses: the losses of the parts.
+        sizes: the number of outputs of each part, one part after the other.
     """
 
     def __init__(self, losses: Sequence[Loss], sizes: Sequence[int]) -> None:
@@ -25,11 +27,16 @@ class MixedLoss:
 
     @property
     def options(self) -> tuple[Any, ...]:
-        """What the parts' losses compute by; see :class:`molgcn.tasks.base.Loss`."""
+        """The options of each part's loss; see :class:`molgcn.tasks.base.Loss`."""
         return tuple(loss.options for loss in self.losses)
 
     def __call__(self, outputs: Tensor, *taken: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and float64 [2], sum and number of its terms, of outputs [B, P] and what each part's loss takes."""
+        """Return the mean loss and the sum and number of its terms, float64 [2].
+
+        Args:
+            outputs: [B, O], those of one part after those of the other.
+            *taken: what each part's loss takes beside its outputs.
+        """
         given = zip(self.losses, outputs.split(self.sizes, dim=1), taken, strict=True)
         means, sums = zip(*(loss(one.contiguous(), *own) for loss, one, own in given), strict=True)
         total = torch.stack(sums).sum(0)
@@ -37,5 +44,5 @@ class MixedLoss:
         return (torch.stack(means) * shares.to(means[0].dtype)).sum(), total
 
     def of_model(self, model: Any, batch: Any, *taken: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the same of a model's outputs for a batch."""
+        """Return the loss of a model's outputs for a batch; see :meth:`__call__`."""
         return self(model(batch), *taken)

@@ -1,4 +1,4 @@
-"""Multiclass: targets are classes 0, 1, 2, ..., of which a network learns the probabilities."""
+"""Multiclass classification of targets that are 0, 1, 2, ...: a network learns the probability of each class."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from molgcn.tasks.classes import ClassTask
 
 @dataclass(frozen=True)
 class Multiclass(ClassTask):
-    """Predict for each of T targets the probabilities of C classes, from C outputs; all have as many as the one with most."""
+    """Predict for each of T targets the probabilities of C classes, from C outputs.
+
+    All targets have the same C, which is the number of classes of the target with most.
+    """
 
     name = "multiclass"
     losses = ("ce", "focal")
 
     @property
     def advice(self) -> str:
-        """What to do about a label that is no number of a class."""
+        """The advice about a label that is not the number of a class, for messages."""
         return (
             f"Expected a whole number from 0 to {self.num_classes - 1} or an empty cell. Number the classes from 0, or use "
             "task=regression for numbers."
@@ -28,7 +31,7 @@ class Multiclass(ClassTask):
 
     @property
     def num_outputs(self) -> int:
-        """Columns of outputs, T * C."""
+        """The number of a network's outputs, O = T * C."""
         return len(self.names) * self.num_classes
 
     @property
@@ -45,5 +48,5 @@ class Multiclass(ClassTask):
         return np.split(predictions, len(self.names), axis=1)
 
     def joined(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return all of probabilities [M, T, C], target by target."""
+        """Flatten probabilities [M, T, C] into predictions [M, T * C], target by target."""
         return probabilities.reshape(len(probabilities), -1)

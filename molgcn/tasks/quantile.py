@@ -1,4 +1,4 @@
-"""Quantile regression (`training.loss=quantile`): a network predicts an interval that is to hold a share of the true values."""
+"""Quantile regression (`training.loss=quantile`): a network predicts the median and an interval of each target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Quantile(UncertainRegression):
     Source: Koenker and Bassett, "Regression Quantiles", Econometrica 46, 1978.
 
     Attributes:
-        alpha: the share of true values that is to lie outside of the interval.
+        alpha: the expected share of true values outside of the interval, `training.quantile_alpha`.
     """
 
     alpha: float = 0.1
@@ -45,12 +45,12 @@ class Quantile(UncertainRegression):
 
     @property
     def levels(self) -> tuple[float, float, float]:
-        """The shares of true values that are to lie below the three columns."""
+        """The levels of the quantiles in the three columns: the expected shares of true values below them."""
         return 0.5, self.alpha / 2, 1 - self.alpha / 2
 
     @property
     def described(self) -> str:
-        """The targets with their units, and which quantiles come with them."""
+        """The predicted quantities, in words: the targets with their units, and their quantiles."""
         return "{}, median and quantiles {:g} and {:g}".format(super().described, *self.levels[1:])
 
     def standardised(self, outputs: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Quantile(UncertainRegression):
         return torch.stack([median, median - F.softplus(below), median + F.softplus(above)], dim=-1)
 
     def terms(self, outputs: Tensor, targets: Tensor, config: TrainingConfig) -> Tensor:
-        """Return the mean pinball loss [B, T]."""
+        """Return the mean pinball loss [B, T] of standardised targets."""
         return self._pinball(self.standardised(outputs), targets)
 
     def interval(self, predictions: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The tasks by their names: the closed table in which `task=` and checkpoints are looked up."""
+"""The closed table of tasks, in which the names of `task=` and of checkpoints are looked up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from molgcn.training_config import TrainingConfig
 
 SINGLE: dict[str, type[Task]] = {task.name: task for task in (Regression, Classification, Multiclass)}
 TASKS: dict[str, type[Task]] = {**SINGLE, Mixed.name: Mixed}
-# what a loss of regression makes of the network's outputs; with those that are not here each output is a target's value
+# the tasks of losses of regression with several outputs a target; with other losses each output is a target's value
 UNCERTAIN: dict[str, type[UncertainRegression]] = {"mve": MeanVariance, "evidential": Evidential, "quantile": Quantile}
 
 
@@ -30,11 +30,11 @@ def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classe
     """Return the task that a configuration or checkpoint names.
 
     Args:
-        name: the task.
-        names: the targets.
-        units: their units ("" = none).
-        num_classes: classes of each target that has some.
-        given: what the configuration says of the targets; of a mixed task each one's own.
+        name: the name of the task.
+        names: the names of the targets.
+        units: the units of the targets ("" = none).
+        num_classes: the number of classes of each target of a multiclass task; 0 for numbers, 2 for classification.
+        given: what the configuration says of the targets; None is nothing. A mixed task needs the task of each target in it.
     """
     given = given or TargetConfig()
     if name != Mixed.name:
@@ -48,10 +48,14 @@ def build_task(name: str, names: Sequence[str], units: Sequence[str], num_classe
 
 
 def learned_with(task: Task, options: TrainingConfig) -> Task:
-    """Return the task with what training says of it: how targets weigh, and whether regression learns how sure a value is too.
+    """Return the task with the targets' weights and with the outputs that the loss needs, such as standard deviations.
+
+    Args:
+        task: the task of the targets.
+        options: gives `loss`, `task_weights` and the options of the loss.
 
     Raises:
-        UserError: for such a loss of targets that are transformed, or the weight of what is no target.
+        UserError: If the loss predicts standard deviations of transformed targets, or a weight is given for an unknown target.
     """
     task, kind = _weighed(task, options.task_weights or {}), UNCERTAIN.get(options.loss)
     return task if kind is None else _uncertain(task, kind, options)
@@ -62,11 +66,10 @@ def _uncertain(task: Task, kind: type[UncertainRegression], options: TrainingCon
         return replace(task, members=tuple(_uncertain(part, kind, options) for part in task.members))
     if not isinstance(task, Regression):
         return task
-    if task.transforms.change and kind.num_values < len(kind.endings):  # quantiles keep their shares whatever keeps the order of values
+    if task.transforms.change and kind.num_values < len(kind.endings):  # quantiles of transformed values transform back exactly
         raise UserError(
-            f"training.loss={options.loss} predicts standard deviations, and dataset.transforms=log10 and quantile_normal make a normal "
-            "distribution one that none describes in the target's own unit. Use training.loss=quantile, whose intervals go with them, or "
-            "leave one of the two out."
+            f"training.loss={options.loss} predicts standard deviations, which cannot be turned back into the target's own unit after "
+            "dataset.transforms=log10 or quantile_normal. Use training.loss=quantile, whose intervals can, or leave one of the two out."
         )
     return kind.of(task, options)
 
@@ -91,16 +94,16 @@ def _with_weights(task: Task, weights: Mapping[str, float], mean: float) -> Task
 
 
 def task_of(config: Config) -> Task:
-    """Return the task that a run's own configuration names, without what its data says of classes and units."""
+    """Return the task that a run's own configuration names, without the classes and units that only its data tells."""
     names = list(config.dataset.given("tasks")) or config.dataset.targets or []
     return build_task(config.task, names, [""] * len(names), 0, config.dataset)
 
 
 def settled(config: Config, task: Task) -> Config:
-    """Return the configuration with what `auto` means for a task.
+    """Return the configuration in which every `auto` of the task has the value that it means for this task.
 
     Raises:
-        UserError: for an option that belongs to another task.
+        UserError: If an option belongs to another task.
     """
     dataset = config.dataset
     if len(task.parts) > 1:

@@ -1,4 +1,4 @@
-"""Regression: targets are numbers with units, of which a network learns standardised values."""
+"""Regression of targets that are numbers with units: a network learns standardised values."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 class Regression(Task):
     """Predict T numbers of a molecule, in the targets' units.
 
-    The statistics are each target's mean [T] and standard deviation [T] over the training set's known values, in the targets' dtype:
-    float64 where float32 has too few digits. Of transformed targets they are those of what is learned; then come the transforms' curves,
-    where there are some.
+    The statistics are each target's mean [T] and standard deviation [T] over the training set's known values, after the transforms. They
+    have the targets' dtype, which is float64 where float32 has too few digits. The transforms' curves follow where there are some.
 
     Attributes:
-        transforms: what is learned of each target.
+        transforms: the transforms of the targets.
     """
 
     transforms: Transforms = field(default_factory=Transforms)
@@ -50,7 +49,7 @@ class Regression(Task):
     has_units = True
 
     def settled(self, options: TrainingConfig) -> TrainingConfig:
-        """Return the options of training with `loss=auto` named; see :meth:`Task.settled`."""
+        """Return the options of training with `loss=auto` replaced by the loss that it means; see :meth:`Task.settled`."""
         if options.class_weights is not None:
             raise UserError(
                 f"training.class_weights={options.class_weights} does not go with task=regression, whose targets have no classes. Leave it "
@@ -65,10 +64,10 @@ class Regression(Task):
         return cls(names, units, num_classes, transforms=Transforms(tuple(chosen.get(name, "standardize") for name in names)))
 
     def check(self, targets: np.ndarray, rows: Sequence[str] | np.ndarray) -> None:
-        """Accept any number that has a logarithm where one is learned.
+        """Check that targets [M, T] are above 0 where their logarithm is learned.
 
         Raises:
-            UserError: naming target, row and value.
+            UserError: If one is not. The message names target, row and value.
         """
         for place in self.transforms.places("log10"):
             wrong = np.flatnonzero(targets[:, place] <= 0)
@@ -80,7 +79,10 @@ class Regression(Task):
                 )
 
     def statistics_of(self, targets: np.ndarray) -> dict[str, Tensor]:
-        """Compute mean and standard deviation of known targets [M, T], in their dtype; a target that does not vary gets 1."""
+        """Compute mean and standard deviation of known targets [M, T], in their dtype.
+
+        The standard deviation of a target that does not vary is set to 1.
+        """
         curves = {"target_curves": self.transforms.fit(targets)} if self.transforms.fits else {}
         values = self.transforms.forward(torch.from_numpy(targets.astype(np.float64)), *curves.values()).numpy()
         varies = np.nanmin(targets, axis=0) < np.nanmax(targets, axis=0)
@@ -98,11 +100,14 @@ class Regression(Task):
         return MaskedLoss(self.settled(config), fused)
 
     def loss_label(self, config: TrainingConfig) -> str:
-        """Return the loss, and that it is of standardised targets."""
+        """Return the axis label of a learning curve, which says that the loss is of standardised targets."""
         return f"{super().loss_label(config)} (targets standardised)"
 
     def for_loss(self, targets: Tensor, dtype: torch.dtype, *statistics: Tensor) -> tuple[Any, ...]:
-        """Return targets, mean, standard deviation and what weighs; float64 targets of a float32 model are standardised before."""
+        """Return targets [B, T], mean [T], standard deviation [T] and, where there are some, weights and bounds.
+
+        Float64 targets of a float32 model are standardised here, in float64, and come with mean 0 and standard deviation 1.
+        """
         mean, std, *curves = statistics
         labels = split_labels(targets, len(self.names))
         targets, weighing = labels.targets, self.weighing(labels, dtype)
@@ -115,16 +120,16 @@ class Regression(Task):
 
     @property
     def column_transforms(self) -> Transforms:
-        """What is learned of each column of predictions."""
+        """The transform of each column of predictions."""
         return self.transforms
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn standardised outputs [B, T] into values in the targets' units, float64."""
+        """Turn standardised outputs [B, T] into values in the targets' units, float64 [B, T]."""
         mean, std, *curves = statistics
         return self.transforms.inverse(outputs.double() * std + mean, *curves)
 
     def guess(self, *statistics: Tensor) -> np.ndarray:
-        """Return the training part's means [1, T], of logarithms where these are learned."""
+        """Return the training part's means in the targets' units, float64 [1, T]; they are means after the transforms, turned back."""
         return self.decode(torch.zeros(1, len(self.names), device=statistics[0].device), *statistics).double().cpu().numpy()
 
     def explained(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
@@ -132,13 +137,13 @@ class Regression(Task):
         return self.decode(outputs, *statistics)
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
-        """Return what turns outputs into values in the targets' units, in the statistics' dtype."""
+        """Return the layer that turns outputs into values in the targets' units, in the statistics' dtype."""
         mean, std, *curves = statistics
         rescale = Rescale(mean, std)
         return nn.Sequential(rescale, Inverse(self.column_transforms, *curves)) if self.transforms.change else rescale
 
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
-        """Return |a - b| / (|b - mean| + standard deviation), of logarithms where these are learned."""
+        """Return |actual - expected| / (|expected - mean| + standard deviation), of logarithms where these are learned."""
         mean, std = self._scale(*statistics)
         if logarithms := self.column_transforms.places("log10"):
             actual, expected = actual.clone(), expected.clone()
@@ -147,14 +152,14 @@ class Regression(Task):
         return (actual - expected).abs() / ((expected - mean).abs() + std)
 
     def digits(self, *statistics: Tensor) -> list[int]:
-        """Return the significant digits that show each target's spread."""
+        """Return the number of significant digits that resolve each target's standard deviation."""
         found = [significant_digits(*scale) for scale in zip(*(values.tolist() for values in self._scale(*statistics)), strict=True)]
         for place in self.column_transforms.places("log10"):
             found[place] = FLOAT32_DIGITS
         return found
 
     def _scale(self, mean: Tensor, std: Tensor, curves: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return mean and standard deviation of values, where not their logarithms are learned."""
+        """Return mean and standard deviation of each target's values, or of their logarithms where these are learned."""
         mean, std = mean.clone(), std.clone()
         for place in self.column_transforms.places("quantile_normal"):
             assert curves is not None
@@ -181,11 +186,11 @@ class Regression(Task):
     def _measured(
         self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str], weights: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        """Compute metrics [R, T]."""
+        """Compute each metric [R, T] for R resamples of the molecules."""
         return regression_metrics(self.points(predictions), targets, wanted, weights)
 
     def points(self, predictions: Any) -> Any:
-        """Return one value a target [M, T] of predictions [M, P], a tensor or an array."""
+        """Return the value [M, T] of each target among predictions [M, P], which are a tensor or an array."""
         return predictions
 
     def interval(self, predictions: np.ndarray) -> np.ndarray | None:
@@ -201,7 +206,7 @@ class Regression(Task):
         return {"parity": path}
 
     def groups(self, subject: Subject) -> list[TargetGroup]:
-        """Return errors with units, parity, errors by size and scaffold, and the worst molecules drawn."""
+        """Return the group of all targets: errors, parity plots, errors by size and scaffold, and drawings of the worst molecules."""
         from molgcn.report.page import number_group
 
         return [number_group(replace(subject, predictions=self.points(subject.predictions)))]

@@ -1,4 +1,4 @@
-"""What a network learns of a target in place of its values, and the way back; standardising follows and is no part of this."""
+"""Transform targets before a network learns them, and predictions back; standardising follows and is not part of this."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _KNOTS = 129  # of the curve from values to normal quantiles
 class Transforms:
     """The transforms of T targets, `dataset.transforms`.
 
-    `log10` is the logarithm to base 10. `quantile_normal` takes values to the quantiles of the normal distribution, by linear interpolation
-    between 129 of the training part's; beyond its smallest and largest value it is constant. Both keep the order of values.
+    `log10` is the logarithm to base 10. `quantile_normal` maps values to the quantiles of the normal distribution, by linear interpolation
+    between 129 quantiles of the training part. Below its smallest and above its largest value it is constant. Both are monotonic.
 
     Attributes:
-        names: of each target standardize, log10 or quantile_normal, where standardize stands for none; nothing for none at all.
+        names: "standardize", which is no transform, "log10" or "quantile_normal" for each target; empty where no target has a transform.
     """
 
     names: Sequence[str] = ()
 
     @property
     def change(self) -> bool:
-        """Whether there is one that changes values."""
+        """Whether any transform changes values."""
         return any(name != "standardize" for name in self.names)
 
     @property
     def fits(self) -> bool:
-        """Whether there is one that depends on the training part."""
+        """Whether any transform depends on the training part."""
         return "quantile_normal" in self.names
 
     def repeated(self, count: int) -> Transforms:
@@ -41,23 +41,28 @@ class Transforms:
         return Transforms([name for name in self.names for _ in range(count)])
 
     def places(self, name: str) -> list[int]:
-        """Return the targets that have the transform of this name."""
+        """Return the positions of the targets that have the transform of this name."""
         return [place for place, one in enumerate(self.names) if one == name]
 
     def fit(self, targets: np.ndarray) -> Tensor:
-        """Return the curves of known targets [M, T] in their dtype, [T, 2, K]: values, and the normal quantiles that they become."""
+        """Return the curves [T, 2, K] of known targets [M, T], in their dtype: K values and the normal quantiles to which they map."""
         return torch.from_numpy(np.stack([_curve(column[~np.isnan(column)]) for column in targets.T]).astype(targets.dtype))
 
     def shape(self) -> tuple[int, int, int]:
-        """Return the shape of :meth:`fit`."""
+        """Return the shape of the curves that :meth:`fit` returns."""
         return len(self.names), 2, _KNOTS
 
     def forward(self, values: Tensor, curves: Tensor | None = None) -> Tensor:
-        """Return what is learned of values [B, T]; NaN stays."""
+        """Transform values [B, T]; NaN stays NaN.
+
+        Args:
+            values: [B, T], targets in their units.
+            curves: [T, 2, K], from :meth:`fit`; None where no transform depends on the training part.
+        """
         return self._by_column(values, curves, torch.log10, back=False)
 
     def inverse(self, values: Tensor, curves: Tensor | None = None) -> Tensor:
-        """Return the values [B, T] of which these were learned."""
+        """Transform values [B, T] back; see :meth:`forward`."""
         return self._by_column(values, curves, lambda column: torch.exp(column * math.log(10)), back=True)
 
     def _by_column(self, values: Tensor, curves: Tensor | None, log: Callable[[Tensor], Tensor], back: bool) -> Tensor:
@@ -74,11 +79,11 @@ class Transforms:
 
 
 class Inverse(nn.Module):
-    """Turn what was learned into targets' values, as a layer of an exported network.
+    """A layer of an exported network that transforms values back into the targets' units.
 
     Args:
-        transforms: of T targets.
-        curves: see :meth:`Transforms.fit`, or None.
+        transforms: the transforms of T targets.
+        curves: [T, 2, K], from :meth:`Transforms.fit`, or None.
     """
 
     curves: Tensor | None
@@ -94,7 +99,7 @@ class Inverse(nn.Module):
 
 
 def _curve(known: np.ndarray) -> np.ndarray:
-    """Return K values in order and the normal quantiles of their ranks, float64 [2, K]; equal values share the mean rank."""
+    """Return K sorted values and the normal quantiles of their ranks, float64 [2, K]; equal values share their mean rank."""
     ranks = np.linspace(0, 1, _KNOTS)
     values, of_value = np.unique(np.quantile(known.astype(np.float64), ranks), return_inverse=True)
     mean_ranks = np.bincount(of_value, ranks) / np.bincount(of_value)
@@ -104,7 +109,7 @@ def _curve(known: np.ndarray) -> np.ndarray:
 
 
 def _interpolated(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
-    """Return the broken line through K points at x [B], in operators that ONNX has; constant outside."""
+    """Interpolate linearly between K points at x [B], by operators that ONNX has; the value is constant outside of the points."""
     x = torch.minimum(torch.maximum(x, xs[0]), xs[-1])
     place = (x[:, None] > xs[1:-1]).sum(dim=1)
     left, right = xs[place], xs[place + 1]

@@ -1,4 +1,4 @@
-"""Regression that says how sure it is: what its kinds, one file each, have in common."""
+"""The base class of regression with uncertainties, whose kinds are one file each."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from molgcn.tasks.regression import Regression
 from molgcn.tasks.transforms import Transforms
 from molgcn.training_config import TrainingConfig
 
-_LEAST = 1e-6  # of a parameter that is positive, of standardised targets: float32 can divide by it
+_LEAST = 1e-6  # the least value of a positive parameter, so that float32 can divide by it
 
 
 class UncertainRegression(Regression):
-    """Predict of each of T targets a value and how sure it is, from K outputs of the network.
+    """Predict each of T targets with its uncertainty, from K outputs of the network.
 
-    Outputs and predictions are ordered target by target. A target's C columns of predictions are values, the first of them the one that
-    is measured and plotted, and behind them standard deviations.
+    Outputs and predictions are ordered target by target. A target has C columns of predictions: first values, then standard deviations.
+    The first value is the one that is measured and plotted.
 
     Attributes:
-        outputs_per_target: K.
-        endings: what the headers of the C columns end with.
-        num_values: how many of the columns are values.
+        outputs_per_target: K, the number of outputs of each target.
+        endings: the endings of the headers of the C columns.
+        num_values: how many of the C columns are values.
     """
 
     outputs_per_target: ClassVar[int]
@@ -46,50 +46,55 @@ class UncertainRegression(Regression):
 
     @abstractmethod
     def standardised(self, outputs: Tensor) -> Tensor:
-        """Turn outputs [B, T, K] into columns of predictions [B, T, C], of standardised targets."""
+        """Turn outputs [B, T, K] into columns of predictions [B, T, C] of standardised targets."""
 
     @abstractmethod
     def terms(self, outputs: Tensor, targets: Tensor, config: TrainingConfig) -> Tensor:
-        """Return the loss [B, T] of outputs [B, T, K], given standardised targets [B, T]."""
+        """Return the loss [B, T] of outputs [B, T, K] for standardised targets [B, T]."""
 
     @abstractmethod
     def measures(self, columns: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return the terms [M, T], of which the means are metrics, of float64 columns [M, T, C] and targets [M, T], 0 where missing."""
+        """Return terms [M, T] whose means over molecules are metrics, by the names of the metrics.
+
+        Args:
+            columns: float64 [M, T, C], predictions.
+            targets: float64 [M, T], 0 where missing.
+        """
 
     def loss(self, config: TrainingConfig, fused: bool) -> TermsLoss:
-        """Return the loss of all K outputs of each target."""
+        """Return the loss that `training.loss` names, of the K outputs of each target."""
         return TermsLoss(self, self.settled(config))
 
     def output_layer(self, *statistics: Tensor) -> nn.Module:
-        """Return what turns outputs into values and standard deviations in the targets' units, in the statistics' dtype."""
+        """Return the layer that turns outputs into values and standard deviations in the targets' units, in the statistics' dtype."""
         return nn.Sequential(TargetColumns(self.standardised, len(self.names)), super().output_layer(*self._of_columns(*statistics)))
 
     def decode(self, outputs: Tensor, *statistics: Tensor) -> Tensor:
-        """Turn outputs into values and standard deviations in the targets' units, float64."""
+        """Turn outputs [B, O] into values and standard deviations in the targets' units, float64 [B, P]."""
         return self.output_layer(*statistics)(outputs.double())
 
     def differences(self, actual: Tensor, expected: Tensor, *statistics: Tensor) -> Tensor:
-        """Return how far predictions are from others; see :meth:`Regression.differences`."""
+        """Return the scaled differences of predictions from expected ones; see :meth:`Regression.differences`."""
         return super().differences(actual, expected, *self._of_columns(*statistics))
 
     def digits(self, *statistics: Tensor) -> list[int]:
-        """Return the significant digits of each column."""
+        """Return the number of significant digits in which each column of predictions is written."""
         return super().digits(*self._of_columns(*statistics))
 
     def _of_columns(self, *statistics: Tensor) -> tuple[Tensor, ...]:
-        """Return the statistics of each column of predictions; a standard deviation has the mean 0."""
+        """Return the statistics of each column of predictions; the mean of a standard deviation is set to 0."""
         values = torch.tensor(self.holds_values, device=statistics[0].device)
         mean, *others = (one.repeat_interleave(len(self.endings), dim=0) for one in statistics)
         return torch.where(values, mean, 0.0), *others
 
     @property
     def column_transforms(self) -> Transforms:
-        """What is learned of each column of predictions, that of its target."""
+        """The transform of each column of predictions, which is that of its target."""
         return self.transforms.repeated(len(self.endings))
 
     @property
     def num_outputs(self) -> int:
-        """Columns of outputs, T * K."""
+        """The number of a network's outputs, O = T * K."""
         return len(self.names) * self.outputs_per_target
 
     @property
@@ -103,13 +108,13 @@ class UncertainRegression(Regression):
         return [place < self.num_values for _ in self.names for place in range(len(self.endings))]
 
     def points(self, predictions: Any) -> Any:
-        """Return the first column of every target [M, T]."""
+        """Return the first column of every target [M, T] among predictions [M, P]."""
         return predictions[:, :: len(self.endings)]
 
     def _measured(
         self, predictions: Tensor | np.ndarray, targets: Tensor | np.ndarray, wanted: Collection[str], weights: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        """Compute each metric [R, T]: those of the points, and those of how sure they are."""
+        """Compute each metric [R, T] for R resamples of the molecules: those of values and those of uncertainties."""
         given, true = as_float64(predictions), as_float64(targets)
         values = Values(self.points(given), true, weights)
         terms = self.measures(self.by_target(given), torch.where(values.known, true, 0.0))
@@ -117,14 +122,14 @@ class UncertainRegression(Regression):
         return super()._measured(predictions, targets, wanted, weights) | means
 
     def by_target(self, predictions: Any) -> Any:
-        """Return predictions [..., P], a tensor or an array, as [..., T, C]."""
+        """Reshape predictions [..., P], which are a tensor or an array, to [..., T, C]."""
         return predictions.reshape(*predictions.shape[:-1], len(self.names), len(self.endings))
 
     def combine(self, members: np.ndarray) -> np.ndarray:
-        """Return the mean of values, and standard deviations by the law of total variance.
+        """Combine the predictions of an ensemble's members [N, M, P]: mean values, and standard deviations by the law of total variance.
 
-        A standard deviation is the root of the members' mean variance. The last one, of what the model does not know, takes in the variance
-        of the members' values too.
+        A standard deviation is the root of the members' mean variance. To the variance of the last one, which for an evidential model is
+        the epistemic one, the variance of the members' values is added.
         """
         columns = self.by_target(members)
         values, deviations = np.split(columns, [self.num_values], axis=-1)
@@ -134,15 +139,15 @@ class UncertainRegression(Regression):
 
 
 def positive(outputs: Tensor) -> Tensor:
-    """Return outputs as parameters above 0: their softplus, plus 1e-6."""
+    """Turn outputs into positive parameters, softplus(outputs) + 1e-6."""
     return F.softplus(outputs) + _LEAST
 
 
 class TermsLoss:
-    """The loss of outputs over the targets that are not missing, by PyTorch's operators.
+    """Computes the loss of outputs over the targets that are not missing, by PyTorch's operators.
 
     Args:
-        task: gives each target's loss.
+        task: computes the terms of the loss.
         config: names the loss and its options.
     """
 
@@ -154,14 +159,14 @@ class TermsLoss:
     def __call__(
         self, outputs: Tensor, target: Tensor, mean: Tensor, std: Tensor, weighing: Weighing | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and float64 [2], sum and number of its terms.
+        """Return the mean loss and the sum and number of its terms, float64 [2].
 
         Args:
-            outputs: [B, T * K].
-            target: [B, T], NaN = missing.
-            mean: [T], of the training part.
-            std: [T], likewise.
-            weighing: of the targets, where they do not weigh the same or some are bounds.
+            outputs: [B, T * K], the outputs of a network.
+            target: [B, T], targets before they are standardised, NaN where missing.
+            mean: [T], the mean by which each target is standardised.
+            std: [T], the standard deviation by which each target is standardised.
+            weighing: the targets' weights and bounds, or None where all weigh the same and none is a bound.
         """
         known = ~target.isnan()
         standardised = torch.where(known, (target - mean) / std, 0.0)
@@ -171,5 +176,5 @@ class TermsLoss:
         return masked_mean(terms, known, weighing)
 
     def of_model(self, model: Any, batch: Any, *taken: Any) -> tuple[Tensor, Tensor]:
-        """Return the same of a model's outputs for a batch."""
+        """Return the loss of a model's outputs for a batch; see :meth:`__call__`."""
         return self(model(batch), *taken)

@@ -9,7 +9,7 @@ __all__ = ["MoleculeRegressor"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports Lightning only when the module is asked for."""
+    """Import :class:`MoleculeRegressor`, and with it Lightning, on first use."""
     if name == "MoleculeRegressor":
         from molgcn.training.regressor import MoleculeRegressor
 

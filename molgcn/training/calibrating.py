@@ -30,15 +30,22 @@ log = logging.getLogger(__name__)
 
 
 def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -> None:
-    """Check before training that what the configuration asks for can be fitted after it; thresholds that will be infinite are warned of.
+    """Check before training that the configuration's calibration can be fitted after it.
+
+    A part with too few labels for a finite threshold is a warning.
+
+    Args:
+        config: names methods and their options.
+        task: what is predicted.
+        data: the data set with its split.
 
     Raises:
-        UserError: naming the key, the target or the part.
+        UserError: If a method does not fit the task, its labels or the parts. The message names the key, the target or the part.
     """
     methods = chosen_methods(config.calibration, task)
     if not methods:
         if CALIBRATION in data.splits:
-            log.warning("The calibration part is used by nothing: name what to do with it, as in training.calibration=auto")
+            log.warning("Nothing uses the calibration part: say what to do with it, for example training.calibration=auto")
         return
     part = _part(config, data.splits)
     targets = measured(data.part(part)).targets
@@ -51,12 +58,12 @@ def check_calibration(config: TrainingConfig, task: Task, data: LoadedDataset) -
 
 
 def calibrate(module: MoleculeRegressor, data: LoadedDataset, checkpoints: Sequence[Path]) -> None:
-    """Fit the calibration that the module's configuration asks for, if it does, and store it with the weights that it is of.
+    """Fit the calibration that the module's configuration asks for, and store it in the checkpoints that hold the module's weights.
 
     Args:
-        module: with the weights to calibrate; its `calibration` is set.
-        data: its data set.
-        checkpoints: files of the run; those that hold other weights, or are not there, are left as they are.
+        module: the module whose weights are calibrated. Its attribute `calibration` is set.
+        data: the data set of the run.
+        checkpoints: checkpoint files of the run. A file that is missing or holds other weights stays as it is.
     """
 
     def predicted(part: Part) -> tuple[np.ndarray, np.ndarray]:
@@ -75,13 +82,16 @@ def calibrate(module: MoleculeRegressor, data: LoadedDataset, checkpoints: Seque
 def fit_calibration(
     config: TrainingConfig, task: Task, splits: Mapping[str, np.ndarray], predicted: Callable[[Part], tuple[np.ndarray, np.ndarray]]
 ) -> Calibration | None:
-    """Fit the calibration that a configuration asks for; None where it asks for none.
+    """Fit the calibration that a configuration asks for.
 
     Args:
         config: names methods and their options.
         task: what is predicted.
-        splits: the parts that there are.
-        predicted: returns predictions [n, P] and exact targets [n, T] of a part's molecules.
+        splits: the indices of each part's molecules.
+        predicted: returns the predictions [n, P] and the exact targets [n, T] of a part's molecules.
+
+    Returns:
+        The calibration, or None where the configuration asks for none.
     """
     methods = chosen_methods(config.calibration, task)
     if not methods:
@@ -97,13 +107,16 @@ def fit_calibration(
 
 
 def has_uncertainties(module: MoleculeRegressor) -> bool:
-    """Whether the module predicts standard deviations, or was calibrated."""
+    """Return whether the module predicts standard deviations or was calibrated."""
     outputs = outputs_of(module.task, np.zeros((0, module.task.num_predictions)))
     return module.calibration is not None or any(isinstance(one, Numbers) and one.std is not None for one in outputs)
 
 
 def with_uncertainties(result: RunResult, module: MoleculeRegressor, data: LoadedDataset) -> RunResult:
-    """Return the result with the measures of :func:`molgcn.calibration.assessment.assess` on validation and test, if there are any."""
+    """Return the result with measures of its uncertainties on validation and test; see :func:`molgcn.calibration.assessment.assess`.
+
+    A module without uncertainties leaves the result as it is.
+    """
     if not has_uncertainties(module):
         return result
     metrics = dict(result.metrics)
@@ -120,12 +133,12 @@ def _part(config: TrainingConfig, splits: Mapping[str, np.ndarray]) -> Part:
     """Return the part to fit on.
 
     Raises:
-        UserError: when there is none.
+        UserError: If no part may be used.
     """
     if CALIBRATION in splits and config.calibration_on_validation:
         raise UserError(
-            "training.calibration_on_validation=true, but there is a calibration part, whose molecules have chosen nothing. Leave the key "
-            "out, or use dataset.calibration_fraction=0."
+            "training.calibration_on_validation=true, but there is a calibration part, which suits better: it did not choose the epoch. "
+            "Leave the key out, or use dataset.calibration_fraction=0."
         )
     if CALIBRATION in splits:
         return "calibration"

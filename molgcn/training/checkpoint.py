@@ -23,14 +23,14 @@ from molgcn.training.stopping import stopped_early
 from molgcn.training.training_loss import check_weights
 
 log = logging.getLogger(__name__)
-_SECOND = 1.0  # between two epochs' checkpoints: epochs of milliseconds would mostly wait for the disk
+_MIN_SECONDS = 1.0  # least time between two epochs' checkpoints: epochs of milliseconds would mostly wait for the disk
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes in the background, each file as a whole or not at all; reads plain tensors and values only.
+    """Writes checkpoints in the background, each file as a whole or not at all, and reads plain tensors and values only.
 
     Args:
-        write_file: see :class:`CheckpointWriter`.
+        write_file: writes one checkpoint to its path; see :class:`CheckpointWriter`.
     """
 
     def __init__(self, write_file: Write | None = None) -> None:
@@ -38,47 +38,55 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self._writer = CheckpointWriter(write_file)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Replaces `path` by the checkpoint as it is now, or leaves the old one as it is; see :meth:`wait`.
+        """Replace `path` by the checkpoint as it is now, or leave the old file as it is.
+
+        The file is written in the background; see :meth:`wait`.
 
         Raises:
-            UserError: when an earlier checkpoint could not be written.
+            UserError: If an earlier checkpoint could not be written.
         """
         self._writer.write(checkpoint, Path(path))
 
     def wait(self) -> None:
-        """Waits until every checkpoint is on disk.
+        """Wait until every checkpoint is on disk.
 
         Raises:
-            UserError: when one could not be written.
+            UserError: If a checkpoint could not be written.
         """
         self._writer.wait()
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
-        """See :func:`load_checkpoint`."""
+        """Wait until every checkpoint is on disk, then read one; see :func:`load_checkpoint`."""
         self.wait()
         return load_checkpoint(Path(path))
 
     def teardown(self) -> None:
-        """Waits likewise and ends the writing thread: when a fit ends, is interrupted or fails."""
+        """Wait until every checkpoint is on disk, and end the writing thread.
+
+        Lightning calls this when a fit ends, is interrupted or fails.
+
+        Raises:
+            UserError: If a checkpoint could not be written.
+        """
         self._writer.close()
 
 
 class RunCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, from which the run continues exactly, and `best.ckpt`, the best validation by `training.monitor`.
 
-    `last.ckpt` is written at an epoch's end, the last one's always and others' at most once a second, and within an epoch after `seconds`:
-    always at a moment from which Lightning's loops restart exactly (no optimiser step half accumulated, no validation due).
+    `last.ckpt` is written at the end of the last epoch, at the end of other epochs at most once a second, and within an epoch every
+    `seconds`. Lightning's loops restart exactly from such a moment: no optimiser step is half accumulated and no validation is due.
 
     Args:
         folder: where the files go.
-        seconds: time between two writes within an epoch; 0 is every batch and every epoch.
-        clock: gives the time in seconds.
+        seconds: least time in seconds between two writes within an epoch; 0 writes after every batch and every epoch.
+        clock: returns the time in seconds.
 
     Attributes:
         best_value: the best value of the monitor; None before the first validation.
-        best_loss: the validation loss of that epoch.
-        best_epoch: its number, from 0.
-        newest: the file that was written last.
+        best_loss: the validation loss of the epoch with the best value of the monitor; infinity before the first validation.
+        best_epoch: the epoch with the best value of the monitor, counted from 0; None before the first validation.
+        newest: the file that was written last; None before the first.
     """
 
     def __init__(self, folder: Path, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,35 +105,38 @@ class RunCheckpoint(Checkpoint):
 
     @property
     def last_path(self) -> Path:
-        """The checkpoint to resume from."""
+        """The path of the checkpoint to resume from."""
         return self.folder / LAST
 
     @property
     def best_path(self) -> Path:
-        """The checkpoint of the best validation."""
+        """The path of the checkpoint of the best validation."""
         return self.folder / BEST
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Puts the training loader where the interrupted one stood: Lightning forgets to when the loader was made before its loops."""
+        """Put the training loader where that of the interrupted run stood.
+
+        Lightning does not restore a loader that was made before its loops.
+        """
         if self._loader_to_restore is not None:
             trainer.datamodule.timed_train_loader.load_state_dict(self._loader_to_restore)  # type: ignore[attr-defined]
             self._loader_to_restore = None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Takes the generators back just before the first batch, after everything that draws from them at start-up."""
+        """Restore the random number generators before the first batch, after everything that draws from them at start-up."""
         if self._rng_to_restore is not None:
             set_rng_state(self._rng_to_restore)
             self._rng_to_restore = None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Writes `last.ckpt` when it is time and the moment is a safe one."""
+        """Write `last.ckpt` where it is due and the run can restart exactly from here."""
         due = self._due(trainer, self.seconds)
         validates = trainer.val_check_batch is not None and (batch_idx + 1) % trainer.val_check_batch == 0
         if due and pl_module.steps_after(batch_idx) and not trainer.is_last_batch and not validates:
             self._save(trainer, self.last_path)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Writes `best.ckpt` when the monitored value is the best so far."""
+        """Write `best.ckpt` where the monitored value is the best so far."""
         monitor, values = pl_module.monitor, trainer.callback_metrics
         if trainer.sanity_checking or not trainer.fit_loop.epoch_progress.current.ready or monitor.key not in values:
             return
@@ -142,18 +153,19 @@ class RunCheckpoint(Checkpoint):
             self._save(trainer, self.best_path)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Writes `last.ckpt` when it is time; Lightning runs checkpoint callbacks after all others.
+        """Write `last.ckpt` where it is due; Lightning runs checkpoint callbacks after all others.
 
-        Where `trainer.max_time` ends the run between two optimiser steps, an earlier `last.ckpt` stays: what it leads to is exact.
+        Where `trainer.max_time` ends the run between two optimiser steps, an earlier `last.ckpt` stays, from which the run continues
+        exactly.
         """
         whole = trainer.is_last_batch or pl_module.steps_after(trainer.fit_loop.epoch_loop.batch_idx)
-        if (whole or not self._has_last) and (self._due(trainer, min(self.seconds, _SECOND)) or _ends(trainer)):
+        if (whole or not self._has_last) and (self._due(trainer, min(self.seconds, _MIN_SECONDS)) or _ends(trainer)):
             self._between_epochs = True
             self._save(trainer, self.last_path)
             self._between_epochs = False
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Lets no process go on to read what the first one has yet to write; that one waited for its disk before."""
+        """Let every process wait until the first one has its checkpoints on disk."""
         trainer.strategy.barrier("checkpoints")
 
     def _due(self, trainer: Trainer, seconds: float) -> bool:
@@ -168,7 +180,7 @@ class RunCheckpoint(Checkpoint):
             self._written, self._has_last = self.clock(), True
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Adds what Lightning leaves out: the loader's place, all random number generators and how far metrics.csv was written."""
+        """Add what Lightning leaves out: the loader's place, all random number generators and how far metrics.csv was written."""
         checkpoint["train_loader"] = trainer.datamodule.timed_train_loader.state_dict()  # type: ignore[attr-defined]
         checkpoint["rng"] = of_all_ranks(trainer, rng_state())
         if self._between_epochs:
@@ -177,33 +189,33 @@ class RunCheckpoint(Checkpoint):
         checkpoint["metrics_csv_size"] = next(logger.size for logger in trainer.loggers if isinstance(logger, MetricsCSV))
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keeps the loader's place for the start and the generators' state for the first batch."""
+        """Keep the loader's place for the start of training and the generators' state for the first batch."""
         self._loader_to_restore = checkpoint["train_loader"]
         self._rng_to_restore = of_this_rank(trainer, checkpoint["rng"])
         self._has_last, self.newest = True, self.last_path
 
     def state_dict(self) -> dict[str, Any]:
-        """What was best so far."""
+        """Return the best value so far, with its loss and epoch."""
         return {"best_value": self.best_value, "best_loss": self.best_loss, "best_epoch": self.best_epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues from :meth:`state_dict`."""
+        """Restore what :meth:`state_dict` returned."""
         self.best_loss, self.best_epoch = state_dict["best_loss"], state_dict["best_epoch"]
         before = None if self.best_epoch is None else self.best_loss  # older runs chose by the loss
         self.best_value = state_dict.get("best_value", before)
 
 
 def _ends(trainer: Trainer) -> bool:
-    """Whether no epoch follows this one."""
+    """Return whether no epoch follows this one."""
     last_epoch = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch + 1
     return trainer.should_stop or last_epoch or 0 <= trainer.max_steps <= trainer.global_step
 
 
 def _complete_epoch(fit_loop: dict[str, Any]) -> None:
-    """Makes the loops' state that of a run about to start its next epoch.
+    """Make the loops' state that of a run about to start its next epoch.
 
-    Lightning counts an epoch as completed only after the hooks in which checkpoints are written, and under `trainer.max_steps` resumes such
-    a state in the epoch that is over.
+    Lightning counts an epoch as completed only after the hooks in which checkpoints are written. Under `trainer.max_steps` it would resume
+    such a state in the epoch that is over.
     """
     epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
     for counts in (epochs["total"], epochs["current"]):
@@ -213,9 +225,9 @@ def _complete_epoch(fit_loop: dict[str, Any]) -> None:
 
 
 def _leave_epoch(fit_loop: dict[str, Any]) -> None:
-    """Makes the loops' state that of a run which goes on within the epoch: `trainer.max_steps` or `max_time` ended it there.
+    """Make the loops' state that of a run which goes on within the epoch, where `trainer.max_steps` or `max_time` ended it.
 
-    Lightning counts the epoch as processed, and would leave the rest of it out.
+    Lightning counts the epoch as processed and would leave out the rest of it.
     """
     epochs = fit_loop["epoch_progress"]
     for counts in (epochs["total"], epochs["current"]):

@@ -17,17 +17,17 @@ FORMAT = 4
 def describe(
     config: Config, features: str | None, architecture: Mapping[str, Any], trained_on: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What prediction needs beside the weights, and who wrote it.
+    """Return what prediction needs beside the weights, and the versions that wrote it.
 
     Args:
         config: the run's configuration.
-        features: the featuriser, with its version if it is not the newest, or None for graphs of one's own.
+        features: the featuriser, with its version if it is not the newest, or None for graphs that do not come from SMILES.
         architecture: sizes and names: `in_channels`, `edge_channels`, `num_components`, `descriptor_names`, `task`, `target_names`,
             `target_units` and `num_classes`.
-        trained_on: see :func:`molgcn.data.applicability.domain_of`; None where it is not known.
+        trained_on: what the training molecules held, from :func:`molgcn.data.applicability.domain_of`; None where it is not known.
 
     Returns:
-        dicts, lists, strings and numbers. The task's statistics, such as the targets' scaling, are in the state dict.
+        Nested dicts and lists of strings and numbers. The task's statistics, such as the targets' scaling, are in the state dict.
     """
     featurizer = None if features is None else get_featurizer(features)
     return {
@@ -43,10 +43,14 @@ def describe(
 
 
 def upgrade(saved: Any, path: Path) -> Any:
-    """A checkpoint's description of itself in the present format; what is no description at all is left for others to refuse.
+    """Return a checkpoint's description of itself in the present format.
+
+    Args:
+        saved: the value of the checkpoint's key "molgcn". A value that is not a mapping is returned as it is.
+        path: the checkpoint, for messages.
 
     Raises:
-        UserError: when a newer molgcn wrote it, or the format is none.
+        UserError: If a newer molgcn wrote it, or its format is not a number from 1.
     """
     if not isinstance(saved, Mapping):
         return saved
@@ -67,17 +71,17 @@ def upgrade(saved: Any, path: Path) -> Any:
 
 
 def _from_1(saved: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 came with the first version of every featuriser, and kept no versions."""
+    """Upgrade format 1, which came with the first version of every featuriser and kept no versions."""
     return {**saved, "features_version": None if saved.get("features") is None else 1, "versions": {}}
 
 
 def _from_2(saved: dict[str, Any]) -> dict[str, Any]:
-    """Format 2 had no networks that see bonds."""
+    """Upgrade format 2, in which no network saw bonds."""
     return {**saved, "edge_channels": None}
 
 
 def _from_3(saved: dict[str, Any]) -> dict[str, Any]:
-    """Format 3 had no other task than regression."""
+    """Upgrade format 3, in which regression was the only task."""
     return {**saved, "task": "regression", "num_classes": 0}
 
 
@@ -88,7 +92,7 @@ def features_of(saved: Mapping[str, Any], path: Path) -> str | None:
     """Return the featuriser that a checkpoint was trained with, as :func:`molgcn.data.featurizers.get_featurizer` takes it.
 
     Raises:
-        UserError: when this molgcn does not compute that version, or its rows have another length.
+        UserError: If this molgcn does not compute that version, or computes another number of features an atom.
     """
     features, version = saved.get("features"), saved.get("features_version")
     if features is None:

@@ -1,4 +1,4 @@
-"""Checkpoints are read as they were written, or refused: checksums first, then plain values and tensors only."""
+"""Read checkpoints without executing anything in them: checksums first, then plain values and tensors only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from molgcn.overrides import as_typed
 from molgcn.training.checkpoint_format import upgrade
 from molgcn.training.checkpoint_writer import BEST, LAST
 
-_FOLDER = 0x10  # MS-DOS's bit: PyTorch would read nothing for such a part, and leave its tensor as the memory was
+_FOLDER = 0x10  # MS-DOS's bit: PyTorch would read nothing for such a part and leave its tensor uninitialised
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU, without executing anything in it; what it says about itself is brought to the present format.
+    """Read a checkpoint onto the CPU, without executing anything in it.
+
+    Its description of itself, under the key "molgcn", is brought to the present format.
 
     Raises:
-        UserError: when the file is missing, damaged, was not written by molgcn, or by a newer one.
+        UserError: If the file is missing or damaged, or was not written by this or an earlier molgcn.
     """
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}. Expected a .ckpt file of a run, for example <run folder>/checkpoints/best.ckpt.")
@@ -30,7 +32,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             try:
                 checkpoint = torch.load(file, map_location="cpu", weights_only=True)
             except Exception:  # torch's restricted unpickler raises all kinds, and advises to do without it
-                reason = "it holds something else than tensors and plain values"
+                reason = "it holds something other than tensors and plain values"
     if reason is not None:
         raise UserError(f"{path} is not a readable checkpoint: {reason}. {_instead(path)}")
     if not isinstance(checkpoint, dict) or "molgcn" not in checkpoint:
@@ -42,16 +44,16 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _damage(file: BinaryIO) -> str | None:
-    """What tells that the file is not as PyTorch wrote it, which itself looks at no checksum; None if nothing does."""
+    """Return why the file is not as PyTorch wrote it, in words, or None where it is; PyTorch itself checks no checksum."""
     try:
         with zipfile.ZipFile(file) as archive:
             if any(entry.compress_type != zipfile.ZIP_STORED or entry.external_attr & _FOLDER for entry in archive.infolist()):
-                return "its parts are compressed or folders, which PyTorch's never are"
+                return "it has parts that are compressed or folders, which PyTorch does not write"
             damaged = archive.testzip()
         file.seek(0)
-    except Exception as error:  # of a damaged directory zipfile says it in many ways
+    except Exception as error:  # zipfile raises many kinds for a damaged directory
         return f"it is cut off, damaged or something else ({' '.join(str(error).split())[:100]})"
-    return None if damaged is None else f"it is damaged, the checksum of {damaged[:50]} is another"
+    return None if damaged is None else f"it is damaged, the checksum of {damaged[:50]} does not match"
 
 
 def _instead(path: Path) -> str:

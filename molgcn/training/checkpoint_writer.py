@@ -1,4 +1,4 @@
-"""Checkpoints go to disk in the background; training waits only until the host has a copy of them."""
+"""Write checkpoints in the background; training waits only until the host has a copy of them."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ from molgcn.whole_file import whole
 
 BEST, LAST = "best.ckpt", "last.ckpt"
 
-_UNDER_WAY = 2  # copies in memory: an epoch may end with best.ckpt and last.ckpt
-_TURN = 1e-4
+_MAX_PENDING = 2  # most copies in memory: an epoch may end with best.ckpt and last.ckpt
+_SWITCH_INTERVAL = 1e-4  # seconds
 Write = Callable[[dict[str, Any], Path], None]
 
 
 class CheckpointWriter:
-    """One thread that writes checkpoints one after the other, in the order in which they were given.
+    """Writes checkpoints in one thread, in the order in which they were given.
 
     Args:
-        write_file: writes one to its path; None is :func:`write`.
+        write_file: writes one checkpoint to its path; None is :func:`write`.
     """
 
     def __init__(self, write_file: Write | None = None) -> None:
         self._write_file = write_file or write
         self._thread: ThreadPoolExecutor | None = None
-        self._under_way: deque[Future[None]] = deque()
+        self._pending: deque[Future[None]] = deque()
 
     def write(self, checkpoint: dict[str, Any], path: Path) -> None:
-        """Has a copy of the checkpoint written to `path`; what is in it may change as soon as this returns.
+        """Write a copy of the checkpoint to `path` in the background; its tensors may change as soon as this returns.
 
         Raises:
-            UserError: when an earlier checkpoint could not be written.
+            UserError: If an earlier checkpoint could not be written.
         """
-        self.wait(_UNDER_WAY - 1)
+        self.wait(_MAX_PENDING - 1)
         self._thread = self._thread or ThreadPoolExecutor(1, "molgcn-checkpoint")
-        self._under_way.append(self._thread.submit(_write_in_turns, self._write_file, host_copy(checkpoint), path))
+        self._pending.append(self._thread.submit(_write_in_background, self._write_file, host_copy(checkpoint), path))
 
     def wait(self, leave: int = 0) -> None:
-        """Waits until all but `leave` checkpoints are on disk.
+        """Wait until all but `leave` checkpoints are on disk.
 
         Raises:
-            UserError: when one could not be written.
+            UserError: If a checkpoint could not be written.
         """
-        while len(self._under_way) > leave or (self._under_way and self._under_way[0].done()):
-            wait([self._under_way[0]])
-            self._under_way.popleft().result()
+        while len(self._pending) > leave or (self._pending and self._pending[0].done()):
+            wait([self._pending[0]])
+            self._pending.popleft().result()
 
     def close(self) -> None:
-        """Waits for all checkpoints and ends the thread; a later :meth:`write` starts another.
+        """Wait until all checkpoints are on disk, and end the thread; a later :meth:`write` starts another.
 
         Raises:
-            UserError: when one could not be written.
+            UserError: If a checkpoint could not be written.
         """
         try:
             self.wait()
@@ -70,14 +70,15 @@ class CheckpointWriter:
             if self._thread is not None:
                 self._thread.shutdown()
             self._thread = None
-            self._under_way.clear()
+            self._pending.clear()
 
 
 def host_copy(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """The same nested dicts, lists and tuples, with the tensors copied into the host's memory.
+    """Return the same nested dicts, lists and tuples, with the tensors copied into the host's memory.
 
-    The copies are complete when this returns and were read on the current stream: after the work that is enqueued there, before what
-    follows, such as replayed graphs, overwrites them. They are views of one tensor a device and dtype, which is what is waited for.
+    The tensors are read on the current stream: after the work that is enqueued there, and before later work, such as replayed graphs,
+    overwrites them. The copies are complete when this returns. They are views of one tensor for each device and dtype, so that there is
+    only one transfer for each.
     """
     alike: dict[tuple[torch.device, torch.dtype], dict[int, Tensor]] = {}
     for tensor in _tensors(checkpoint):
@@ -102,35 +103,37 @@ def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, dict):
-        changed = copy.copy(value)  # with the attributes of a module's state dict
+        changed = copy.copy(value)  # keeps the attributes of a module's state dict
         changed.update({key: _mapped(item, change) for key, item in value.items()})
         return changed
     return type(value)(_mapped(item, change) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-def _write_in_turns(write_file: Write, checkpoint: dict[str, Any], path: Path) -> None:
-    """Writes a :func:`host_copy` while training goes on.
+def _write_in_background(write_file: Write, checkpoint: dict[str, Any], path: Path) -> None:
+    """Write a :func:`host_copy` while training goes on.
 
-    Pickling holds Python's lock, which a thread hands over after 5 ms otherwise: time for many a step.
+    Pickling holds Python's global lock. By default a thread hands it over after 5 ms, which is as long as many training steps.
     """
     before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, _TURN))
+    sys.setswitchinterval(min(before, _SWITCH_INTERVAL))
     try:
-        write_file(_mapped(checkpoint, Tensor.clone), path)  # in the file each tensor has a storage of its own
+        write_file(_mapped(checkpoint, Tensor.clone), path)  # a view would be saved with the whole storage that it shares
     finally:
         sys.setswitchinterval(before)
 
 
 def write(checkpoint: dict[str, Any], path: Path) -> None:
-    """Replaces `path` by the checkpoint, or leaves it as it is: writes to a temporary name, syncs, renames.
+    """Replace `path` by the checkpoint, or leave it as it is.
+
+    The checkpoint is written to a temporary name, synced to disk and renamed.
 
     Raises:
-        UserError: when the disk is full or the folder can not be written to.
+        UserError: If the disk is full or the folder cannot be written to.
     """
     content = io.BytesIO()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(checkpoint, content)  # into memory: of a full disk PyTorch's writer says something about itself
+        torch.save(checkpoint, content)  # into memory: on a full disk PyTorch's own writer raises an error that does not say so
         with whole(path) as temporary, open(temporary, "wb") as file:
             file.write(content.getbuffer())
             file.flush()

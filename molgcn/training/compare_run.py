@@ -1,4 +1,4 @@
-"""The comparison that a training run ends with."""
+"""Compare a training run's metrics with baselines, intervals and thresholds when it ends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from molgcn.training.regressor import MoleculeRegressor
 def compare_run(
     module: MoleculeRegressor, data: MoleculeDataModule, metrics: Mapping[str, float], part: str
 ) -> tuple[Comparison, np.ndarray]:
-    """Compare a part's metrics with baselines, with intervals, and with thresholds that validation chooses.
+    """Compare a part's metrics with baselines, and add intervals and metrics at thresholds that validation chooses.
 
     Args:
-        module: the trained one, with the run's configuration.
-        data: the run's.
-        metrics: by "<part>/<metric>/<target>".
-        part: the one that gets intervals.
+        module: the trained module, with the run's configuration.
+        data: the run's data module.
+        metrics: the run's metrics, by "<part>/<metric>/<target>".
+        part: the part whose metrics are compared.
 
     Returns:
         The comparison, and the predictions [M, P] of the part's molecules.

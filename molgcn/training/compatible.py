@@ -1,4 +1,4 @@
-"""What a checkpoint that training starts or goes on from must have in common with the run."""
+"""Check that a checkpoint fits the run that starts or goes on from it."""
 
 from __future__ import annotations
 
@@ -15,35 +15,41 @@ from molgcn.tasks.registry import settled, task_of
 from molgcn.training.regressor import MoleculeRegressor
 from molgcn.yaml_file import read_yaml
 
-AVERAGE = "ema.module."  # of a checkpoint's keys
+AVERAGE = "ema.module."  # with which the keys of the moving average start in a checkpoint's state dict
 _NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "train_loader", "rng", "train_loss", "metrics_csv_size")
-# data that was moved, or whose features are spelled in another way, is the same by its hash
+# the hash shows whether data that was moved, or whose features are spelled in another way, is the same
 _DATASET_KEYS_THAT_MAY_CHANGE = ("path", "val_path", "test_path", "descriptors_path", "features", "num_workers", "cache_dir", "resident")
 
 
 def check_same_keys(config: Config, folder: Path) -> Config:
-    """Refuses, before anything is read or written, keys that a resumed run cannot change, or would compare incomparable losses by.
+    """Refuse changes of keys that a resumed run cannot change, before data is read or anything is written.
+
+    A change of such a key would leave the weights without meaning, or make the run compare losses that are not comparable.
+
+    Args:
+        config: the configuration of the resumed run.
+        folder: the folder of the run, which holds its `config.yaml`.
 
     Returns:
-        The configuration with what is `auto` of its task as the run has it.
+        The configuration in which keys of the task that are `auto` have the values of the interrupted run.
 
     Raises:
-        UserError: naming the key, and what to do instead.
+        UserError: If such a key has changed. The message names it and says what to do instead.
     """
     before = parse_saved(read_yaml(folder / "config.yaml", dict))
     if before.task != "auto" and config.task in ("auto", before.task):  # which it still is in a run of several trainings
         config = settled(config, task_of(before))
-    for (key, had, why), (_, value, _) in zip(_kept(before), _kept(config), strict=True):
+    for (key, had, why), (_, value, _) in zip(_fixed_keys(before), _fixed_keys(config), strict=True):
         if had != value:
             raise UserError(
                 f"The run in {folder} trained with {key}={had}, which cannot become {value} when it is resumed: {why}. Leave the key out, "
-                f"or start a new run from the weights with {_anew(folder)}."
+                f"or start a new run from the weights with {_start_from_weights(folder)}."
             )
     return config
 
 
-def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
-    """Yields each key that stays what it was, its value and why."""
+def _fixed_keys(config: Config) -> Iterator[tuple[str, Any, str]]:
+    """Yield each key that cannot change, its value and why it cannot."""
     yield "task", config.task, "its outputs mean this"
     for key, value in asdict(config.dataset).items():
         if key not in _DATASET_KEYS_THAT_MAY_CHANGE:
@@ -60,27 +66,27 @@ def _kept(config: Config) -> Iterator[tuple[str, Any, str]]:
         yield f"training.{key}", getattr(config.training, key), "its best loss so far is of this kind"
     for key in ("limit_val_batches", "overfit_batches"):
         yield f"trainer.{key}", config.trainer.get(key), "its best loss so far is of these molecules"
-    yield "training.ensemble", config.training.ensemble, "it is a run of so many models"
+    yield "training.ensemble", config.training.ensemble, "it is a run of this many models"
     yield "seed", config.seed, "its permutations are drawn with this one"
     yield "ckpt_path", config.ckpt_path, "it has left the weights behind that it started from"
 
 
 def check_goes_on(module: MoleculeRegressor, data_hash: str, checkpoint: dict[str, Any], folder: Path) -> None:
-    """Refuses, before anything is written, a checkpoint, data or lengths with which a run cannot go on.
+    """Refuse, before anything is written, a checkpoint, data or number of epochs with which a run cannot go on.
 
     Args:
-        module: of the run that goes on, with its configuration.
-        data_hash: of its data.
-        checkpoint: from which it goes on.
-        folder: of the run.
+        module: the module of the run that goes on, with its configuration.
+        data_hash: the hash of its data.
+        checkpoint: the checkpoint from which it goes on.
+        folder: the folder of the run.
 
     Raises:
-        UserError: naming the key or file, and what to do instead.
+        UserError: If the run cannot go on. The message names the key or file and says what to do instead.
     """
     if missing := [key for key in _NEEDED if key not in checkpoint]:
         raise UserError(
-            f"{folder / 'checkpoints' / 'last.ckpt'} lacks {', '.join(missing)}, with which a run goes on. Restore the file that the run "
-            f"wrote, or start a new run from the weights with {_anew(folder)}."
+            f"{folder / 'checkpoints' / 'last.ckpt'} lacks {', '.join(missing)}, without which a run cannot go on. Restore the file that "
+            f"the run wrote, or start a new run from the weights with {_start_from_weights(folder)}."
         )
     check_data(data_hash, folder)
     check_same_network(module, checkpoint, folder / "checkpoints" / "last.ckpt")
@@ -89,19 +95,19 @@ def check_goes_on(module: MoleculeRegressor, data_hash: str, checkpoint: dict[st
     _check_epochs(module.config, checkpoint, folder)
 
 
-def _anew(folder: Path) -> str:
+def _start_from_weights(folder: Path) -> str:
     return as_typed("ckpt_path", folder / "checkpoints" / "last.ckpt")
 
 
 def check_data(data_hash: str, folder: Path) -> None:
-    """Raises UserError where the data is no longer what the run in `folder` began with."""
+    """Raise UserError where the data is no longer what the run in `folder` began with."""
     path = folder / "provenance.json"
     noted = read_json(path) if path.exists() else {"data_hash": data_hash}
     before = str(noted.get("data_hash") if isinstance(noted, dict) else noted)
     if before != data_hash:
         raise UserError(
             f"The data of {folder} has changed since the run was interrupted (hash {before[:12]}, now {data_hash[:12]}). "
-            f"Restore it, or start a new run from the weights with {_anew(folder)}."
+            f"Restore it, or start a new run from the weights with {_start_from_weights(folder)}."
         )
 
 
@@ -111,12 +117,22 @@ def _check_log(size: int, folder: Path) -> None:
     if there < size:
         raise UserError(
             f"{path} has {there:,} bytes, of {size:,} that the run had written by its last checkpoint: rows are missing. Restore the file, "
-            f"or start a new run from the weights with {_anew(folder)}."
+            f"or start a new run from the weights with {_start_from_weights(folder)}."
         )
 
 
 def check_same_network(module: MoleculeRegressor, checkpoint: dict[str, Any], path: Path, but: tuple[str, ...] = ()) -> None:
-    """Raises UserError where a checkpoint's weights are not the module's, but for those whose keys start with one of `but`."""
+    """Check that a checkpoint's weights have the names and shapes of the module's.
+
+    Args:
+        module: the module that takes the weights.
+        checkpoint: the checkpoint.
+        path: its file, for messages.
+        but: starts of the keys that are left out.
+
+    Raises:
+        UserError: If they differ. The message names the first difference and the options that cause it.
+    """
     saved, mine = (
         {key: tuple(value.shape) for key, value in weights.items() if key.startswith("model.") and not key.startswith(but)}
         for weights in (checkpoint["state_dict"], module.state_dict())
@@ -147,7 +163,7 @@ def _check_average(module: MoleculeRegressor, checkpoint: dict[str, Any], folder
         raise UserError(
             f"The run in {folder} trained {'with' if had else 'without'} a moving average, so that training.ema_decay cannot become "
             f"{module.config.training.ema_decay} when it is resumed. Leave the key out, or start a new run from the weights with "
-            f"{_anew(folder)}."
+            f"{_start_from_weights(folder)}."
         )
 
 
@@ -156,6 +172,6 @@ def _check_epochs(config: Config, checkpoint: dict[str, Any], folder: Path) -> N
     limit = config.trainer.get("max_epochs")
     if limit is not None and 0 <= limit < done:
         raise UserError(
-            f"trainer.max_epochs={limit} is fewer than the {done} epochs that the run in {folder} has behind it. Give more "
+            f"trainer.max_epochs={limit} is fewer than the {done} epochs that the run in {folder} has trained. Give more "
             "to continue, or take its best weights as they are: checkpoints/best.ckpt."
         )

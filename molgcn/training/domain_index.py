@@ -1,4 +1,4 @@
-"""Where the index of a run's training molecules lies: beside the run, and in its checkpoints where that was asked for."""
+"""Save and find the index of a run's training molecules: in the run's folder, and in its checkpoints where that was asked for."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def save_index(config: Config, molecules: PackedMolecules, folder: Path, checkpo
     """Write the index where `training.domain_index` says: nowhere, into the run's folder, or also into its checkpoints.
 
     Args:
-        config: of the run.
-        molecules: those that it was trained on.
-        folder: of the run.
-        checkpoints: its files; those that are not there are left out.
+        config: the run's configuration.
+        molecules: the molecules that it was trained on.
+        folder: the run's folder.
+        checkpoints: the run's checkpoint files. A missing file is left out.
     """
     if config.training.domain_index == "none":
         return
@@ -38,10 +38,14 @@ def save_index(config: Config, molecules: PackedMolecules, folder: Path, checkpo
 
 
 def index_files(checkpoints: Sequence[Path], folder: Path) -> list[Path]:
-    """Return the index files of the runs that checkpoints are of; what only a checkpoint holds is written into `folder`.
+    """Return the index files of the runs that wrote checkpoints.
+
+    Args:
+        checkpoints: the checkpoint files.
+        folder: where an index is written that only a checkpoint holds.
 
     Raises:
-        UserError: where there is none, saying how to get it.
+        UserError: If a checkpoint has no index. The message says how to get it.
     """
     files = []
     for number, checkpoint in enumerate(checkpoints):
@@ -59,8 +63,8 @@ def _from_checkpoint(checkpoint: Path, run: Path | None) -> DomainIndex:
     if arrays is None:
         how = "Give the folder of its run" if run is None else f"Write it with {as_typed('resume', run)} training.domain_index=run"
         raise UserError(
-            f"domain=true compares with the molecules that {checkpoint} was trained on, of which there is no index: neither "
-            f"{FILE} in its run's folder, nor one in the checkpoint. {how}, or train with training.domain_index=checkpoint."
+            f"domain=true compares with the molecules that {checkpoint} was trained on, and there is no index of them: neither {FILE} in "
+            f"its run's folder, nor one in the checkpoint. {how}, or train with training.domain_index=checkpoint."
         )
     try:
         return DomainIndex.of_arrays({name: values.numpy() for name, values in arrays.items()})

@@ -25,7 +25,7 @@ class ExponentialMovingAverage(nn.Module):
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Takes in the model's current weights."""
+        """Take the model's current weights into the average, and copy its buffers."""
         torch._foreach_lerp_(list(self.module.parameters()), list(model.parameters()), 1.0 - self.decay)
         for mine, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
             mine.copy_(theirs)

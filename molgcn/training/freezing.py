@@ -1,4 +1,4 @@
-"""Which weights of a network learn: `training.freeze`, and a learning rate of its own for the head."""
+"""Freeze parts of a network (`training.freeze`), and give the head a learning rate of its own (`optimizer.head_lr`)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ Freeze = Literal["encoder"] | int | None
 
 
 def check_freeze(config: Config) -> Config:
-    """Return the configuration with a backend that can train the network that is partly frozen.
+    """Return the configuration with a backend that can train the partly frozen network.
 
-    backend=fused has one mode for all batch norms and for dropout.
+    backend=fused has one mode, training or evaluation, for all batch norms and for dropout.
 
     Raises:
-        UserError: where what is to be frozen is not there, has learned nothing, or backend=fused is named and cannot.
+        UserError: If the network has fewer layers than are to be frozen, if no checkpoint gives it trained weights, or if backend=fused
+            is named and cannot train it.
     """
     freeze, model = config.training.freeze, config.model
     if freeze is None:
         return config
     key = f"training.freeze={freeze}"
     if config.ckpt_path is None:
-        raise UserError(f"{key} without ckpt_path= would keep weights that nothing has trained. Give ckpt_path=, or leave it out.")
+        raise UserError(f"{key} without ckpt_path= would keep untrained weights. Give ckpt_path=, or leave training.freeze out.")
     if freeze != "encoder":
         if not get_kind(model.name).stacked:
             raise UserError(
@@ -59,7 +60,7 @@ def frozen_parts(model: MoleculeNet, freeze: Freeze) -> list[nn.Module]:
 
     Args:
         model: the network.
-        freeze: "encoder" is all but the head, a number n the first n layers and what comes before them, None nothing.
+        freeze: "encoder" freezes all but the head, a number n the first n layers and what comes before them, and None nothing.
     """
     if freeze is None:
         return []
@@ -71,7 +72,7 @@ def frozen_parts(model: MoleculeNet, freeze: Freeze) -> list[nn.Module]:
 
 
 def freeze_parts(model: MoleculeNet, freeze: Freeze) -> None:
-    """Let frozen parts keep their weights, and what their batch norms have seen."""
+    """Let frozen parts keep their weights and the running statistics of their batch norms."""
     for part in frozen_parts(model, freeze):
         part.requires_grad_(False)
     hold_statistics(model, freeze)
@@ -85,7 +86,10 @@ def hold_statistics(model: MoleculeNet, freeze: Freeze) -> None:
 
 
 def learning_parameters(model: MoleculeNet, config: Config) -> Iterable[Any]:
-    """Return what an optimiser takes: the parameters that are not frozen, the head's in a group of their own where they have a rate."""
+    """Return the parameters that are not frozen, as an optimiser takes them.
+
+    With `optimizer.head_lr` the head's parameters are a group of their own with that learning rate.
+    """
     frozen = {parameter for part in frozen_parts(model, config.training.freeze) for parameter in part.parameters()}
     learning = [parameter for parameter in model.parameters() if parameter not in frozen]
     if config.optimizer.head_lr is None:

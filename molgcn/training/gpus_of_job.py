@@ -1,4 +1,4 @@
-"""Which GPUs a job of a sweep trains on where jobs run side by side on one machine."""
+"""Choose the GPUs of a sweep's job where jobs run side by side on one machine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 
 def take_gpus(job: int, devices: Any) -> None:
-    """Leaves this process as many GPUs as the job trains on, in turn of those that there are; before anything uses one.
+    """Leave this process as many GPUs as its job trains on; the jobs take the GPUs in turn.
+
+    This sets CUDA_VISIBLE_DEVICES, so that it must be called before anything uses a GPU.
 
     Args:
-        job: its number, from 0.
-        devices: `trainer.devices`; where it is not a number that there are, all GPUs stay.
+        job: the number of the job, from 0.
+        devices: `trainer.devices`. Where it is not a number from 1 to that of the GPUs, all GPUs stay.
     """
     import torch
 

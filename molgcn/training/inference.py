@@ -1,4 +1,4 @@
-"""Predictions for a packed set, outside a Trainer."""
+"""Predict packed molecules without a Trainer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from molgcn.training.regressor import MoleculeRegressor
 
 @torch.no_grad()
 def predict_molecules(module: MoleculeRegressor, molecules: PackedMolecules, batch_size: int) -> np.ndarray:
-    """Predictions float64 [M, P] in the molecules' order, as of :meth:`molgcn.tasks.base.Task.decode`, computed on the module's device.
+    """Return the predictions of molecules, computed on the module's device.
 
     Args:
         module: the trained module; it is left in evaluation mode.
         molecules: M molecules with the features that it was trained on.
         batch_size: molecules a batch.
+
+    Returns:
+        float64 [M, P] in the molecules' order; see :meth:`molgcn.tasks.base.Task.decode`.
     """
     module.eval()
     predictions = np.empty((len(molecules), module.task.num_predictions))

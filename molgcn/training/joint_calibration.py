@@ -1,4 +1,4 @@
-"""The calibration of what all models of a run predict together, as `calibration.json` in the run's folder."""
+"""Save and load the calibration of a run's mean prediction, `calibration.json` in the run's folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = "calibration.json"
 
 
 def save_joint_calibration(folder: Path, calibration: Calibration | None, checkpoints: Sequence[Path]) -> None:
-    """Write the calibration of checkpoints' mean prediction into their run's folder; without one nothing is there."""
+    """Write the calibration of the mean prediction of checkpoints into their run's folder; None removes an earlier one."""
     if calibration is None:
         (folder / FILE).unlink(missing_ok=True)
     else:
@@ -24,10 +24,10 @@ def save_joint_calibration(folder: Path, calibration: Calibration | None, checkp
 
 
 def load_joint_calibration(checkpoints: Sequence[Path], task: Task) -> Calibration | None:
-    """Return the calibration of the mean prediction of checkpoints; None where it is of others, or there is none.
+    """Return the calibration of the mean prediction of checkpoints; None where there is none for exactly these files.
 
     Raises:
-        UserError: when the file is damaged.
+        UserError: If the file is damaged.
     """
     runs = {None if folder is None else folder.parent for folder in map(run_folder, checkpoints)}
     run = runs.pop()
@@ -37,11 +37,11 @@ def load_joint_calibration(checkpoints: Sequence[Path], task: Task) -> Calibrati
     try:
         return Calibration.of_values(saved["calibration"], task) if saved["checkpoints"] == _digests(checkpoints) else None
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{run / FILE} cannot be used: {error}. Restore it, or delete it to predict without.") from error
+        raise UserError(f"{run / FILE} cannot be used: {error}. Restore it, or delete it to predict without calibration.") from error
 
 
 def _digests(checkpoints: Sequence[Path]) -> list[str]:
-    """Return what identifies the files, in any order: a model that was trained on does not have the calibration of before."""
+    """Return the SHA-256 digests of the files, sorted: once a model is trained further, its earlier calibration no longer applies."""
     found = []
     for path in checkpoints:
         with open(path, "rb") as file:

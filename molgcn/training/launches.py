@@ -1,4 +1,4 @@
-"""How many kernels a training step launches."""
+"""Count the kernels that a training step launches."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from torch.profiler import ProfilerActivity, profile
 
 
 class KernelLaunches(Callback):
-    """Counts the kernels of one step on a GPU, once a run: those of the graph, or of the run's third batch as the profiler sees them.
+    """Counts the kernels of one training step on a GPU, once a run.
+
+    They are those of the CUDA graph, or where steps are not captured those that the profiler sees in the run's third batch.
 
     Attributes:
-        count: kernels a step, filling the next slot included; None until it is known, and on a CPU.
+        count: kernels a step, those that fill the next slot included; None until it is known, and on a CPU.
     """
 
-    _BATCH = 2  # kernels are compiled and the optimiser's state is made before
+    _BATCH = 2  # earlier batches compile kernels and make the optimiser's state
 
     def __init__(self) -> None:
         self.count: int | None = None
@@ -25,14 +27,14 @@ class KernelLaunches(Callback):
         self._batches = 0
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Starts the profiler where a plain step is to be counted."""
+        """Start the profiler where a plain step is to be counted."""
         if self.count is None and self._batches == self._BATCH and pl_module.device.type == "cuda" and pl_module.steps.prepared is None:
             self._profiler = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
             self._profiler.start()
         self._batches += 1
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Takes the number."""
+        """Take the number from the profiler or the graph."""
         if self._profiler is not None:
             torch.cuda.synchronize(pl_module.device)
             self._profiler.stop()
@@ -43,5 +45,5 @@ class KernelLaunches(Callback):
 
 
 def is_kernel(event: Any) -> bool:
-    """Whether an event of PyTorch's profiler is a kernel on a GPU; copies and fills are not."""
+    """Return whether an event of PyTorch's profiler is a kernel on a GPU; copies and fills are not."""
     return event.device_type == DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))

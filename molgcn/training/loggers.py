@@ -15,15 +15,20 @@ from molgcn.training.wandb_logger import Wandb
 
 
 def build_loggers(config: Config, folder: Path, metrics: Sequence[str]) -> list[Logger]:
-    """metrics.csv, with these metrics beside the loss, and W&B or TensorBoard beside it.
+    """Return the loggers of a run: metrics.csv, and W&B or TensorBoard where `logger=` names it.
+
+    Args:
+        config: the run's configuration.
+        folder: the run's folder.
+        metrics: the names of the metrics that metrics.csv has beside the loss.
 
     Raises:
-        UserError: when TensorBoard is asked for and not installed.
+        UserError: If TensorBoard is asked for and not installed.
     """
     loggers: list[Logger] = [MetricsCSV(folder / "metrics.csv", metrics)]
     if config.logger.name == "wandb":
         settings = config.to_dict()
-        # the dashboard groups by it, "auto" would say nothing
+        # W&B's dashboard groups runs by it, and "auto" would say nothing
         settings["backend"]["name"] = resolved_backend(config.model, config.backend, len(config.dataset.smiles_columns))
         loggers.append(Wandb(folder, config.logger, settings))
     if config.logger.name == "tensorboard":

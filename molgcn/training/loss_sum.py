@@ -10,14 +10,18 @@ from torch import Tensor
 
 
 class LossSum:
-    """A loss summed on the device, always at the same place, and read only when it is asked for."""
+    """Sums a loss on the device, always in the same tensor, and reads it only on request.
+
+    Attributes:
+        sums: float64 [2], the sum of the loss's terms and their number; None before the first batch.
+    """
 
     def __init__(self) -> None:
         self.sums: Tensor | None = None
         self._loaded = (0.0, 0.0)
 
     def update(self, sums: Tensor) -> None:
-        """Adds float64 [2], a batch's sum and number of terms."""
+        """Add a batch's sum and number of terms, float64 [2]."""
         self._made(sums.device).add_(sums)
 
     def _made(self, device: torch.device) -> Tensor:
@@ -26,21 +30,25 @@ class LossSum:
         return self.sums
 
     def compute_and_reset(self, strategy: Any) -> float:
-        """The mean over everything added on every rank since the last call; NaN when there was nothing."""
+        """Return the mean over everything added on every rank since the last call, and start anew; NaN where there was nothing.
+
+        Args:
+            strategy: Lightning's strategy, which adds up the sums of all ranks. Every rank has to call this.
+        """
         sums = self.sums if self.sums is not None else torch.tensor(self._loaded, dtype=torch.double, device=strategy.root_device)
         total, count = strategy.reduce(sums.clone(), reduce_op="sum").tolist()
         self.load(None)
         return total / count if count else math.nan
 
     def state(self) -> tuple[float, float]:
-        """Both sums as numbers."""
+        """Return the sum and the number of terms as Python numbers."""
         if self.sums is None:
             return self._loaded
         total, count = self.sums.tolist()
         return total, count
 
     def load(self, state: tuple[float, float] | None) -> None:
-        """Continues from :meth:`state`."""
+        """Restore what :meth:`state` returned; None starts anew."""
         self._loaded = state or (0.0, 0.0)
         if self.sums is not None:
             self.sums.copy_(torch.tensor(self._loaded, dtype=torch.double))

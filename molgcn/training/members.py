@@ -1,4 +1,4 @@
-"""The folders of a run of several trainings: `members.json` names them."""
+"""Read and write `members.json`, which names the folders of a run of several trainings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from molgcn.errors import UserError
 from molgcn.json_file import read_json, write_json
 
 FILE = "members.json"
-_NAME = re.compile(r"(repeat_\d+/)?(fold|repeat|member)_\d+", re.ASCII)  # below the run's folder, whoever wrote the file
+_NAME = re.compile(r"(repeat_\d+/)?(fold|repeat|member)_\d+", re.ASCII)  # no name leads out of the run's folder
 
 
 def write_members(folder: Path, names: Sequence[str]) -> None:
@@ -22,7 +22,7 @@ def members_of(folder: Path) -> list[Path]:
     """Return the folders of a run's members; none where it is a single training.
 
     Raises:
-        UserError: when `members.json` is damaged.
+        UserError: If `members.json` is damaged.
     """
     path = folder / FILE
     if not path.is_file():
@@ -34,6 +34,6 @@ def members_of(folder: Path) -> list[Path]:
 
 
 def trainings_of(folder: Path) -> list[Path]:
-    """Return the folders of all single trainings of a run: its own where it is one."""
+    """Return the folders of all single trainings of a run, which is its own folder where it is one training."""
     members = members_of(folder)
     return [training for member in members for training in trainings_of(member)] if members else [folder]

@@ -1,4 +1,4 @@
-"""metrics.csv: every logged value, appended as it comes, cut back when a run resumes from an earlier point."""
+"""Write metrics.csv: every logged value is appended as it comes, and cut off again where a run resumes from an earlier point."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MetricsCSV(Logger):
     The column `epoch` is Lightning's and W&B's, which counts from 0; what is printed and `result.json` count from 1.
 
     Args:
-        path: the file; an existing one is continued.
+        path: the file. An existing file is continued.
         metrics: the names of the metrics that are logged beside the loss, for example `val/mae/<target>`.
     """
 
@@ -51,34 +51,34 @@ class MetricsCSV(Logger):
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """The name of the file."""
         return self.path.name
 
     @property
     def version(self) -> str:
-        """There is one file a run."""
+        """The version of the logger, which is empty: there is one file a run."""
         return ""
 
     @property
     def size(self) -> int:
-        """Bytes written so far: where :meth:`truncate` can return to."""
+        """The number of bytes written so far, to which :meth:`truncate` can return."""
         return self.path.stat().st_size
 
     @rank_zero_only
     def truncate(self, size: int) -> None:
-        """Forgets the rows that a killed run wrote after its last checkpoint."""
+        """Cut the file to a size in bytes, so that it loses the rows that a killed run wrote after its last checkpoint."""
         if self.size > size:
             os.truncate(self.path, size)
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Appends a row."""
+        """Append a row."""
         row = {"step": step, **metrics}
         with open(self.path, "a", newline="") as file:
             Writer(file).writerow([_cell(row.get(column)) for column in self.columns])
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """The run's folder holds config.yaml; nothing to do here."""
+        """Do nothing: the run's folder holds config.yaml."""
 
 
 def _cell(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What chooses the best weights, and what early stopping and a plateau schedule look at."""
+"""The value of a validation that chooses the best weights, and that early stopping and a plateau schedule look at."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Monitor:
     """A value of each validation and its direction.
 
     Attributes:
-        key: `training.monitor`: "val/loss", "val/<metric>/<target>", or "val/<metric>", the mean over the targets of which it is defined.
+        key: `training.monitor`: "val/loss", "val/<metric>/<target>", or "val/<metric>", the mean over the targets whose metric is defined.
         mode: "min" where less is better, else "max".
-        parts: the values that it is the mean of.
-        measured: the metrics that every validation computes: those that the task logs, and the one that this is of.
+        parts: the keys of the values whose mean it is.
+        measured: the metrics that every validation computes: those that the task logs, and the monitored one.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Monitor:
         """Return the monitor that `training.monitor` names.
 
         Raises:
-            UserError: where the task has no such value.
+            UserError: If the task has no such value.
         """
         if key == LOSS:
             return cls(key, "min", (key,), task.logged_with(None))
@@ -48,18 +48,18 @@ class Monitor:
                 return cls(key, mode, (key,) if key in each else tuple(sorted(each)), task.logged_with(metric))
         known, first = [LOSS, *(f"val/{metric}" for metric in metrics)], task.parts[0]
         raise UserError(
-            f"training.monitor={shown(key)} is no value of a validation with task={task.name}. Expected one of {listed(known)}, or one "
-            f"target's, as in val/{first.metrics[0]}/{shown(first.names[0])}."
+            f"training.monitor={shown(key)} is not a value that a validation computes with task={task.name}. Expected one of "
+            f"{listed(known)}, or one target's, as in val/{first.metrics[0]}/{shown(first.names[0])}."
         )
 
     def value(self, metrics: Mapping[str, float]) -> float:
-        """Return the value of a validation's metrics; NaN where it is defined for no target."""
+        """Return the monitored value of a validation's metrics; NaN where it is defined for no target."""
         values = [metrics[part] for part in self.parts]
         known = [value for value in values if not math.isnan(value)]
         return fmean(known) if known else math.nan
 
     def is_better(self, value: float, best: float | None) -> bool:
-        """Whether a value is better than the best one so far, None without any; NaN is not."""
+        """Return whether a value is better than the best one so far, which is None before the first; NaN never is."""
         if best is None:
             best = math.inf if self.mode == "min" else -math.inf
         return value < best if self.mode == "min" else value > best

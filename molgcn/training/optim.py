@@ -1,4 +1,4 @@
-"""Optimisers and schedules: closed tables of names."""
+"""Build optimisers and learning rate schedules by their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from molgcn.config import OptimizerConfig, SchedulerConfig
 
 
 def build_optimizer(parameters: Iterable[Any], config: OptimizerConfig) -> Optimizer:
-    """Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in PyTorch's fused form."""
+    """Return Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019) or SGD in PyTorch's fused form.
+
+    Args:
+        parameters: parameters, or groups of them, as PyTorch's optimisers take them.
+        config: names the optimiser and its options; see conf/optimizer.
+    """
     adam: dict[str, Any] = {"betas": config.betas, "eps": config.eps}
     classes: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
         "adam": (Adam, adam),
@@ -29,15 +34,15 @@ def build_optimizer(parameters: Iterable[Any], config: OptimizerConfig) -> Optim
 def build_scheduler(
     optimizer: Optimizer, config: SchedulerConfig, lr: float, steps_per_epoch: int, total_steps: int, mode: Literal["min", "max"] = "min"
 ) -> LRScheduler | ReduceLROnPlateau:
-    """The schedule that `config.name` names.
+    """Return the schedule that `config.name` names.
 
     Args:
-        optimizer: whose rate it sets.
-        config: see conf/scheduler.
-        lr: the highest rate; a group of parameters with a rate of its own keeps its ratio to this one.
+        optimizer: the optimiser whose learning rate it sets.
+        config: names the schedule and its options; see conf/scheduler.
+        lr: the highest learning rate. A group of parameters with a rate of its own keeps its ratio to this one.
         steps_per_epoch: optimiser steps an epoch.
-        total_steps: optimiser steps of the run; the schedule stays at its end beyond them.
-        mode: "max" where more is better of what a plateau schedule is shown.
+        total_steps: optimiser steps of the run. After them the schedule stays at its last rate.
+        mode: "max" where a larger monitored value is better, for a plateau schedule.
     """
     warmup = round(config.warmup_epochs * steps_per_epoch)
     floor, rates = config.min_lr / lr, [group["lr"] for group in optimizer.param_groups]
@@ -47,7 +52,7 @@ def build_scheduler(
         return ReduceLROnPlateau(optimizer, mode, config.factor, config.patience, threshold_mode=counts, min_lr=least)
     if config.name == "onecycle":
         steps, share = max(total_steps, 2), config.pct_start
-        share += 1e-9 * (steps * share == 1.0)  # PyTorch divides by the rise's steps behind the first, which may not be none
+        share += 1e-9 * (steps * share == 1.0)  # PyTorch divides by steps * share - 1
         return OneCycleLR(optimizer, max_lr=rates, total_steps=steps, pct_start=share)
     shapes = {"cosine": cosine, "exponential": exponential}
     shape = shapes[config.name](max(total_steps - warmup, 1), floor) if config.name in shapes else _constant
@@ -56,7 +61,10 @@ def build_scheduler(
 
 
 def warmup_factor(step: int, warmup: int, start: float = 0.0) -> float:
-    """Return a factor that rises linearly from `start` to 1 in `warmup` steps; from 0 the first step is left out, whose rate would be 0."""
+    """Return a factor that rises linearly from `start` to 1 in `warmup` steps.
+
+    From 0 the first factor is 1 / (`warmup` + 1), since a step with a learning rate of 0 would be wasted.
+    """
     if step >= warmup:
         return 1.0
     left_out = int(start == 0.0)
@@ -64,12 +72,18 @@ def warmup_factor(step: int, warmup: int, start: float = 0.0) -> float:
 
 
 def cosine(steps: int, floor: float) -> Callable[[int], float]:
-    """Half a cosine from 1 to `floor` in `steps` (Loshchilov and Hutter, ICLR 2017, equation 5, without restarts)."""
+    """Return a factor that falls from 1 to `floor` in `steps` along half a cosine.
+
+    Source: Loshchilov and Hutter, "SGDR", ICLR 2017, equation 5, without restarts.
+    """
     return lambda step: floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * min(step / steps, 1.0)))
 
 
 def exponential(steps: int, floor: float) -> Callable[[int], float]:
-    """Return a factor that falls from 1 to `floor` in `steps`, by the same share at each, as Chemprop's schedule does after its warm-up."""
+    """Return a factor that falls from 1 to `floor` in `steps`, at each by the same ratio.
+
+    Source: Chemprop's learning rate schedule after its warm-up.
+    """
     return lambda step: floor ** min(step / steps, 1.0)
 
 
@@ -79,7 +93,7 @@ def _constant(step: int) -> float:
 
 @contextmanager
 def float32_rates(optimizer: Any) -> Iterator[None]:
-    """Rounds learning rates to float32 for a plain step on a GPU: there captured steps read them as float32, and the two stay equal."""
+    """Round learning rates to float32 for a plain step on a GPU, so that it equals a captured one, which reads them as float32."""
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = float(np.float32(group["lr"]))
@@ -91,7 +105,7 @@ def float32_rates(optimizer: Any) -> Iterator[None]:
 
 
 def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau) -> None:
-    """Advances a schedule by one optimiser step; plateau waits for :func:`step_plateau`."""
+    """Advance a schedule by one optimiser step; a plateau schedule waits for :func:`step_plateau`."""
     if isinstance(scheduler, ReduceLROnPlateau):
         return
     if isinstance(scheduler, OneCycleLR) and scheduler.last_epoch + 1 >= scheduler.total_steps:
@@ -100,6 +114,6 @@ def step_scheduler(scheduler: LRScheduler | ReduceLROnPlateau) -> None:
 
 
 def step_plateau(scheduler: LRScheduler | ReduceLROnPlateau, value: float) -> None:
-    """Shows the monitored value of a validation to a plateau schedule; others do not look at it."""
+    """Give the monitored value of a validation to a plateau schedule; other schedules ignore it."""
     if isinstance(scheduler, ReduceLROnPlateau) and math.isfinite(value):
         scheduler.step(value)

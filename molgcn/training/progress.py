@@ -1,4 +1,4 @@
-"""One line an epoch, on a terminal and in a log file alike, and a terminal's bar; people count epochs from 1."""
+"""Show the progress of training: one line an epoch, and a bar on a terminal. Both count epochs from 1."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from molgcn.metrics import error_text, metric_title
 
 
 class EpochLine(Callback):
-    """Prints epoch, validation loss, the task's first metric with units, and time after every epoch."""
+    """Prints a line after every epoch: its number, the validation loss, the task's first metric with units, and the time it took."""
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Starts the epoch's clock."""
+        """Start the epoch's clock."""
         self.start = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Prints the line on the first process."""
+        """Print the line on the first process."""
         if not trainer.is_global_zero:
             return
         values = trainer.callback_metrics
@@ -36,7 +36,7 @@ class EpochLine(Callback):
 
 
 class EpochBar(RichProgressBar):
-    """Lightning's bar, whose first epoch is called 1."""
+    """Shows Lightning's progress bar with epochs counted from 1."""
 
     def _get_train_description(self, current_epoch: int) -> str:
         last = self.trainer.max_epochs

@@ -1,4 +1,4 @@
-"""What a run was made with: versions, commit, data, device and seed."""
+"""Record what a run was made with: versions, commit, data, device and seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any]:
-    """Plain values for `provenance.json` in the run's folder."""
+    """Return the plain values of `provenance.json` in a run's folder.
+
+    Args:
+        data_hash: the hash of the run's data.
+        device: the device that trains.
+        seed: the run's seed.
+    """
     return {
         "versions": versions(),
         "git_commit": git_commit(),
@@ -32,7 +38,7 @@ def provenance(data_hash: str, device: torch.device, seed: int) -> dict[str, Any
 
 
 def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str | None]:
-    """Python's and the packages' versions; None for one that is not installed."""
+    """Return Python's and the packages' versions; None for a package that is not installed."""
     return {"python": platform.python_version(), **{name: _version(name) for name in packages}}
 
 
@@ -45,7 +51,10 @@ def _version(package: str) -> str | None:
 
 
 def git_commit(root: Path = _ROOT) -> str | None:
-    """The commit of the checkout at `root`, with "+changes" when files differ from it; None where there is none, as of a wheel."""
+    """Return the commit of the checkout at `root`, followed by "+changes" where tracked files differ from it.
+
+    Without a checkout, as when molgcn was installed from a wheel, it is None.
+    """
     if not (root / ".git").exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""What each process of a run has for itself, in the one checkpoint that they write."""
+"""Gather the values of all processes of a run, and pick this one's again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 def of_all_ranks(trainer: Trainer, value: Value) -> list[Value]:
-    """The value of each process in their order; all of them have to ask."""
+    """Return the value of each process, in their order; every process has to call this."""
     if trainer.world_size == 1:
         return [value]
     values: list[Value] = [value] * trainer.world_size
@@ -23,17 +23,17 @@ def of_all_ranks(trainer: Trainer, value: Value) -> list[Value]:
 
 
 def rows_of_all_ranks(trainer: Trainer, rows: Tensor) -> Tensor:
-    """The rows [n, ...] of all processes, in their order; their numbers may differ, and all of the processes have to ask."""
+    """Return the rows [n, ...] of all processes, in their order; every process has to call this, and n may differ among them."""
     if trainer.world_size == 1:
         return rows
     return torch.cat(of_all_ranks(trainer, rows.cpu())).to(rows.device)
 
 
 def of_this_rank(trainer: Trainer, values: list[Value]) -> Value:
-    """This process's value among those of :func:`of_all_ranks`.
+    """Return the value of this process among those of :func:`of_all_ranks`.
 
     Raises:
-        UserError: when the checkpoint is of a run with more or fewer processes.
+        UserError: If the checkpoint was written by more or fewer processes.
     """
     if len(values) != trainer.world_size:
         raise UserError(

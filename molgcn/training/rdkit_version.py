@@ -1,4 +1,4 @@
-"""Whether this RDKit computes what a model was trained with: descriptors and standard forms change between its versions."""
+"""Check that this RDKit computes what a model was trained with: descriptors and standardisation change between versions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ log = logging.getLogger(__name__)
 
 
 def check_rdkit(dataset: DatasetConfig, names: Sequence[str], saved: Mapping[str, Any], source: str | Path) -> None:
-    """Warn in one line where the model's run had another RDKit, if it computed descriptors or standard forms with it.
+    """Warn where a model that uses RDKit's descriptors or standardisation was trained with another version of RDKit.
 
     Args:
-        dataset: what the model was trained on.
-        names: of all its descriptors, the computed ones last.
-        saved: a checkpoint's description of itself.
+        dataset: the data set that the model was trained on.
+        names: the names of all its descriptors, those that RDKit computes last.
+        saved: the checkpoint's description of itself.
         source: the checkpoint, for messages.
 
     Raises:
-        UserError: where this RDKit computes other descriptors.
+        UserError: If this RDKit computes descriptors of other names.
     """
     generators = dataset.descriptor_generators or ()
     uses = [*generators, *([] if dataset.standardize == "none" else [f"dataset.standardize={dataset.standardize}"])]
@@ -37,7 +37,7 @@ def check_rdkit(dataset: DatasetConfig, names: Sequence[str], saved: Mapping[str
     trained = f"RDKit {theirs or 'of an unknown version'}"
     computed = names_of_row(generated_names(generators), dataset.smiles_columns)
     if tuple(names[len(names) - len(computed) :]) != computed:
-        raise UserError(f"{source} was trained with descriptors of {trained}, and RDKit {mine} computes others. Install that one.")
+        raise UserError(f"{source} was trained with descriptors of {trained}, and RDKit {mine} computes others. Install that version.")
     if theirs != mine:
         log.warning(
             "%s was trained with %s of %s, and RDKit %s computes it now: numbers may differ", source, ", ".join(uses), trained, mine

@@ -37,22 +37,23 @@ from molgcn.training.training_loss import TrainingLoss, check_loss
 
 
 class MoleculeRegressor(TaskModule):
-    """Predicts T targets of a molecule with a :class:`molgcn.nn.MoleculeNet`; what they mean is its `task`.
+    """Predicts T targets of a molecule with a :class:`molgcn.nn.MoleculeNet`; its `task` says what they mean.
 
     Args:
         config: the run's configuration.
         in_channels: features an atom.
-        task: what the targets mean; what the outputs mean beside, `training.loss` says (:func:`molgcn.tasks.registry.learned_with`).
-        statistics: what the task has taken from the training set, by the names of buffers; see :meth:`Task.statistics_of`.
-        features: the featuriser, with its version if it is not the newest, or None.
-        trained_on: what its molecules held (:func:`molgcn.data.applicability.domain_of`), or None.
-        edge_channels: features a bond, for a network that sees bonds, or None.
+        task: what the targets mean. `training.loss` may add outputs, such as standard deviations; see
+            :func:`molgcn.tasks.registry.learned_with`.
+        statistics: the task's statistics of the training set, by the names of their buffers; see :meth:`Task.statistics_of`.
+        features: the featuriser, with its version if it is not the newest, or None for graphs that do not come from SMILES.
+        trained_on: what the training molecules held, from :func:`molgcn.data.applicability.domain_of`, or None.
+        edge_channels: features a bond, or None for a network that does not see bonds.
+        descriptor_names: the names of the descriptors that the network takes beside each molecule's graph.
         num_components: molecules a row.
-        descriptor_names: of the numbers that it takes beside each molecule's graph.
 
     Shapes:
         - **input:** a batch of B molecules
-        - **output:** float64 [B, P], predictions as of :meth:`Task.decode`: values in the targets' units, or probabilities
+        - **output:** predictions, float64 [B, P]: values in the targets' units, or probabilities; see :meth:`Task.decode`
     """
 
     def __init__(
@@ -99,77 +100,77 @@ class MoleculeRegressor(TaskModule):
 
     @property
     def target_names(self) -> list[str]:
-        """The targets."""
+        """The names of the targets."""
         return self.architecture["target_names"]
 
     @property
     def target_units(self) -> list[str]:
-        """Their units."""
+        """The units of the targets ("" = none)."""
         return self.architecture["target_units"]
 
     @property
     def descriptor_names(self) -> list[str]:
-        """Its descriptors, those of columns and files before those that RDKit computes."""
+        """The names of the descriptors, those of columns and files before those that RDKit computes."""
         return self.architecture["descriptor_names"]
 
     def fit_descriptors(self, descriptors: np.ndarray | None) -> None:
-        """Take the scale of the training part's descriptors, float32 [M, K]; None where there are none."""
+        """Fit the scale of descriptors to those of the training part, float32 [M, K], or None where there are none."""
         for network in (self.model, self.averaged):
             if network.descriptors is not None and descriptors is not None:
                 network.descriptors.fit(descriptors)
 
     @property
     def averaged(self) -> MoleculeNet:
-        """The weights that validation and prediction use: the moving average where there is one."""
+        """The network that validation and prediction use: the moving average where there is one."""
         return self.model if self.ema is None else self.ema.module  # type: ignore[return-value]
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode as of any module, but for the batch norms of frozen layers, which stay in evaluation mode."""
+        """Set training or evaluation mode; the batch norms of frozen layers stay in evaluation mode."""
         super().train(mode)
         hold_statistics(self.model, self.config.training.freeze)
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """As any module's, but for a name that Lightning writes twenty times a step: no search for it among the submodules."""
+        """Set an attribute, without a search among the submodules for a name that Lightning sets twenty times a step."""
         if name == "_current_fx_name":
             self.__dict__[name] = value
         else:
             super().__setattr__(name, value)
 
     def _on_before_batch_transfer(self, batch: Any, dataloader_idx: int = 0) -> Any:
-        """Nothing: Lightning would search module and data module for three hooks at every batch, which takes longer than a replay."""
+        """Return the batch as it is: Lightning's search for three hooks at every batch takes longer than the replay of a step."""
         return batch
 
     def _apply_batch_transfer_handler(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
         return self.ready(batch, device)
 
     def ready(self, batch: Any, device: torch.device | None = None) -> Any:
-        """The batch on the device, where the loaders have put it already, in the model's precision."""
+        """Return the batch in the model's precision on a device, by default the model's, where the loaders have usually put it."""
         batch = batch.to(device or self.device)
         if self.dtype != torch.float64:
             return batch
         return batch.double() if isinstance(batch, GraphBatch) else batch.apply(Tensor.double, "x", "y")
 
     def forward(self, batch: Any) -> Tensor:
-        """Predictions float64 [B, P]; see :meth:`Task.decode`."""
+        """Return predictions, float64 [B, P]; see :meth:`Task.decode`."""
         return self.decode(self.averaged(batch))
 
     def on_train_start(self) -> None:
-        """Forgets graphs and what else belongs to one fit; it is made once the first batch is there."""
+        """Forget CUDA graphs and all else that belongs to one fit; the first batch makes them anew."""
         self.steps, self._loss_gradient = ChosenSteps(), None
 
     on_fit_end = on_train_start
 
     def on_train_epoch_start(self) -> None:
-        """Decides anew how steps are taken where layers were replaced since the last epoch."""
+        """Choose anew how steps are taken where layers were replaced since the last epoch."""
         self.steps.look_for_replaced_layers(self.model)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What can be copied and saved."""
+        """Return the attributes that can be copied and saved."""
         return super().__getstate__() | {"_loss_gradient": None}
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        """Forward, backward and, after `training.accumulate_batches` batches, one optimiser step; by a shorter way where there is one."""
+        """Compute a batch's gradients and, after `training.accumulate_batches` batches, take one optimiser step."""
         last = self.steps_after(batch_idx)
         self.train_loss.rates.append(self.trainer.optimizers[0].param_groups[0]["lr"])
         self.steps.take(self, batch, last)
@@ -177,16 +178,16 @@ class MoleculeRegressor(TaskModule):
             step_scheduler(self.lr_schedulers())  # type: ignore[arg-type]
 
     def steps_after(self, batch_idx: int) -> bool:
-        """Whether the optimiser steps after this batch: the last one of an accumulation or of the epoch."""
+        """Return whether the optimiser steps after this batch: the last one of an accumulation or of the epoch."""
         return (batch_idx + 1) % self.config.training.accumulate_batches == 0 or self.trainer.is_last_batch
 
     def static_form(self, batch: Any) -> Any:
-        """Return the batch, on a GPU its slot in its full shape, so that plain and captured steps do the same sums."""
+        """Return the batch; on a GPU its slot in its full, padded shape, so that plain and captured steps compute the same sums."""
         padded = getattr(batch, "padded", None)
         return padded if padded is not None and self.device.type == "cuda" and self.model.backend.name != "pyg" else batch
 
     def add_gradients(self, batch: Any) -> None:
-        """Forward, loss and backward."""
+        """Run forward, loss and backward, and add the gradients of a batch to those of the parameters."""
         loss, sums = self.loss.of_model(self.model, batch, *self.for_loss(_targets(batch)))
         if self._loss_gradient is None:
             self._loss_gradient = torch.full_like(loss, 1 / self.config.training.accumulate_batches)
@@ -194,13 +195,13 @@ class MoleculeRegressor(TaskModule):
         self.train_loss.update(sums)
 
     def listener(self) -> str | None:
-        """Return the method, of a callback or of a subclass, that is to be called within each step; None without one."""
+        """Return the name of a callback's or subclass's method that must be called within each step; None where there is none."""
         callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
         own = overridden(self, MoleculeRegressor, ("add_gradients", "update_weights", "manual_backward", "backward", *WITHIN_STEP))
         return own or next(filter(None, (overridden(callback, Callback, WITHIN_STEP) for callback in callbacks)), None)
 
     def update_weights(self, optimizer: Any) -> None:
-        """Clipping, one step of the optimiser and of the moving average."""
+        """Clip the gradients, then take one step of the optimiser and of the moving average."""
         clip = self.config.training.gradient_clip_norm
         if clip is not None:
             clip_grad_norm_(self.model.parameters(), clip)
@@ -210,17 +211,17 @@ class MoleculeRegressor(TaskModule):
             self.ema.update(self.model)
 
     def on_validation_epoch_start(self) -> None:
-        """Forgets what an evaluation that was broken off has left."""
+        """Forget the predictions of an evaluation that was interrupted."""
         self.evaluated = []
 
     on_test_epoch_start = on_validation_epoch_start
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Keeps a batch's predictions for the validation loss and metrics; from a CUDA graph where training steps are."""
+        """Keep a batch's predictions for the validation loss and metrics; where training steps are captured, this is a CUDA graph too."""
         self._evaluate(batch, self.steps.forward(self.averaged))
 
     def on_validation_epoch_end(self) -> None:
-        """Publishes `val/loss`, the metrics and what is monitored, and shows that to a plateau schedule."""
+        """Log `val/loss`, the metrics and the monitored value, and give the latter to a plateau schedule."""
         prediction, target = self._evaluated()
         loss = LossSum()
         loss.update(self.loss(prediction, *self.for_loss(target))[1])
@@ -232,7 +233,7 @@ class MoleculeRegressor(TaskModule):
         if self.trainer.state.fn != TrainerFn.FITTING:
             self.log_dict(metrics, logger=False, sync_dist=True)  # every rank has the same values: they were reduced above
             return
-        # for callbacks: `self.log` takes as long for it as a step or two
+        # callbacks read these; `self.log` would take as long as a step or two
         self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in metrics.items()})
         if self.trainer.sanity_checking:
             return
@@ -241,20 +242,24 @@ class MoleculeRegressor(TaskModule):
         step_plateau(self.lr_schedulers(), monitored)  # type: ignore[arg-type]
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        """Keeps a batch's predictions for the test metrics."""
+        """Keep a batch's predictions for the test metrics."""
         self._evaluate(batch, self.averaged)
 
     def on_test_epoch_end(self) -> None:
-        """Keeps the metrics in `test_results`: "<metric>/<target>"."""
+        """Keep the metrics, by "<metric>/<target>", in `test_results`."""
         self.test_results = self._errors(*self._evaluated(), self.task.all_metrics)
 
     def log_now(self, metrics: dict[str, float]) -> None:
-        """Sends values to every logger at the current optimiser step."""
+        """Send values to every logger at the current optimiser step."""
         for logger in self.trainer.loggers:
             logger.log_metrics({"epoch": self.current_epoch, **metrics}, step=self.global_step)
 
     def configure_optimizers(self) -> Any:
-        """The optimiser and schedule that the configuration names."""
+        """Return the optimiser and the schedule that the configuration names.
+
+        Raises:
+            UserError: If the schedule ends with the training, and nothing says when that is.
+        """
         optimizer = build_optimizer(learning_parameters(self.model, self.config), self.config.optimizer)
         batches = self.trainer.num_training_batches
         if batches == math.inf:
@@ -279,25 +284,25 @@ class MoleculeRegressor(TaskModule):
         return [optimizer], [scheduler]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds what is needed to use the checkpoint by itself, and the running sums: plain values only."""
+        """Add what is needed to use the checkpoint by itself, and the running sums of the loss, as plain values."""
         checkpoint["molgcn"] = describe(self.config, self.features, self.architecture, self.trained_on)
         checkpoint["train_loss"] = of_all_ranks(self.trainer, self.train_loss.state())
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes the running sums back."""
+        """Restore the running sums of the loss."""
         self.train_loss.load(of_this_rank(self.trainer, checkpoint["train_loss"]))
 
     def _evaluate(self, batch: Any, model: Callable[[Any], Tensor]) -> None:
         self.evaluated.append((model(self.static_form(batch))[: batch.num_graphs], _targets(batch)))
 
     def _evaluated(self) -> tuple[Tensor, Tensor]:
-        """All predictions and targets of an evaluation at once: metrics of single batches would wait for the device at each."""
+        """Return all predictions and targets of an evaluation: metrics of single batches would wait for the device at each."""
         predictions, targets = zip(*self.evaluated, strict=True)
         self.evaluated = []
         return torch.cat(predictions), torch.cat(targets)
 
     def _errors(self, prediction: Tensor, target: Tensor, wanted: Sequence[str]) -> dict[str, float]:
-        """The task's metrics of outputs and targets, those of all processes."""
+        """Compute the task's metrics from the outputs and targets of all processes."""
         rows = rows_of_all_ranks(self.trainer, torch.cat([self.decode(prediction), target.double()], dim=1))
         predictions, labels = rows.tensor_split([self.task.num_predictions], dim=1)
         return self.task.measure(predictions, split_labels(labels, len(self.task.names)).exact, wanted)
@@ -307,6 +312,6 @@ def _targets(batch: Any) -> Tensor:
     return batch.targets if isinstance(batch, GraphBatch) else batch.y.reshape(batch.num_graphs, -1)
 
 
-# Lightning asks for them at every step, and finding one out takes as long as replaying one.
+# Lightning inspects these signatures at every step, which takes as long as replaying one.
 for _step in (MoleculeRegressor.training_step, MoleculeRegressor.validation_step, MoleculeRegressor.test_step):
     _step.__signature__ = inspect.signature(_step)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A trained regressor from its checkpoint alone."""
+"""Load a trained regressor from its checkpoint alone."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _LISTS = ("target_names", "target_units")
 
 
 def find_checkpoint(path: str | Path | None, key: str = "ckpt") -> Path:
-    """The checkpoint file that `ckpt` names: the file itself, or of a run's folder its best.ckpt.
+    """Return the checkpoint file that `ckpt` names: the file itself, or the best.ckpt of a run's folder.
 
-    A run without validation has no best.ckpt; of such a folder last.ckpt is taken.
+    A run without validation has no best.ckpt. In its folder last.ckpt is taken.
 
     Args:
         path: the value of the key.
-        key: its name, for messages.
+        key: the name of the key, for messages.
 
     Raises:
-        UserError: when nothing is named, or it is not there.
+        UserError: If `path` is None or a folder without a checkpoint of its own.
     """
     if path is None:
         raise UserError("No checkpoint is named. Give ckpt=<run folder>/checkpoints/best.ckpt, or the run's folder.")
@@ -59,10 +59,14 @@ def find_checkpoint(path: str | Path | None, key: str = "ckpt") -> Path:
 
 
 def find_checkpoints(path: str | Path | None, key: str = "ckpt") -> list[Path]:
-    """The checkpoint files that a path names: as :func:`find_checkpoint`, and of a run of several trainings one of each.
+    """Return the checkpoint files that a path names: one, or one of each training of a run of several.
+
+    Args:
+        path: the value of the key; see :func:`find_checkpoint`.
+        key: the name of the key, for messages.
 
     Raises:
-        UserError: when one is not there.
+        UserError: If nothing is named or a training has no checkpoint.
     """
     folder = Path(path or "").expanduser()
     if path is None or not members_of(folder):
@@ -79,29 +83,30 @@ def find_checkpoints(path: str | Path | None, key: str = "ckpt") -> list[Path]:
 
 
 def best_checkpoint(folder: Path) -> Path | None:
-    """The best.ckpt of a training's folder, or its last.ckpt where it had no validation."""
+    """Return the best.ckpt of a training's folder, or its last.ckpt where there was no validation; None where there is neither."""
     places = (place / name for name in ("best.ckpt", "last.ckpt") for place in (folder / "checkpoints", folder))
     return next((file for file in places if file.is_file()), None)
 
 
 def run_folder(checkpoint: Path) -> Path | None:
-    """The folder of the run that wrote a checkpoint, or None when the file lies elsewhere."""
+    """Return the folder of the run that wrote a checkpoint, or None where the file lies elsewhere."""
     folder = checkpoint.resolve().parents[1]
     return folder if checkpoint.resolve().parent.name == "checkpoints" and (folder / "config.yaml").is_file() else None
 
 
 def load_regressor(path: str | Path, backend: BackendConfig | None = None, device: str = "cpu") -> MoleculeRegressor:
-    """The regressor of a checkpoint, with its weights (the moving average where there is one) and scaling, in evaluation mode.
+    """Return the regressor of a checkpoint in evaluation mode, with its weights and its targets' scaling.
 
-    Nothing in the file is executed: architecture, featuriser and scaling are plain values looked up in closed tables.
+    It predicts with the moving average of the weights where there is one. Nothing in the file is executed: architecture, featuriser and
+    scaling are plain values that are looked up in closed tables.
 
     Args:
-        path: see :func:`find_checkpoint`.
-        backend: what computes the layers, whatever the run used; None takes the best that this machine has.
-        device: see :func:`choose_device`.
+        path: a checkpoint file or a run's folder; see :func:`find_checkpoint`.
+        backend: the backend that computes the layers, whatever the run used. None takes the fastest that this machine has.
+        device: "auto", "cpu", "cuda" or "cuda:<n>"; see :func:`choose_device`.
 
     Raises:
-        UserError: when the file is no checkpoint of molgcn or its parts do not fit together.
+        UserError: If the file is not a checkpoint of molgcn, or its parts do not fit together.
     """
     path = find_checkpoint(path)
     target = choose_device(device)
@@ -125,7 +130,7 @@ def load_regressor(path: str | Path, backend: BackendConfig | None = None, devic
 
 
 def _calibration(saved: Mapping[str, Any], module: MoleculeRegressor, path: Path) -> Calibration | None:
-    """Return what was fitted of the weights; None where nothing was, as in older checkpoints."""
+    """Return the calibration that was fitted on the weights; None where there is none, as in older checkpoints."""
     values = saved.get("calibration")
     try:
         return None if values is None else Calibration.of_values(values, module.task)
@@ -150,7 +155,7 @@ def _build(config: Config, saved: Mapping[str, Any], features: str | None, weigh
 
 
 def _check_sizes(config: Config, saved: Mapping[str, Any], features: str | None, weights: Mapping[str, Any]) -> None:
-    """Raises ValueError where the description asks for more than the weights that are there, before memory is taken for it."""
+    """Raise ValueError where the description and the weights differ in size, before memory is allocated for what it describes."""
     layers = config.model.head_layers + (config.model.num_layers if get_kind(config.model.name).stacked else 1)
     if layers > len(weights):
         raise ValueError(f"it has {layers} layers, and {len(weights)} weights")
@@ -162,7 +167,11 @@ def _check_sizes(config: Config, saved: Mapping[str, Any], features: str | None,
 
 
 def _checked(saved: Any, path: Path) -> Mapping[str, Any]:
-    """The checkpoint's description of itself, or a UserError that says what is wrong with it."""
+    """Return the checkpoint's description of itself.
+
+    Raises:
+        UserError: If it is not complete.
+    """
     complete = (
         isinstance(saved, Mapping)
         and isinstance(saved.get("config"), Mapping)
@@ -188,24 +197,31 @@ def _is_names(value: Any) -> bool:
 
 
 def require_features(module: MoleculeRegressor, path: Path) -> str:
-    """The featuriser that turns SMILES into what the module was trained on.
+    """Return the name of the featuriser that turns SMILES into the features that a module was trained on.
+
+    Args:
+        module: the trained module.
+        path: its checkpoint, for the message.
+
+    Returns:
+        The name, with the version where it is not the newest; see :func:`molgcn.data.featurizers.get_featurizer`.
 
     Raises:
-        UserError: when it was trained on graphs that did not come from SMILES.
+        UserError: If the module was trained on graphs that did not come from SMILES.
     """
     if module.features is None:
         raise UserError(
-            f"{path} was trained on graphs of its own, not on features computed from SMILES, so that no SMILES can be turned into its "
-            "input. Pack such graphs with PackedMolecules.from_pyg and call molgcn.training.inference.predict_molecules."
+            f"{path} was trained on graphs that were not computed from SMILES, so that no SMILES can be turned into its input. "
+            "Pack such graphs with PackedMolecules.from_pyg and call molgcn.training.inference.predict_molecules."
         )
     return module.features
 
 
 def choose_device(device: str) -> torch.device:
-    """`auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:<n>`.
+    """Return the device of a name: `auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:<n>`.
 
     Raises:
-        UserError: for another name, or a GPU that is not there.
+        UserError: If the name is another one, or there is no such GPU.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,4 +1,4 @@
-"""What a finished run reports: a table on the terminal and files in its folder."""
+"""The results of a finished run, as a table on the terminal and as `result.json` in its folder."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from molgcn.tasks.registry import build_task
 
 @dataclass(frozen=True)
 class RunResult:
-    """Results of one training run.
+    """The results of one training run.
 
     Attributes:
         folder: the run's folder.
-        best_loss: validation loss of the best epoch; None if there was no validation.
-        best_epoch: epoch of the best validation by `training.monitor`, counted from 1; None if there was no validation.
-        epochs: epochs trained, with one that `trainer.max_steps` or `max_time` ended.
-        metrics: "<part>/<metric>/<target>" for those of the parts train, val and test that there are.
-        names: the targets.
-        units: their units.
-        molecules_per_second: median training rate; None where nothing was left to train.
-        task: what was learned.
-        calibrated: what its uncertainties were calibrated on, "" where they were not.
-        tasks: each target's own task.
-        comparison: what the test metrics are read beside.
+        best_loss: the validation loss of the best epoch; None if there was no validation.
+        best_epoch: the epoch of the best validation by `training.monitor`, counted from 1; None if there was no validation.
+        epochs: the number of epochs trained, including one that `trainer.max_steps` or `max_time` cut short.
+        metrics: the metrics of train, val and test, where there are such parts, by "<part>/<metric>/<target>".
+        names: the names of the targets.
+        units: the units of the targets ("" = none).
+        molecules_per_second: the median training rate; None where nothing was left to train.
+        task: the name of the task.
+        tasks: the name of each target's own task, by target.
+        calibrated: what the uncertainties were calibrated on; "" where they were not.
+        comparison: baselines, intervals and thresholds of the test metrics.
     """
 
     folder: Path
@@ -52,11 +52,11 @@ class RunResult:
 
     @property
     def learned(self) -> Task:
-        """The task with its targets."""
+        """The task with its targets, which `task`, `tasks`, `names` and `units` describe."""
         return build_task(self.task, self.names, self.units, 0, TargetConfig(tasks=self.tasks))
 
     def save(self, overrides: list[str]) -> None:
-        """Writes `result.json` into the run's folder, with what the command line changed."""
+        """Write `result.json` into the run's folder, with the overrides of the command line."""
         values = {**asdict(self), "folder": str(self.folder), "overrides": overrides, **asdict(self.comparison)}
         del values["comparison"]  # its fields stand beside the metrics
         write_json(self.folder / "result.json", without_nan(values))
@@ -67,7 +67,7 @@ class RunResult:
         """Return what :meth:`save` wrote into a run's folder.
 
         Raises:
-            UserError: when it is damaged.
+            UserError: If the file is damaged.
         """
         values = read_json(folder / "result.json")
         try:
@@ -79,7 +79,7 @@ class RunResult:
             raise UserError(f"{folder / 'result.json'} is not what a run wrote: {error}. Delete it and resume the run.") from error
 
     def print(self, console: Console | None = None) -> None:
-        """Prints the results table."""
+        """Print the results table."""
         console = console or Console()
         best = "no validation" if self.best_epoch is None else f"best epoch {self.best_epoch} of {self.epochs}"
         rate = self.molecules_per_second
@@ -91,9 +91,15 @@ class RunResult:
 
 
 def save_failure(folder: Path, overrides: list[str], error: Exception) -> None:
-    """Writes `failure.json` in the place of a sweep's job that came to no result: the job may have run in another process or machine.
+    """Write `failure.json` into the folder of a sweep's job that failed, where the sweep finds it.
 
-    The result of an earlier run there, which a job does not touch, stays what the sweep shows.
+    The job may run in another process or on another machine than the sweep. Where the folder already has a `result.json`, nothing is
+    written, and the sweep shows that result.
+
+    Args:
+        folder: the job's folder.
+        overrides: the job's overrides.
+        error: why it failed.
     """
     if (folder / "result.json").exists():
         return

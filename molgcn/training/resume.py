@@ -1,4 +1,4 @@
-"""resume=<run folder>|last: finding the run and its own configuration."""
+"""Find the run that resume=<run folder>|last names, and its configuration."""
 
 from __future__ import annotations
 
@@ -20,17 +20,23 @@ if TYPE_CHECKING:
 
 _LAST = Path("checkpoints") / "last.ckpt"
 _CONFIG = Path("config.yaml")
-# With these nothing runs in hydra.run.dir
+# options with which nothing runs in hydra.run.dir
 _ELSEWHERE = {"-c", "--cfg", "-i", "--info", "-h", "--help", "--hydra-help", "--version", "-m", "--multirun"}
 NOTED = Path(".hydra") / "overrides.yaml"
 
 
 def prepare_resume(arguments: list[str]) -> list[str]:
-    """Turns `resume=` into the run's folder and makes Hydra write there; leaves other command lines alone.
+    """Return the command line with `resume=` turned into the run's folder, to which Hydra then writes.
+
+    A command line without `resume=` is returned as it is, after a check that its `hydra.run.dir` does not hold a run whose files Hydra
+    would replace.
+
+    Args:
+        arguments: the command line's arguments.
 
     Raises:
-        UserError: when there is no such run, it has no checkpoint yet, or the command line would change what cannot change; and without
-            `resume=` for a folder that holds a run, before Hydra replaces what it noted of that.
+        UserError: If there is no such run, it has no checkpoint yet, the command line would change what cannot change, or a new run
+            would replace another.
     """
     wanted = values_of("resume", arguments)
     if not wanted:
@@ -61,12 +67,12 @@ def prepare_resume(arguments: list[str]) -> list[str]:
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether there is a run in `folder` that can go on: one of its trainings has reached a checkpoint."""
+    """Return whether there is a run in `folder` that can go on: one of its trainings has reached a checkpoint."""
     return any((training / _LAST).is_file() for training in trainings_of(folder))
 
 
 def check_new(folder: Path) -> None:
-    """Raises UserError when `folder` holds a run, which a new one would replace."""
+    """Raise UserError where `folder` holds a run, which a new one would replace."""
     if holds_run(folder):
         raise UserError(
             f"{folder} already holds a run. Continue it with {as_typed('resume', folder)}, or choose another folder with hydra.run.dir=."
@@ -78,17 +84,18 @@ def _runs_folders(arguments: Sequence[str]) -> list[Path]:
 
 
 def last_run(folders: Sequence[Path]) -> Path:
-    """The run below `folders` that was the last to start, go on or write a checkpoint.
+    """Return the folder of the run below `folders` that was the last to start, go on or write a checkpoint.
 
     Raises:
-        UserError: when there is none.
+        UserError: If there is none.
     """
     files = (NOTED, _CONFIG, _LAST)
     found = ((file, path) for file in files for folder in folders for level in ("*", "*/*") for path in folder.glob(f"{level}/{file}"))
     runs = dict.fromkeys(path.parents[len(file.parts) - 1] for file, path in found)
     seen: dict[Path, float] = {}
     for run in runs:
-        if run.name == NOTED.parent.name or (run.parent / MEMBERS).is_file():  # which has a config.yaml of Hydra's; a fold of a run
+        # Hydra's own folder has a config.yaml too, and a member of a run of several is not a run of its own
+        if run.name == NOTED.parent.name or (run.parent / MEMBERS).is_file():
             continue
         written = [path for place in (run, *trainings_of(run)) for file in files if (path := place / file).is_file()]
         seen[run] = max(path.stat().st_mtime for path in written)
@@ -101,7 +108,7 @@ def last_run(folders: Sequence[Path]) -> Path:
 
 
 def check_resumable(folder: Path, wanted: str) -> None:
-    """Raises UserError unless `folder`, which `resume=<wanted>` means, holds a run with a checkpoint."""
+    """Raise UserError unless `folder`, which `resume=<wanted>` means, holds a run with a checkpoint."""
     if not folder.is_dir():
         raise UserError(f"resume={folder}: there is no such folder. Expected a run's folder, for example runs/<run>, or resume=last.")
     for name, there in ((_LAST, holds_run(folder)), (_CONFIG, (folder / _CONFIG).is_file())):
@@ -113,7 +120,7 @@ def check_resumable(folder: Path, wanted: str) -> None:
 
 
 def saved_config(folder: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """The run's own configuration with the single keys changed that the command line names; nothing in the file is interpolated."""
+    """Return the run's own configuration with the keys changed that the command line names; nothing in the file is interpolated."""
     config = OmegaConf.create(read_yaml(folder / _CONFIG, dict))
     changes = [override.lstrip("+") for override in overrides if not override.startswith(("resume=", "hydra.", "paths."))]
     merged: Any = OmegaConf.to_container(OmegaConf.merge(config, OmegaConf.from_dotlist(changes)), resolve=False)
@@ -126,11 +133,11 @@ def config_text(config: Config) -> str:
 
 
 def write_config(text: str, folder: Path) -> None:
-    """Write `config.yaml`, with which a run goes on, into its folder."""
+    """Write the text of `config.yaml`, with which a run goes on, into its folder."""
     with whole(folder / _CONFIG) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def noted_overrides(folder: Path) -> list[str]:
-    """What a run changed when it was started, as Hydra noted it in its folder; nothing for a run from Python."""
+    """Return the overrides with which a run was started, as Hydra saved them in its folder; none for a run from Python."""
     return read_yaml(folder / NOTED, list) if (folder / NOTED).is_file() else []

@@ -1,4 +1,4 @@
-"""The state of every random number generator, in values that need no pickle."""
+"""Save and restore the state of every random number generator, in values that need no pickle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def rng_state() -> dict[str, Any]:
-    """States of Python's, NumPy's, torch's CPU and all CUDA generators."""
+    """Return the states of Python's, NumPy's, PyTorch's CPU and all CUDA generators."""
     version, internal, gauss = random.getstate()
     _, key, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
@@ -22,7 +22,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Restores :func:`rng_state`; CUDA generators only where the number of devices is the same."""
+    """Restore what :func:`rng_state` returned; CUDA generators only where the number of devices is the same."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     key, position, has_gauss, cached = state["numpy"]

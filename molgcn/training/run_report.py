@@ -1,4 +1,4 @@
-"""The report that a training run ends with."""
+"""Write the report of a training run when it ends."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def write_run_report(
     """Write page, pictures and predictions of a run's last part into its folder, and send the pictures to W&B.
 
     Args:
-        result: of the run.
-        predictions: [M, P], of the molecules of the last part.
-        module: the trained one, with the run's configuration.
-        data: the run's.
-        loggers: the run's.
+        result: the run's results.
+        predictions: [M, P], the predictions of the last part's molecules.
+        module: the trained module, with the run's configuration.
+        data: the run's data module.
+        loggers: the run's loggers.
     """
     parts, folder = data.dataset.parts, result.folder
     molecules = data.part(parts[-1])

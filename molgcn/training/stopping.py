@@ -1,4 +1,4 @@
-"""When to stop before `trainer.max_epochs`."""
+"""Stop a run before `trainer.max_epochs`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from molgcn.training.monitor import Monitor
 
 
 class PatientStopping(EarlyStopping):
-    """Lightning's early stopping, which also stays stopped when a run that was killed after its last epoch is resumed.
+    """Stops as Lightning's early stopping does, and stays stopped when a run that was killed after its last epoch is resumed.
 
-    A resumed run has the patience that it is given now. A value that is not finite is one without improvement.
+    A resumed run has the patience that it is given now. A value that is not finite counts as no improvement.
     """
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues from a checkpoint's."""
+        """Restore a checkpoint's state, but for its patience."""
         super().load_state_dict({**state_dict, "patience": self.patience})
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Stops a resumed run whose patience was over."""
+        """Stop a resumed run whose patience was already exhausted."""
         trainer.should_stop |= self.is_over(trainer)
 
     def is_over(self, trainer: Trainer) -> bool:
-        """Whether the patience is."""
+        """Return whether the patience is exhausted."""
         return bool(self.wait_count >= self.patience)
 
 
@@ -37,15 +37,15 @@ class StopBelowRate(Callback):
         self.rate = rate
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Stops a resumed run whose rate was there already."""
+        """Stop a resumed run whose learning rate was already below."""
         self._check(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Looks at the rate after the epoch's schedule step."""
+        """Stop where the learning rate is below after the epoch's last schedule step."""
         self._check(trainer)
 
     def is_over(self, trainer: Trainer) -> bool:
-        """Whether the rate is below."""
+        """Return whether the learning rate is below `rate`."""
         return bool(trainer.optimizers[0].param_groups[0]["lr"] < self.rate)
 
     def _check(self, trainer: Trainer) -> None:
@@ -53,12 +53,17 @@ class StopBelowRate(Callback):
 
 
 def stopped_early(trainer: Trainer) -> bool:
-    """Whether the run is over for good, and stays so when it is resumed; not one that `trainer.max_steps` or `max_time` ended."""
+    """Return whether a stopping callback has ended the run for good; one that `trainer.max_steps` or `max_time` ended can go on."""
     return any(callback.is_over(trainer) for callback in trainer.callbacks if isinstance(callback, PatientStopping | StopBelowRate))  # type: ignore[attr-defined]
 
 
 def stopping_callbacks(config: CallbacksConfig, monitor: Monitor) -> list[Callback]:
-    """The callbacks that `callbacks.early_stopping_patience` and `callbacks.stop_below_lr` ask for; the first looks at the monitor."""
+    """Return the callbacks that `callbacks.early_stopping_patience` and `callbacks.stop_below_lr` ask for.
+
+    Args:
+        config: the options of `callbacks`.
+        monitor: the value that early stopping looks at.
+    """
     callbacks: list[Callback] = []
     if config.early_stopping_patience is not None:
         patience, least = config.early_stopping_patience, config.early_stopping_min_delta

@@ -1,4 +1,4 @@
-"""Loss and throughput, logged at intervals without a device sync a step."""
+"""Log loss and throughput at intervals, without waiting for the device at each step."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from molgcn.training.training_loss import check_loss
 
 
 class Throughput(Callback):
-    """Every `trainer.log_every_n_steps` batches and at each epoch's end: training loss, rate and what the time went into.
+    """Logs training loss and throughput every `trainer.log_every_n_steps` batches and at each epoch's end.
 
-    Logged since the last time: `train/loss`, `throughput/molecules_per_second`, `throughput/atoms_per_second`, `throughput/step_ms`,
-    `throughput/data_wait` (share of the time spent waiting for batches), `throughput/memory_mb` (peak: the GPU's allocated memory, else the
-    process's resident set), `throughput/kernel_launches` (on a GPU: kernels a step), `lr`.
+    The values are `train/loss`, `lr`, `throughput/molecules_per_second`, `throughput/atoms_per_second`, `throughput/step_ms`,
+    `throughput/data_wait` (share of the time spent waiting for batches), `throughput/memory_mb` (see :func:`peak_memory_mb`) and on a GPU
+    `throughput/kernel_launches` (kernels a step). Loss, rates and times are those since the values were last logged.
 
     Args:
-        launches: counts the kernels.
+        launches: counts the kernels of a step; None leaves their number out.
+
+    Attributes:
+        rates: molecules per second of each interval.
     """
 
     def __init__(self, launches: KernelLaunches | None = None) -> None:
@@ -38,20 +41,20 @@ class Throughput(Callback):
         self.waited = self.loader.waited if self.loader else 0.0
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Leaves validation and checkpoints out of the training rate."""
+        """Start the clock anew, so that validation and checkpoints do not count into the training rate."""
         self._reset()
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Starts the clock of a run, or of an epoch that a resumed run is in the middle of."""
+        """Start the clock of a run, or of the epoch in which a resumed run goes on."""
         data = trainer.datamodule  # type: ignore[attr-defined]
         self.loader = data.timed_train_loader
         if self.loader is not None:
             rows = self.loader.loader.molecules.num_nodes
-            self.atoms_per_row = data.part("train").num_nodes / rows  # of all its molecules, which is exact in an epoch
+            self.atoms_per_row = data.part("train").num_nodes / rows  # the mean over all molecules, exact for a whole epoch
         self._reset()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Counts the batch; logs at the interval."""
+        """Count the batch, and log at the interval."""
         self.batches += 1
         self.molecules += batch.num_graphs
         self.atoms += batch.num_nodes
@@ -82,7 +85,7 @@ class Throughput(Callback):
 
 
 def peak_memory_mb(device: torch.device) -> float:
-    """Peak memory in MB (1e6 bytes): allocated on a GPU, else the process's resident set."""
+    """Return the peak memory in MB (1e6 bytes): that allocated on a GPU, else the process's resident memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
     return peak_resident_mb()

@@ -1,4 +1,4 @@
-"""One training run, from a configuration to a folder of results."""
+"""Run one training, from a configuration to a folder of results."""
 
 from __future__ import annotations
 
@@ -67,30 +67,37 @@ log = logging.getLogger(__name__)
 
 
 def train(config: Config, folder: Path, watchers: Sequence[Callback] = ()) -> RunResult:
-    """Trains, tests the best weights and writes the results into `folder`.
+    """Train, test the best weights and write the results into `folder`.
 
     The folder gets `config.yaml`, `provenance.json`, `splits.json`, `training_molecules.npy`, `skipped.csv` (if rows were left out),
     `checkpoints/best.ckpt` and `last.ckpt`, `metrics.csv`, and with `training.report` also `report.html`, `predictions_test.csv`,
     `learning_curve.png` and `parity.png` or `classes.png`. Without a validation part the last weights are the model, and there is no
-    `best.ckpt`; without a test part the report is of validation or, without that too, of training. With `config.resume` the run in
-    `folder` goes on from its `last.ckpt`. `watchers` are further callbacks of the Trainer.
+    `best.ckpt`. Without a test part the report is about validation, and without that too about training.
+
+    Args:
+        config: the run's configuration. With `config.resume` the run in `folder` goes on from its `last.ckpt`.
+        folder: the run's folder.
+        watchers: further callbacks of the Trainer.
+
+    Returns:
+        The results. Only on the first process do they hold comparisons and measures of uncertainties.
 
     Raises:
-        UserError: for every mistake in the configuration or its data, and while another process trains in the folder.
+        UserError: If there is a mistake in the configuration or its data, the training diverges, or another process trains in the folder.
     """
     with alone_in(folder):
         try:
             return _train(config, folder, watchers)
-        except SIGTERMException:  # the Trainer's answer to SIGTERM, with which an exit code would be 0
+        except SIGTERMException:  # what the Trainer raises on SIGTERM; it would end the program with exit code 0
             raise Terminated from None
 
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keeps other processes from training in `folder`, and clears away what killed ones left there.
+    """Keep other processes from training in `folder`, and remove the temporary files that killed processes left there.
 
     Raises:
-        UserError: while another one does.
+        UserError: If another process trains there.
     """
     with claimed(folder, rank_zero_only.rank == 0) as free:  # type: ignore[attr-defined]
         if not free:
@@ -102,7 +109,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunResult:
-    gc.collect()  # an earlier run of this process is in cycles, with its memory on the device
+    gc.collect()  # reference cycles keep an earlier run of this process, and its memory on the device, alive
     quieten()
     seed_everything(config.seed, workers=True, verbose=False)
     check_validates(config)
@@ -122,7 +129,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
         resumed = load_checkpoint(checkpoint.last_path)
         config = _with_features_of(resumed, checkpoint.last_path, config)
     choose_layout = partial(batch_layout, config.model, backend, config.backend.strategy)
-    saved = None if resumed is None else folder / "splits.json"  # by whatever version it was drawn
+    saved = None if resumed is None else folder / "splits.json"  # another version might draw another split
     data = MoleculeDataModule(config.dataset, config.loader, backend, config.seed, choose_layout, saved)
     check_validates(config, has_part="val" in data.dataset.parts)
     module = build_module(config, data)
@@ -164,7 +171,7 @@ def _train(config: Config, folder: Path, watchers: Sequence[Callback]) -> RunRes
             write_run_report(result, predictions, module, data, loggers)
         failed = False
     except Exception:
-        if before is not None:  # what refused the changed keys, or broke off by them, is not to stand in the way of the next resume=
+        if before is not None:  # keys with which the run could not go on must not block the next resume=
             rank_zero_only(write_config)(before, folder)
         raise
     finally:
@@ -178,28 +185,34 @@ def _fit(trainer: Trainer, module: MoleculeRegressor, data: MoleculeDataModule, 
     try:
         trainer.fit(module, datamodule=data, ckpt_path=None if last is None else str(last), weights_only=True)
     except SystemExit as error:
-        if isinstance(error.__context__, KeyboardInterrupt):  # of which Lightning makes an exit with 1
+        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning turns it into an exit with code 1
             raise KeyboardInterrupt from None
         raise
     except (MisconfigurationException, ValueError) as error:
-        if isinstance(error, ValueError) and "`val_check_interval`" not in str(error):  # of more batches than there are
+        if isinstance(error, ValueError) and "`val_check_interval`" not in str(error):  # an interval of more batches than there are
             raise
         raise UserError(f"Lightning's Trainer refuses an option under trainer.*: {error}") from error
 
 
 def quieten() -> None:
-    """Leaves out what Lightning says about itself; its warnings stay, but for those about choices that are made here."""
+    """Silence Lightning's messages about itself, and its warnings about choices that this program makes for the user."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
     warnings.filterwarnings("ignore", ".*module.s. in eval mode at the start of training.*")
     warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated.*")
-    warnings.filterwarnings("ignore", ".*Total length of `list` across ranks is zero.*")  # of no validation part
+    warnings.filterwarnings("ignore", ".*Total length of `list` across ranks is zero.*")  # there is no validation part
 
 
 def build_module(config: Config, data: MoleculeDataModule) -> MoleculeRegressor:
-    """The untrained module of a configuration, sized and scaled for the data; what is `auto` of its task is named in its own one."""
+    """Return the untrained module of a configuration, sized and scaled for the data.
+
+    In the module's own configuration, what is `auto` of the task has the value that the data decided.
+
+    Raises:
+        UserError: If the task or an option does not fit the data.
+    """
     molecules = data.dataset.molecules
     task = choose_task(config.task, data.dataset, config.dataset)
     config = settled(config, task)
@@ -228,7 +241,7 @@ def _trainer_options(config: Config) -> dict[str, Any]:
 
 
 def _with_features_of(resumed: dict[str, Any], path: Path, config: Config) -> Config:
-    """The configuration with the version of the featuriser that the run began with, which its name alone does not say."""
+    """Return the configuration with the version of the featuriser with which the run began."""
     features, saved = config.dataset.features, features_of(resumed["molgcn"], path)
     if saved is None or features not in (None, resumed["molgcn"]["features"]):
         return config
@@ -237,7 +250,7 @@ def _with_features_of(resumed: dict[str, Any], path: Path, config: Config) -> Co
 
 @rank_zero_only
 def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh: bool) -> None:
-    """Config and what is trained on, and of a fresh run split, skipped rows and provenance, which a resumed one keeps."""
+    """Write configuration and training molecules, and for a fresh run also split, skipped rows and provenance."""
     folder.mkdir(parents=True, exist_ok=True)
     write_config(config_text(config), folder)
     save_trained_on(folder, data.part("train"))
@@ -245,7 +258,7 @@ def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh:
         save_split(folder / "splits.json", data.dataset.splits, data.dataset.molecules.rows)
         if data.dataset.molecules.skipped:
             write_skipped(folder / "skipped.csv", data.dataset.molecules.skipped, data.dataset.molecules.files)
-        (folder / "metrics.csv").unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
+        (folder / "metrics.csv").unlink(missing_ok=True)  # left by a run that was killed before its first checkpoint
         device = torch.device("cuda" if torch.cuda.is_available() and config.trainer.get("accelerator") != "cpu" else "cpu")
         write_json(folder / "provenance.json", provenance(data.dataset.data_hash, device, config.seed))
 
@@ -253,7 +266,7 @@ def _write_inputs(config: Config, folder: Path, data: MoleculeDataModule, fresh:
 def _evaluate(
     trainer: Trainer, module: MoleculeRegressor, data: MoleculeDataModule, checkpoint: RunCheckpoint, throughput: Throughput, folder: Path
 ) -> tuple[RunResult, np.ndarray]:
-    """The results, and on the first process the predictions [M, P] of the last part."""
+    """Return the results and the predictions [M, P] of the last part, which are empty on other processes than the first."""
     if checkpoint.best_path.exists():
         module.load_state_dict(load_checkpoint(checkpoint.best_path)["state_dict"])
     metrics: dict[str, float] = {}
@@ -266,7 +279,7 @@ def _evaluate(
     rate = statistics.median(throughput.rates) if throughput.rates else None
     names, units = tuple(module.target_names), tuple(module.target_units)
     epoch, loss = (None, None) if checkpoint.best_epoch is None else (checkpoint.best_epoch + 1, checkpoint.best_loss)
-    # with one that is not over, which `current_epoch` counts only where it was begun
+    # counts an epoch that was cut short, too
     epochs = trainer.fit_loop.epoch_progress.current.started  # type: ignore[attr-defined]
     task = module.task
     tasks = {name: part.name for part in task.parts for name in part.names}

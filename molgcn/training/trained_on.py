@@ -1,4 +1,4 @@
-"""Which molecules a run trained on: hashes in its folder, and not in a checkpoint, which may be shared where a private set may not."""
+"""Save hashes of the molecules that a run trained on in its folder, and not in checkpoints, which may be shared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILE = "training_molecules.npy"
 
 
 def save_trained_on(folder: Path, molecules: PackedMolecules) -> None:
-    """Writes the distinct hashes of the training part, sorted uint64, into the run's folder."""
+    """Write the distinct hashes of the training part, sorted uint64, into the run's folder."""
     assert molecules.hashes is not None
     temporary = folder / f".{FILE}"
     with open(temporary, "wb") as file:
@@ -23,10 +23,20 @@ def save_trained_on(folder: Path, molecules: PackedMolecules) -> None:
 
 
 def count_trained_on(folders: Sequence[Path], molecules: PackedMolecules, parts: Mapping[str, np.ndarray]) -> dict[str, int] | None:
-    """How many molecules of each part any of the runs in `folders` trained on, as the features see them; None where they do not say.
+    """Count the molecules of each part that any of the runs in `folders` trained on.
+
+    Molecules count as the same where their features are the same.
+
+    Args:
+        folders: the runs' folders.
+        molecules: a set of molecules with their hashes.
+        parts: the indices of each part's molecules.
+
+    Returns:
+        The number of such molecules by part; None where a run did not save its hashes.
 
     Raises:
-        UserError: when a run's file is damaged.
+        UserError: If a run's file is damaged.
     """
     paths = [folder / FILE for folder in folders]
     if not paths or not all(path.is_file() for path in paths):

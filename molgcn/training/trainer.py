@@ -1,4 +1,4 @@
-"""Lightning's Trainer from `trainer.*`, with what manual optimisation refuses named in our terms."""
+"""Build Lightning's Trainer from `trainer.*`; options that have another name in this program are refused with that name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ABOVE_ZERO = {
     "check_val_every_n_epoch": "trainer.limit_val_batches=0 leaves validation out.",
     "val_check_interval": "trainer.limit_val_batches=0 leaves validation out.",
 }
-_STARTED_ON_NODES = ("MASTER_ADDR", "SLURM_JOB_ID", "LSB_JOBID")  # of torchrun, SLURM, LSF
+_STARTED_ON_NODES = ("MASTER_ADDR", "SLURM_JOB_ID", "LSB_JOBID")  # variables that torchrun, SLURM and LSF set
 _WHOLE = ("max_epochs", "min_epochs", "max_steps", "min_steps")
 _NOTHING = nullcontext()
 DOUBLE = ("64-true", "64", 64)
@@ -53,22 +53,22 @@ _PRECISIONS = ("32-true", "32", 32, "bf16-mixed", *DOUBLE)
 
 
 class _NoProfiler(PassThroughProfiler):
-    """Lightning's own for none, which makes a generator for each of a step's twenty hooks."""
+    """Profiles nothing, without the generator that Lightning's own makes for each of a step's twenty hooks."""
 
     def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Nothing."""
+        """Return a context manager that does nothing."""
         return _NOTHING
 
 
 def check_validates(config: Config, has_part: bool = True) -> None:
-    """Checks that nothing waits for validations that never come, and says so where the data set has none.
+    """Check that no option needs validations where there are none; a data set without a validation part is logged.
 
     Args:
-        config: of the run.
+        config: the run's configuration.
         has_part: whether the data set has a validation part.
 
     Raises:
-        UserError: naming what waits.
+        UserError: If an option needs validations and there are none. The message names the option.
     """
     if has_part and config.trainer.get("limit_val_batches", 1) != 0:
         return
@@ -85,10 +85,18 @@ def check_validates(config: Config, has_part: bool = True) -> None:
 
 
 def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: list[Logger], folder: Path) -> Trainer:
-    """A Trainer that writes to `folder`, on one device where `options` do not say `devices`: Lightning would take all that there are.
+    """Return a Trainer that writes to `folder`.
+
+    Where `options` do not name `devices`, it has one: Lightning would take all that there are.
+
+    Args:
+        options: the options under `trainer`.
+        callbacks: the Trainer's callbacks.
+        loggers: the Trainer's loggers.
+        folder: the run's folder.
 
     Raises:
-        UserError: for an option that Lightning does not have, or that has another name here.
+        UserError: If Lightning has no such option, refuses its value, or the option has another name here.
     """
     options = {name: value for name, value in options.items() if name not in _OURS or value is not None}
     known = [name for name in inspect.signature(Trainer.__init__).parameters if name != "self" and name not in _OURS]
@@ -121,7 +129,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
             f"trainer.num_nodes={options['num_nodes']}, but nothing started this process as one of several, so that it would wait for the "
             "others for ever. Start it with srun or torchrun on each node, or leave trainer.num_nodes out."
         )
-    if options.get("deterministic"):  # PyTorch would fill every new tensor, lest one is read before it is written; none is here
+    if options.get("deterministic"):  # PyTorch would fill every new tensor; this program reads none before it is written
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         trainer = Trainer(
@@ -135,7 +143,7 @@ def build_trainer(options: dict[str, Any], callbacks: list[Callback], loggers: l
         )
     except (MisconfigurationException, ModuleNotFoundError, ValueError, TypeError) as error:
         raise UserError(f"Lightning's Trainer refuses an option under trainer.*: {error}") from error
-    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):  # in a notebook also what Lightning chooses for several devices
+    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):  # Lightning's own choice for several devices in a notebook
         raise UserError(
             f"trainer.strategy={options.get('strategy') or 'auto'} would train in processes that this one starts for the fit alone, and "
             "what they have learned ends with them. Use trainer.strategy=ddp, in a program of its own, or trainer.devices=1."

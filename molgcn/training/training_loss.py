@@ -1,4 +1,4 @@
-"""Sum the training loss, and stop a run in which it or a weight is no longer finite."""
+"""Sum the training loss, and end a run in which it or a weight is no longer finite."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class TrainingLoss(LossSum):
-    """Counts beside the sums, without waiting for the device, the batches before the first whose loss is not finite.
+    """Sums the training loss, and counts the batches before the first whose loss is not finite, without waiting for the device.
 
     Args:
-        fused: use this project's kernel on a GPU: one launch a batch.
+        fused: use this project's kernel on a GPU, which is one launch a batch.
 
     Attributes:
-        rates: the learning rate of the last batch before the sums were set, and of each since.
+        rates: the learning rates of the last batch before the sums were set and of each batch since.
     """
 
     def __init__(self, fused: bool = False) -> None:
@@ -36,7 +36,7 @@ class TrainingLoss(LossSum):
         self._total: Tensor | None = None
 
     def update(self, sums: Tensor) -> None:
-        """Adds float64 [2], a batch's sum and number of terms, and counts the batch while the sum is finite; it cannot become so again."""
+        """Add a batch's sum and number of terms, float64 [2], and count the batch while the sum over all batches is finite."""
         if self._total is None:
             self._total = self._made(sums.device)[0]
             self._finite = torch.zeros((), dtype=torch.int64, device=sums.device) if sums.is_cuda else 0
@@ -47,23 +47,30 @@ class TrainingLoss(LossSum):
         self._finite += (self._total if sums.is_cuda else self._total.item()) < math.inf  # no loss falls to minus infinity
 
     def load(self, state: tuple[float, float] | None) -> None:
-        """Continues from :meth:`state`, in which all is finite."""
+        """Restore what :meth:`state` returned, which is finite; None starts anew."""
         super().load(state)
         del self.rates[:-1]
         self._finite *= 0
 
     def first_not_finite(self, strategy: Any) -> int | None:
-        """Return the number, from 0 since the sums were set, of the first batch whose loss was not finite on a rank; None without one."""
+        """Return the number of the first batch whose loss was not finite on some rank; None where there is none.
+
+        Args:
+            strategy: Lightning's strategy, which combines the ranks. Every rank has to call this.
+
+        Returns:
+            The number, counted from 0 since the sums were set.
+        """
         if self._total is None or strategy.reduce(self._total.clone(), reduce_op="sum").item() < math.inf:
             return None
         return int(strategy.reduce(torch.as_tensor(self._finite, device=self._total.device).clone(), reduce_op="min"))
 
 
 def check_loss(trainer: Trainer, module: MoleculeRegressor) -> None:
-    """End the run where a loss since the sums were last read was not finite; every rank has to ask.
+    """End the run where a loss since the sums were last read was not finite; every rank has to call this.
 
     Raises:
-        UserError: naming the step, its learning rate, remedies and the last good checkpoint.
+        UserError: If one was not finite. The message names the step, its learning rate, remedies and the last good checkpoint.
     """
     loop, rates = trainer.fit_loop.epoch_loop, module.train_loss.rates
     number = module.train_loss.first_not_finite(trainer.strategy)
@@ -73,10 +80,10 @@ def check_loss(trainer: Trainer, module: MoleculeRegressor) -> None:
 
 
 def check_weights(trainer: Trainer, module: MoleculeRegressor) -> None:
-    """End the run where a loss, or a weight or statistic that a checkpoint would keep, is not finite; every rank has to ask.
+    """End the run where a loss, or a weight or statistic that a checkpoint would keep, is not finite; every rank has to call this.
 
     Raises:
-        UserError: as of :func:`check_loss`.
+        UserError: If one is not finite; see :func:`check_loss`.
     """
     check_loss(trainer, module)
     tensors = [tensor for tensor in module.state_dict().values() if tensor.is_floating_point()]

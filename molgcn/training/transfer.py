@@ -1,4 +1,4 @@
-"""A new run from another's weights: the encoder's in any case, the head's where it predicts the same."""
+"""Start a run from the weights of a checkpoint: always with the encoder's, and with the head's where it predicts the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from molgcn.training.regressor import MoleculeRegressor
 
 log = logging.getLogger(__name__)
 
-HEAD = ("head.", "descriptors.")  # of the weights' keys; the scale of descriptors goes with the head that reads them
+HEAD = ("head.", "descriptors.")  # with which the keys of the head's weights start; it reads the scaled descriptors
 _SAME = {
     "task": "task",
     "num_classes": "number of classes",
@@ -31,16 +31,16 @@ _SAME = {
 
 
 def start_from(module: MoleculeRegressor, path: Path) -> None:
-    """Take the weights that a checkpoint was chosen for: the moving average, where it has one; a line says which.
+    """Load the weights of a checkpoint, which are the moving average where it has one, into an untrained module.
 
-    The head's are taken as `ckpt_head` says: auto takes them where they predict the same.
+    The head's weights are loaded as `ckpt_head` says; auto loads them where they predict the same. A log message says which were loaded.
 
     Args:
-        module: of the new run, untrained.
-        path: of the checkpoint.
+        module: the untrained module of the new run.
+        path: the checkpoint file.
 
     Raises:
-        UserError: where features, encodings or widths are not the module's.
+        UserError: If its features, encodings or widths are not the module's.
     """
     checkpoint = load_checkpoint(path)
     _check_features(module, checkpoint["molgcn"], path)
@@ -84,7 +84,7 @@ def _shown(value: Any) -> str:
 
 
 def _check_features(module: MoleculeRegressor, saved: Mapping[str, Any], path: Path) -> None:
-    """Raise UserError where the columns of the weights' inputs have another meaning; graphs of one's own do not say."""
+    """Raise UserError where the features have another meaning; graphs that do not come from SMILES are not checked."""
     theirs = features_of(saved, path)
     if theirs is None or module.features is None:
         return

@@ -1,4 +1,4 @@
-"""Weights & Biases: curves, throughput, config and plots; it never asks and never stops a run."""
+"""Log curves, throughput, configuration and plots to Weights & Biases, which never prompts and never stops a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STEP = "trainer/global_step"
 
 
 def wandb_mode() -> Literal["online", "offline", "disabled"]:
-    """`WANDB_MODE` if it is set, else online where an API key is configured, else offline."""
+    """Return the mode of W&B: `WANDB_MODE` if it is set, else online where an API key is configured, else offline."""
     import wandb
 
     mode = os.environ.get("WANDB_MODE", "")
@@ -29,20 +29,20 @@ def wandb_mode() -> Literal["online", "offline", "disabled"]:
         return "offline"
     try:
         return "online" if wandb.login(prompt=False, verify=False) else "offline"
-    except Exception as error:  # a key or an address that cannot be one
+    except Exception as error:  # an API key or an address that is not valid
         log.warning("W&B stays offline: %s", error)
         return "offline"
 
 
 class Wandb(Logger):
-    """One W&B run a training run.
+    """Logs a training run to a W&B run.
 
-    A resumed run continues the same W&B run (its id is kept in `wandb_id.txt`). Whatever the service does, training goes on: after the
+    A resumed run continues the same W&B run, whose id is kept in `wandb_id.txt`. Whatever the service does, training goes on: after the
     first failure one warning is printed and nothing more is sent.
 
     Args:
         folder: the run's folder; W&B writes to `folder/wandb`.
-        config: project, run name, group and tags.
+        config: names project, run name, group and tags.
         settings: the run's configuration as plain values.
     """
 
@@ -82,18 +82,18 @@ class Wandb(Logger):
                 break
             except Exception as error:
                 log.warning("W&B could not start in mode %s: %s", mode, " ".join(str(error).split()))
-                wandb.teardown()  # its service would refuse the id as being in use
+                wandb.teardown()  # else its service refuses the id as being in use
         if self.run is not None:
             self.run.define_metric("*", step_metric=_STEP)
 
     @property
     def name(self) -> str:
-        """The project."""
+        """The name of the W&B project."""
         return self.config.project
 
     @property
     def version(self) -> str | None:
-        """The run's id."""
+        """The id of the W&B run; None where there is none."""
         return self.run.id if self.run is not None else None
 
     def _send(self, action: Callable[[], Any]) -> None:
@@ -107,27 +107,27 @@ class Wandb(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Sends values with the optimiser step as x axis."""
+        """Send values with the optimiser step as x axis."""
         self._send(lambda: self.run.log({**metrics, _STEP: step}))
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """The configuration went in at the start; nothing to do here."""
+        """Do nothing: the configuration was sent at the start."""
 
     @rank_zero_only
     def log_images(self, images: dict[str, Path]) -> None:
-        """Sends picture files."""
+        """Send image files, by their names; a missing file is left out."""
         import wandb
 
         self._send(lambda: self.run.log({name: wandb.Image(str(path)) for name, path in images.items() if path.exists()}))
 
     @rank_zero_only
     def log_summary(self, values: dict[str, float]) -> None:
-        """Sets the run's final results."""
+        """Set the run's final results."""
         self._send(lambda: self.run.summary.update(values))
 
     @rank_zero_only
     def finish(self, failed: bool) -> None:
-        """Closes the run; an offline one gets its `wandb sync` line."""
+        """Close the run; for an offline one, log the `wandb sync` command that uploads it."""
         if self.run is None:
             return
         folder = self.run.settings.sync_dir

@@ -119,7 +119,7 @@ def test_a_key_that_is_refused_changes_nothing(folds, tmp_path):
     ("changes", "message"),
     [
         ({"dataset": {**CV, "folds": 4}}, "dataset.folds=3, which cannot become 4"),
-        ({"dataset": CV, "training": {"ensemble": 2}}, "so many"),
+        ({"dataset": CV, "training": {"ensemble": 2}}, "this many"),
     ],
 )
 def test_what_a_resumed_run_consists_of_stays(changes, message, folds, small_config):

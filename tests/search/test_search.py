@@ -73,7 +73,7 @@ def test_failures_are_recorded_and_the_search_goes_on(tmp_path, compose):
 
 def test_a_search_in_which_all_fail_says_why(tmp_path, compose):
     diverging = {"optimizer": {"lr": {"low": 1e30, "high": 1e35, "log": True}}, "model": {"norm": [None]}}
-    with pytest.raises(UserError, match=r"No trial of .* The last one failed: The training loss is not finite in .* diverged"):
+    with pytest.raises(UserError, match=r"No trial in .* The last one failed: The training loss is not finite in .* diverged"):
         search(SearchConfig(n_trials=2, params=diverging), lambda overrides: compose(["optimizer.name=sgd", *overrides]), tmp_path)
 
 

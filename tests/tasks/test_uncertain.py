@@ -123,7 +123,7 @@ def test_options_out_of_range(key, value):
 def test_a_share_that_is_best_at_no_end_is_not_monitored():
     task = task_of("quantile")
     assert Monitor.of("val/pinball", task).mode == "min"
-    with pytest.raises(UserError, match=r"monitor=val/coverage is no value .*val/pinball"):
+    with pytest.raises(UserError, match=r"monitor=val/coverage is not a value .*val/pinball"):
         Monitor.of("val/coverage", task)
 
 

@@ -104,5 +104,5 @@ def test_a_checkpoint_that_lacks_a_part_is_refused(key, tmp_path, small_config):
     checkpoint = load_checkpoint(path)
     del checkpoint[key]
     write(checkpoint, path)
-    with pytest.raises(UserError, match=rf"last\.ckpt lacks {key}, with which a run goes on"):
+    with pytest.raises(UserError, match=rf"last\.ckpt lacks {key}, without which a run cannot go on"):
         train(small_config(resume=str(tmp_path)), tmp_path)

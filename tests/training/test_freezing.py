@@ -129,7 +129,7 @@ def test_a_plateau_keeps_the_ratio_of_the_rates(small_config, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"ckpt_path": None}, r"training\.freeze=1 without ckpt_path= would keep weights that nothing has trained"),
+        ({"ckpt_path": None}, r"training\.freeze=1 without ckpt_path= would keep untrained weights"),
         ({"training": {"freeze": 3}}, r"training\.freeze=3 is more than the 2 layers"),
         (
             {"model": {"name": "dmpnn", "bonds": True, "residual": False, "norm": None}},

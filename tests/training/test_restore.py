@@ -60,7 +60,7 @@ def test_a_checkpoint_without_features(altered):
         checkpoint["molgcn"]["features"] = None
 
     path = altered(change)
-    with pytest.raises(UserError, match=r"altered.ckpt was trained on graphs of its own"):
+    with pytest.raises(UserError, match=r"altered.ckpt was trained on graphs that were not computed from SMILES"):
         require_features(load_regressor(path), path)
 
 

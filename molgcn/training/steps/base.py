@@ -1,4 +1,4 @@
-"""What every way to take training steps offers."""
+"""The interface of a prepared training step."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class TrainingStep(Protocol):
-    """Takes steps that are prepared once, behind Lightning's back, and gives the bits of a plain step.
+    """Takes training steps that are prepared once and that Lightning does not see, with the results of plain steps bit for bit.
 
     Args:
-        module: whose step it is, where :meth:`why_not` has no objection.
-        optimizer: PyTorch's own.
+        module: the module that is trained. :meth:`why_not` returns None for it.
+        optimizer: the PyTorch optimiser, without Lightning's wrapper.
 
     Attributes:
         num_kernels: kernels that a step launches on a GPU; None until it is known, and on a CPU.
-        watch: looks at what the step was prepared for.
+        watch: tells whether what the step was prepared for has changed.
     """
 
     num_kernels: int | None
@@ -32,11 +32,11 @@ class TrainingStep(Protocol):
     def why_not(module: MoleculeRegressor, optimizer: Optimizer, batch: Any) -> str | None:
         """Return why steps cannot be taken in this way in this run, in words; None where they can.
 
-        What may change within a run is looked at in every step instead.
+        What may change within a run is checked at every step instead.
 
         Args:
-            module: attached to its trainer, optimisers configured.
-            optimizer: PyTorch's own.
+            module: the module, attached to its trainer, with its optimisers configured.
+            optimizer: the PyTorch optimiser, without Lightning's wrapper.
             batch: a training batch.
         """
 

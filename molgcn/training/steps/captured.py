@@ -1,4 +1,4 @@
-"""The whole training step as CUDA graphs, captured once for each slot and replayed."""
+"""Training steps and validation as CUDA graphs, captured once for each slot and replayed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class CapturedStep:
-    """Replays training steps from CUDA graphs: one graph a slot and kind of step (first or last batch of an accumulation).
+    """Replays training steps from CUDA graphs: one graph for each slot and kind of step (first or last batch of an accumulation).
 
-    The steps up to the first of the optimiser are taken plainly, so that everything made on first use exists: kernels, optimiser state. A
-    graph holds forward, loss, backward, sums, clipping, optimiser and moving average, and beside them the filling of the other slot; the
-    learning rate and the batch to fill in are read from the device. Where something else has changed since they were captured (what learns,
-    modes, options, weights or optimiser state put elsewhere) graphs are made anew in the same way, and steps with hooks are taken plainly.
+    The steps up to the first of the optimiser are taken plainly, so that everything made on first use exists: kernels and optimiser state.
+    A graph holds forward, loss, backward, sums, clipping, optimiser and moving average, and beside them the filling of the other slot. The
+    learning rate and the batch to fill in are read from the device. Where anything else has changed since the capture (what learns, modes,
+    options, or where weights and optimiser state lie), graphs are made anew in the same way. Steps with hooks are taken plainly.
 
     Args:
-        module: whose step it is.
-        optimizer: PyTorch's own, in its fused form.
+        module: the module that is trained.
+        optimizer: the PyTorch optimiser in its fused form, without Lightning's wrapper.
     """
 
     def __init__(self, module: MoleculeRegressor, optimizer: Optimizer) -> None:
@@ -42,7 +42,7 @@ class CapturedStep:
         self._averages = [] if module.ema is None else list(module.ema.parameters())
         self._warm = False
         self._graphs: dict[tuple[GraphBatch, bool, bool], torch.cuda.CUDAGraph] = {}
-        self._stream = torch.cuda.Stream(module.device)  # PyTorch's own is of the GPU on which a process captured first
+        self._stream = torch.cuda.Stream(module.device)  # PyTorch's default is on the GPU on which the process captured first
         self._made_of: list[Any] = []
         self._start_anew(self._state())
 
@@ -73,7 +73,7 @@ class CapturedStep:
         if state != self._made_of or (hooked and self._warm):
             if self._warm and not first:
                 for parameter, gradient in self._gradients.items():
-                    parameter.grad = gradient  # what the batches before have added up
+                    parameter.grad = gradient  # the sum over the accumulation's earlier batches
             self._start_anew(state)
         if not self._warm:
             self._warm = last and not hooked
@@ -91,7 +91,7 @@ class CapturedStep:
         return True
 
     def _state(self) -> list[Any]:
-        """What graphs are captured with, beside learning rates and values in place."""
+        """Return what must not change between two replays; values of weights and learning rates may."""
         module, optimizer = self.module, self.optimizer
         options = [{key: value for key, value in group.items() if key not in ("params", "lr")} for group in optimizer.param_groups]
         return [
@@ -106,7 +106,7 @@ class CapturedStep:
             torch.cuda.synchronize(self.module.device)  # a graph may still run
             self._graphs.clear()
         self._warm, self._made_of, self._pool = False, state, torch.cuda.graph_pool_handle()
-        self._kept = self.optimizer.state, *self.optimizer.param_groups  # so that nothing new has their identity
+        self._kept = self.optimizer.state, *self.optimizer.param_groups  # kept alive, so that no new object gets their id
         device = self.module.device
         self._rates = [torch.zeros((), device=device) for _ in self.optimizer.param_groups]
         self._written: list[float | None] = [None for _ in self._rates]
@@ -118,7 +118,7 @@ class CapturedStep:
         for parameter, gradient in self._gradients.items():
             parameter.grad = gradient
         graph, side = torch.cuda.CUDAGraph(keep_graph=True), torch.cuda.Stream(self.module.device)
-        # Other threads may allocate meanwhile, to plan the next epoch.
+        # other threads may allocate meanwhile, to plan the next epoch
         capture = torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local")
         with _rates_on_device(self.optimizer, self._rates), capture:
             current = torch.cuda.current_stream(self.module.device)
@@ -141,12 +141,12 @@ class CapturedStep:
 
 
 class CapturedForward:
-    """Replays a model's evaluation from CUDA graphs, one a slot.
+    """Replays a model's evaluation from CUDA graphs, one for each slot.
 
-    The first batch is computed plainly, so that its kernels exist, and so is the first after a change of more than the weights' values.
+    The first batch is computed plainly, so that its kernels exist. So is the first batch after a change of more than the weights' values.
 
     Args:
-        model: in evaluation mode.
+        model: the model, in evaluation mode.
     """
 
     def __init__(self, model: MoleculeNet) -> None:
@@ -156,7 +156,7 @@ class CapturedForward:
         self._graphs: dict[GraphBatch, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
 
     def __call__(self, batch: GraphBatch) -> Tensor:
-        """Predictions [B, T] for a slot's padded form."""
+        """Return the model's outputs [B, O] for a slot's padded batch."""
         if (state := self.watch.state()) != self._made_of:
             torch.cuda.synchronize(batch.x.device)  # a graph may still run
             self._graphs.clear()
@@ -176,7 +176,7 @@ class CapturedForward:
 
 @contextmanager
 def _rates_on_device(optimizer: Optimizer, rates: list[Tensor]) -> Iterator[None]:
-    """The groups' learning rates as tensors, which a graph reads anew at each replay."""
+    """Make the groups' learning rates tensors, which a graph reads anew at each replay."""
     before = [dict(group) for group in optimizer.param_groups]
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate

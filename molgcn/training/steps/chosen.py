@@ -1,4 +1,4 @@
-"""A fit's training steps, each taken in the fastest way that does all a plain step does."""
+"""Take a fit's training steps, each in the fastest way that does all that a plain step does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ChosenSteps:
     """Chooses at a fit's first batch how steps are taken, and takes them.
 
     Attributes:
-        prepared: the shorter way that steps take where they can; None where all are plain, and before the first batch.
+        prepared: takes prepared steps where it can; None where all steps are plain, and before the first batch.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class ChosenSteps:
         self._accumulated, self._undecided = False, True
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what can be copied and saved; how steps are taken is chosen anew."""
+        """Return the attributes that can be copied and saved; a copy chooses anew how steps are taken."""
         return vars(self) | {"prepared": None, "_captured_forward": None, "_undecided": True}
 
     def take(self, module: MoleculeRegressor, batch: Any, last: bool) -> None:
@@ -60,7 +60,7 @@ class ChosenSteps:
 
 
 def _choose(module: MoleculeRegressor, batch: Any) -> TrainingStep | None:
-    """Prepare the first way that applies; a line says why there are no CUDA graphs where they were to be expected."""
+    """Prepare the first way that applies; a warning says why steps are not captured where that was to be expected."""
     wanted = module.config.training.captured
     if wanted is False:
         return None
@@ -81,7 +81,7 @@ def _choose(module: MoleculeRegressor, batch: Any) -> TrainingStep | None:
 
 
 def _count_optimizer_step(trainer: Trainer) -> None:
-    """Tell Lightning of an optimiser step that it did not see: `global_step`, `max_steps` and checkpoints count on it."""
+    """Count an optimiser step that Lightning did not see: `global_step`, `max_steps` and checkpoints rely on it."""
     progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
     progress.increment_ready()
     progress.increment_completed()

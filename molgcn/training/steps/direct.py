@@ -1,4 +1,4 @@
-"""The training step on a CPU by the operators' own calls: no autograd through the network, nothing looked up twice."""
+"""Training steps on a CPU by direct calls of the operators: no autograd through the network, nothing looked up twice."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class DirectStep:
-    """Takes training steps as autograd would, bit for bit, by direct calls of the network's forward and backward.
+    """Takes training steps by direct calls of the network's forward and backward, with the results of autograd bit for bit.
 
-    The first step of a run, with all gradients there, is taken plainly, so that the optimiser's state exists.
+    The first step of a run in which all weights learn is taken plainly, so that the optimiser's state exists.
 
     Args:
-        module: whose step it is.
-        optimizer: PyTorch's own.
+        module: the module that is trained.
+        optimizer: the PyTorch optimiser, without Lightning's wrapper.
     """
 
     num_kernels: int | None = None
@@ -82,7 +82,7 @@ class DirectStep:
             self._warm = self._warm or usual
             return False
         if self._made_of != state or self._update.group is not self.optimizer.param_groups[0]:
-            self._make(batch)  # the first time, or after a change, as by torch.nn.utils.vector_to_parameters or a state dict
+            self._make(batch)  # the first time, or after a change such as torch.nn.utils.vector_to_parameters or a loaded state dict
             self._made_of = state
         self._gradients_of(batch)
         self._clip()
@@ -106,7 +106,7 @@ class DirectStep:
 
     def _make(self, batch: GraphBatch) -> None:
         model = self.module.model
-        with torch.random.fork_rng(devices=[]):  # which draws a seed
+        with torch.random.fork_rng(devices=[]):  # preparing the call draws a seed, which no plain step does
             call = fused.network_call(model, batch)
         statistics: list[Any] = list(model.norms) if model.norm == "batch" else []
         self._stack = BoundStack(call, [norm.num_batches_tracked for norm in statistics])
@@ -147,7 +147,7 @@ class DirectStep:
 
 
 def _has_its_own_weights(model: MoleculeNet) -> bool:
-    """Whether the operators' arguments are the parameters, each once: not computed from others, as by pruning, and not shared."""
+    """Return whether the operators read the parameters themselves, each once: none is shared, or computed from others as by pruning."""
     layers = [
         *model.convs,
         *(conv.lin for conv in model.convs),

@@ -1,4 +1,4 @@
-"""Optimiser steps without what PyTorch does around its kernels."""
+"""Optimiser steps by PyTorch's kernels, without the work that `Optimizer.step` does around them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 
 class FusedUpdate:
-    """Steps of a fused optimiser on a CPU by PyTorch's own kernel, over lists that its `step` gathers anew each time.
+    """Takes steps of a fused optimiser on a CPU by PyTorch's own kernel, with lists of tensors that its `step` would gather each time.
 
     Args:
-        optimizer: as :func:`molgcn.training.optim.build_optimizer` makes it, where :meth:`why_not` has no objection. It has stepped before,
-            so that its state exists. The counts of steps in it become views of one tensor.
-        gradients: of its parameters, written anew before each call.
+        optimizer: an optimiser of :func:`molgcn.training.optim.build_optimizer` for which :meth:`why_not` returns None. It has stepped
+            before, so that its state exists. The step counts in its state become views of one tensor.
+        gradients: the gradient of each of its parameters, written anew before each call.
     """
 
     def __init__(self, optimizer: Optimizer, gradients: Mapping[Tensor, Tensor]) -> None:
@@ -39,16 +39,16 @@ class FusedUpdate:
 
     @staticmethod
     def why_not(optimizer: Optimizer) -> str | None:
-        """Return why an optimiser cannot step so, in words; None for the form in which this project makes its own."""
+        """Return why an optimiser cannot step in this way, in words; None where it can, as those that this project builds."""
         if type(optimizer) not in (Adam, AdamW, SGD) or len(optimizer.param_groups) != 1:
-            return "the optimiser is no Adam, AdamW or SGD with one group of parameters"
+            return "the optimiser is not Adam, AdamW or SGD with one group of parameters"
         (group,) = optimizer.param_groups
         usual = group["fused"] and not group.get("amsgrad") and not group.get("differentiable")
         decoupled = group.get("decoupled_weight_decay", False) == isinstance(optimizer, AdamW)
         return None if usual and decoupled else "the optimiser is not fused, or has options that are not used here"
 
     def __call__(self) -> None:
-        """One step with the group's present rate and options."""
+        """Take one step with the group's present learning rate and options."""
         options = {name: self.group[name] for name in self._options}
         if "betas" in self.group:
             self._steps += 1

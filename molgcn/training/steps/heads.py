@@ -1,4 +1,4 @@
-"""The head and the loss of a direct step: between the network's forward and its backward."""
+"""The head and the loss of a direct step, which come between the network's forward and its backward."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class Head(Protocol):
-    """Writes the gradients of the head's parameters."""
+    """Computes the loss, and writes the gradients of the head's parameters."""
 
     def __call__(self, pooled: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradient of the pooled features [B, H], and float64 [2], sum and number of the loss's terms.
+        """Return the gradient of the pooled features [B, H], and the sum and number of the loss's terms, float64 [2].
 
         Args:
-            pooled: [B, H], contiguous.
-            targets: [B, T], or with room for more molecules; NaN = missing.
+            pooled: [B, H], pooled features and descriptors, contiguous.
+            targets: labels [B, L], or with more rows, which are not read; NaN where missing.
         """
 
 
 class OperatorHead:
-    """A chain of linear maps and a :class:`MaskedLoss`, by `molgcn::head_loss`.
+    """Computes a head of linear layers and a :class:`MaskedLoss` by the operator `molgcn::head_loss`.
 
     Args:
-        module: whose head and loss they are.
-        gradients: of the model's parameters; those of the head are written.
+        module: the module with the head and the loss.
+        gradients: the gradient of each of the model's parameters. Those of the head are written.
     """
 
     def __init__(self, module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor]) -> None:
@@ -55,11 +55,11 @@ class OperatorHead:
 
 
 class AutogradHead:
-    """Any head and any loss, by PyTorch's autograd from the pooled features on.
+    """Computes any head and any loss by PyTorch's autograd, from the pooled features on.
 
     Args:
-        module: whose head and loss they are.
-        gradients: of the model's parameters; those of the head are written.
+        module: the module with the head and the loss.
+        gradients: the gradient of each of the model's parameters. Those of the head are written.
     """
 
     def __init__(self, module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor]) -> None:
@@ -77,12 +77,18 @@ class AutogradHead:
 
 
 def head_of(module: MoleculeRegressor, gradients: Mapping[Tensor, Tensor], targets: Tensor) -> Head:
-    """Return the quickest form for a module's head and loss, which takes targets as those of a batch, [B, T] or more columns."""
+    """Return the fastest implementation for a module's head and loss.
+
+    Args:
+        module: the module with the head and the loss.
+        gradients: the gradient of each of the model's parameters. Those of the head are written.
+        targets: the labels [B, L] of a batch.
+    """
     operator = isinstance(module.loss, MaskedLoss) and _is_of_targets_alone(module, targets)
     return (OperatorHead if operator else AutogradHead)(module, gradients)
 
 
 def _is_of_targets_alone(module: MoleculeRegressor, targets: Tensor) -> bool:
-    """Whether the loss takes targets as they are and the task's statistics: none is transformed, a bound or weighed."""
+    """Return whether the loss takes just the targets and the task's statistics: no target is transformed, a bound or weighted."""
     taken, given = module.for_loss(targets), (targets, *module.statistics)
     return len(taken) == len(given) and all(one is other for one, other in zip(taken, given, strict=True))

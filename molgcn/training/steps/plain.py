@@ -1,4 +1,4 @@
-"""The training step by autograd and PyTorch's optimiser, which always applies."""
+"""The training step by autograd and PyTorch's optimiser, which works in every run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def take_plain_step(module: MoleculeRegressor, batch: Any, last: bool) -> None:
-    """Add a batch's gradients and, after the last of an accumulation, let the optimiser step where Lightning sees it."""
+    """Add a batch's gradients and, after the last batch of an accumulation, take an optimiser step that Lightning sees."""
     module.add_gradients(module.static_form(batch))
     if last:
         optimizer: Any = module.optimizers()

@@ -1,4 +1,4 @@
-"""What steps that are prepared once rely on: nobody listens within one, and nothing has changed between two."""
+"""Check what prepared steps rely on: no hook is to be called within a step, and nothing has changed between two."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITHIN_STEP = ("on_before_backward", "on_after_backward", "on_before_optimizer_s
 
 
 def overridden(one: object, base: type, names: Iterable[str]) -> str | None:
-    """Return the first of these methods that an object does not have from its base class, as "Class.method"; None without one."""
+    """Return the first of these methods that an object overrides, as "Class.method"; None where it has all from its base class."""
     for name in names:
         if name in vars(one) or getattr(type(one), name) is not getattr(base, name):
             return f"{type(one).__name__}.{name}"
@@ -28,7 +28,7 @@ def overridden(one: object, base: type, names: Iterable[str]) -> str | None:
 
 
 def _optimizer_has_hooks(optimizer: Optimizer) -> bool:
-    """Whether somebody listens to an optimiser's steps."""
+    """Return whether there are hooks on an optimiser's steps."""
     return bool(
         optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks
@@ -38,11 +38,11 @@ def _optimizer_has_hooks(optimizer: Optimizer) -> bool:
 
 
 class Watch:
-    """Looks at all of a model that may change between two steps, in the few microseconds that a step leaves for it.
+    """Tells what may have changed in a model between two steps, within a few microseconds.
 
     Args:
-        model: its layers are those of now; :meth:`is_of` says whether they still are.
-        optimizer: of its weights, if it learns.
+        model: the model, whose layers are listed once; :meth:`is_of` says whether they still are the model's.
+        optimizer: the optimiser of its weights; None for a model that is only evaluated.
     """
 
     def __init__(self, model: MoleculeNet, optimizer: Optimizer | None = None) -> None:
@@ -56,14 +56,14 @@ class Watch:
         self._hooked = False
 
     def is_of(self, model: MoleculeNet) -> bool:
-        """Whether these are the layers and weights of a model; looking takes longer than the rest."""
+        """Return whether the layers and weights are still those of a model; this takes longer than the other checks."""
         parts = [*model.modules(), *model.parameters(), *model.buffers()]
         mine = [*self._modules, *self._tensors]
         return len(mine) == len(parts) and all(one is other for one, other in zip(mine, parts, strict=True))
 
     def has_hooks(self) -> bool:
-        """Whether there are hooks on layers, weights or the optimiser."""
-        if self._hooked or self._handles != RemovableHandle.next_id:  # which counts all hooks of a process
+        """Return whether there are hooks on layers, weights or the optimiser."""
+        if self._hooked or self._handles != RemovableHandle.next_id:  # counts all hooks that the process has made
             self._handles = RemovableHandle.next_id
             self._hooked = (
                 any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in self.parameters)
@@ -74,10 +74,10 @@ class Watch:
         return self._hooked
 
     def state(self, others: Iterable[Tensor] = ()) -> list[Any]:
-        """Where weights and statistics lie, what learns, and the options: two are equal where nothing has changed but values.
+        """Return where weights and statistics lie, what learns, and the options; two are equal where only values have changed.
 
         Args:
-            others: tensors whose places count too.
+            others: further tensors, whose addresses count too.
         """
         model = self.model
         norms = [(norm.eps, getattr(norm, "momentum", None)) for norm in self._norms]
