@@ -96,8 +96,8 @@ def test_an_installed_layer_goes_through_every_command(install, cli, tmp_path):
     [
         ("broken", "import nowhere", r"The layer broken of broken, broken:KIND, cannot be imported: ModuleNotFoundError: .*'nowhere'"),
         ("empty", "", r"The layer empty of empty, empty:KIND, cannot be imported: AttributeError"),
-        ("text", "KIND = 'text'", r"The layer text of text, text:KIND, is no LayerKind called text"),
-        ("other", "from molgcn.nn.layers.gin import KIND", r"is no LayerKind called other"),
+        ("text", "KIND = 'text'", r"The layer text of text, text:KIND, is not a LayerKind called text"),
+        ("other", "from molgcn.nn.layers.gin import KIND", r"is not a LayerKind called other"),
     ],
 )
 def test_installed_layers_that_cannot_be_used(install, name, code, message):

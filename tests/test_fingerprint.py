@@ -84,7 +84,7 @@ def test_one_molecule_is_printed(trained_run, tmp_path, monkeypatch, capsys):
     ("options", "what"),
     [
         ({"output": "f.parquet"}, r"ends in .csv, .tsv, .csv.gz, .tsv.gz, .npy, .npz"),
-        ({"layer": 1}, "layer=1 is not there: the head has 0 hidden layers"),
+        ({"layer": 1}, "layer=1 does not exist: the head has 0 hidden layers"),
         ({"input": None}, "No molecules are named"),
         ({"molecule": "C"}, "both given"),
         ({"ckpt": None}, "No checkpoint is named"),

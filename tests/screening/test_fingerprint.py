@@ -63,5 +63,5 @@ def test_several_networks_stand_side_by_side(trained_run, deep_run):
 
 @pytest.mark.parametrize("layer", [3, -2])
 def test_a_layer_that_is_not_there(deep_run, layer):
-    with pytest.raises(UserError, match=rf"layer={layer} is not there: the head has 2 hidden layers"):
+    with pytest.raises(UserError, match=rf"layer={layer} does not exist: the head has 2 hidden layers"):
         Fingerprints(Ensemble.load([deep_run.folder]), layer)
