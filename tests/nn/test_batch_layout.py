@@ -38,7 +38,7 @@ def test_smaller_tiles_where_the_busiest_scheduler_is_done_first():
 
 
 def test_larger_ones_where_they_are_done_before_both():
-    """With 18 atoms per molecule, as in QM9, six tiles of two warps are three warps per scheduler, and nine of 64 up to three larger ones."""
+    """18 atoms per molecule, as in QM9, make six tiles of two warps (three warps per scheduler), or nine of 64 and up to three larger."""
     assert per_multiprocessor(LARGER) == [13, 9, 6]
     assert tile_nodes_for(LARGER, ALL, PLAIN, CUDA) == 96
 
